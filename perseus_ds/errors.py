@@ -1,0 +1,126 @@
+"""The errors a user can meet, and nothing else.
+
+::
+
+    PerseusError(message, *, hint=None)
+      ConfigError
+      ScheduleError
+        InvalidScheduleError        an order that cannot run
+        ScheduleMismatchError       two orders that should agree and do not
+      ProfileError
+        IncompleteProfileError      a (stage, kind) without a measurement
+      SolverError
+        InfeasibleError             no plan meets the wanted time
+        CertificateError            a result failed its own check
+      PlanError
+        PlanFormatError             a file that is not a plan
+        PlanMismatchError           a plan for another job
+      DeviceError
+        DeviceUnavailableError      no such device, no driver
+        DevicePermissionError       the device is there, the right to set clocks is not
+        DeviceUnsupportedError      the device cannot do this
+        DeviceLostError             the device fell off the bus
+      EngineError
+        UnsupportedEngineError      a DeepSpeed (or a use of it) that we do not attach to
+
+A message says what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are
+translated once, at the border, and raised ``from`` the original.
+"""
+
+from __future__ import annotations
+
+
+class PerseusError(Exception):
+    """A refusal with a reason, in one line, and the one thing to do about it."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by message and hint, so that errors cross process borders whole."""
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[PerseusError], message: str, hint: str | None) -> PerseusError:
+    return kind(message, hint=hint)
+
+
+class ConfigError(PerseusError):
+    """A key, a value or a combination in the configuration that cannot be meant."""
+
+
+class ScheduleError(PerseusError):
+    """A pipeline schedule that cannot be used."""
+
+
+class InvalidScheduleError(ScheduleError):
+    """Orders that cannot run to their end."""
+
+
+class ScheduleMismatchError(ScheduleError):
+    """Two descriptions of one schedule that disagree."""
+
+
+class ProfileError(PerseusError):
+    """A profile that cannot be read or used."""
+
+
+class IncompleteProfileError(ProfileError):
+    """A profile without a measurement that is needed."""
+
+
+class SolverError(PerseusError):
+    """A time-cost problem that cannot be solved as stated."""
+
+
+class InfeasibleError(SolverError):
+    """No choice of options meets the wanted time."""
+
+
+class CertificateError(SolverError):
+    """A result that failed its own check: a defect of ours, never shipped on."""
+
+
+class PlanError(PerseusError):
+    """A plan that cannot be used."""
+
+
+class PlanFormatError(PlanError):
+    """A file that is not a plan of a version we read."""
+
+
+class PlanMismatchError(PlanError):
+    """A plan that was made for another job."""
+
+
+class DeviceError(PerseusError):
+    """A GPU that did not do what it was asked."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """No such device, or no driver for it."""
+
+
+class DevicePermissionError(DeviceError):
+    """The device is there; the right to set its clocks is not."""
+
+
+class DeviceUnsupportedError(DeviceError):
+    """The device or its driver cannot do this."""
+
+
+class DeviceLostError(DeviceError):
+    """The device stopped answering."""
+
+
+class EngineError(PerseusError):
+    """The training engine cannot be attached to."""
+
+
+class UnsupportedEngineError(EngineError):
+    """A DeepSpeed, or a use of it, that we do not attach to."""
