@@ -1,1 +1,28 @@
-"""config."""
+"""The ``perseus`` block of the DeepSpeed JSON: read, checked, frozen."""
+
+from perseus_ds.config.load import FLAGS, is_enabled, load, parse
+from perseus_ds.config.settings import (
+    AuditSettings,
+    Mode,
+    Objective,
+    PerseusConfig,
+    Policy,
+    ProfileSettings,
+    StragglerSettings,
+)
+from perseus_ds.config.strict import record_of
+
+__all__ = [
+    "FLAGS",
+    "AuditSettings",
+    "Mode",
+    "Objective",
+    "PerseusConfig",
+    "Policy",
+    "ProfileSettings",
+    "StragglerSettings",
+    "is_enabled",
+    "load",
+    "parse",
+    "record_of",
+]

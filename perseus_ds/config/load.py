@@ -1,0 +1,101 @@
+"""From the DeepSpeed JSON and the environment to one checked ``PerseusConfig``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from perseus_ds.config.settings import PerseusConfig
+from perseus_ds.config.strict import record_of
+from perseus_ds.errors import ConfigError
+
+FLAGS = {"PERSEUS_MODE": "mode", "PERSEUS_DEVICE": "device", "PERSEUS_RUN_DIR": "run_dir"}
+_PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
+
+
+def is_enabled(deepspeed_config: Mapping[str, object]) -> bool:
+    """Whether the job asks for us at all; a block that is not a mapping counts, so that it is refused."""
+    block = deepspeed_config.get("perseus")
+    if block is None:
+        return False
+    return not isinstance(block, Mapping) or block.get("enabled", False) is not False
+
+
+def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
+    """Read the ``perseus`` block; ``PERSEUS_*`` flags in ``environment`` win over it.
+
+    ``${oc.env:NAME}`` inside a value is replaced by that environment variable.
+
+    Raises:
+        ConfigError: naming the key, its value and what is allowed.
+    """
+    if not isinstance(block, Mapping):
+        raise ConfigError(f"perseus is {block!r}", hint='expected a block like {"enabled": true}')
+    flags = {key: environment[name] for name, key in FLAGS.items() if environment.get(name)}
+    try:
+        merged = OmegaConf.merge(OmegaConf.create(dict(block)), flags)
+        plain = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"perseus: {str(error).splitlines()[0]}") from error
+    assert isinstance(plain, dict)
+    config = record_of(PerseusConfig, {str(key): value for key, value in plain.items()}, where="perseus")
+    _check(config)
+    return config
+
+
+def load(path: Path, environment: Mapping[str, str]) -> PerseusConfig | None:
+    """Read the block of a DeepSpeed JSON file; None when the file does not ask for us.
+
+    Raises:
+        ConfigError: the file cannot be read, or its block is refused.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a DeepSpeed configuration", hint="expected a JSON object")
+    if not is_enabled(content):
+        return None
+    try:
+        return parse(content["perseus"], environment)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _check(config: PerseusConfig) -> None:
+    """Refuse values that have the right type and no meaning."""
+    _positive("perseus.profile.min_window_s", config.profile.min_window_s)
+    _at_least("perseus.profile.max_clocks", config.profile.max_clocks, 2)
+    _at_least("perseus.profile.warmup_iterations", config.profile.warmup_iterations, 1)
+    _at_least("perseus.audit.every_iterations", config.audit.every_iterations, 0)
+    _at_least("perseus.audit.iterations", config.audit.iterations, 1)
+    objective = config.objective
+    for policy, name in _PARAMETER.items():
+        value = getattr(objective, name)
+        key = f"perseus.objective.{name}"
+        if objective.policy == policy and value is None:
+            raise ConfigError(f"perseus.objective.policy is {policy!r} and {key} is not set")
+        if objective.policy != policy and value is not None:
+            raise ConfigError(
+                f"{key} is {value} and perseus.objective.policy is {objective.policy!r}",
+                hint=f"it belongs to policy {policy!r}",
+            )
+        if value is not None:
+            _positive(key, value)
+
+
+def _positive(key: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{key} is {value}", hint="expected a number above 0")
+
+
+def _at_least(key: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{key} is {value}", hint=f"expected at least {least}")

@@ -1,0 +1,66 @@
+"""What a user can set in the ``perseus`` block, with every default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Mode = Literal["auto", "profile", "run", "observe", "off"]
+DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated", "null"]
+Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
+OnError = Literal["disable", "raise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Which point of the frontier to run at when nobody straggles."""
+
+    policy: Policy = "no_slowdown"
+    max_slowdown_pct: float | None = None
+    deadline_s: float | None = None
+    power_cap_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """How the sweep over clocks is done inside training.
+
+    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator);
+    ``min_window_s`` is the least time measured at one clock, ``max_clocks`` the most clocks tried.
+    """
+
+    min_window_s: float = 5.0
+    max_clocks: int | None = None
+    reuse: bool = True
+    warmup_iterations: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """How often a few iterations run at default clocks, so that the saving is measured, not promised."""
+
+    every_iterations: int = 500
+    iterations: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerSettings:
+    """Whether to answer stragglers."""
+
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PerseusConfig:
+    """The whole block; ``simulated`` is read by the simulated device alone."""
+
+    enabled: bool = False
+    mode: Mode = "auto"
+    run_dir: str = "perseus_runs/default"
+    device: DeviceSetting = "auto"
+    on_error: OnError = "disable"
+    objective: Objective = field(default_factory=Objective)
+    profile: ProfileSettings = field(default_factory=ProfileSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    simulated: dict[str, object] = field(default_factory=dict)

@@ -1,0 +1,69 @@
+"""Turn a mapping from outside into a record: unknown keys and wrong types refused, with the key named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TypeVar, get_args, get_type_hints
+
+import pydantic
+
+from perseus_ds.errors import ConfigError
+
+Record = TypeVar("Record")
+
+
+def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) -> Record:
+    """Check ``block`` against the fields of the frozen dataclass ``kind`` and build it.
+
+    Raises:
+        ConfigError: the first unknown key, wrong type or value, by its full name under ``where``.
+    """
+    _refuse_unknown(kind, block, where)
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(dict(block), strict=False)
+    except pydantic.ValidationError as error:
+        raise _translated(error, where) from error
+
+
+def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str) -> None:
+    hints = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # records are dataclasses
+    for key, value in block.items():
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"{where}.{key} is not a known key", hint=f"{hint}known: {', '.join(known)}")
+        section = hints[key]
+        if is_dataclass(section) and isinstance(section, type) and isinstance(value, Mapping):
+            _refuse_unknown(section, value, f"{where}.{key}")
+        else:
+            _refuse_coercion(section, value, f"{where}.{key}")
+
+
+def _refuse_coercion(wanted: object, value: object, key: str) -> None:
+    """Refuse what a lenient reader would bend into shape: "5" for 5, 1 for true, true for 1."""
+    allowed = get_args(wanted) or (wanted,)
+    numeric = {int, float} & set(allowed)
+    if isinstance(value, bool) and bool not in allowed:
+        raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}")
+    if isinstance(value, str) and (numeric or bool in allowed):
+        raise ConfigError(f"{key} is the text {value!r}", hint=f"expected {_names(allowed)}")
+    if not isinstance(value, bool) and bool in allowed:
+        raise ConfigError(f"{key} is {value!r}", hint="expected true or false")
+
+
+def _translated(error: pydantic.ValidationError, where: str) -> ConfigError:
+    first = error.errors()[0]
+    key = ".".join([where, *(str(part) for part in first["loc"])])
+    expected = first.get("ctx", {}).get("expected", first["msg"].removeprefix("Input should be "))
+    return ConfigError(f"{key} is {first['input']!r}", hint=f"expected {expected}")
+
+
+def _names(allowed: tuple[object, ...]) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+    return " or ".join(
+        words.get(kind, getattr(kind, "__name__", str(kind)))  # type: ignore[call-overload]
+        for kind in allowed
+    )

@@ -1,0 +1,41 @@
+"""Whether a schedule can run: every computation once, forward before backward, and no stage stuck."""
+
+from __future__ import annotations
+
+from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule.dag import dag_of
+from perseus_ds.schedule.grid import order_grid
+from perseus_ds.schedule.instruction import Instruction, Kind
+from perseus_ds.schedule.order import Order, Schedule
+
+
+def validate(schedule: Schedule) -> None:
+    """Return if the schedule runs to its end.
+
+    Raises:
+        InvalidScheduleError: with the whole grid and an arrow at the first bad cell.
+    """
+    for stage, order in enumerate(schedule.orders):
+        _check_order(schedule, stage, order)
+    dag_of(schedule).topological()
+
+
+def _check_order(schedule: Schedule, stage: int, order: Order) -> None:
+    seen: set[Instruction] = set()
+    for position, instruction in enumerate(order):
+        forward = Instruction(stage, Kind.FORWARD, instruction.microbatch)
+        if instruction.stage != stage:
+            _refuse(schedule, (stage, position), f"{instruction} stands in the order of stage {stage}")
+        if instruction in seen:
+            _refuse(schedule, (stage, position), f"{instruction} runs twice")
+        if instruction.kind is Kind.BACKWARD and forward not in seen:
+            _refuse(schedule, (stage, position), f"{instruction} runs before {forward}")
+        seen.add(instruction)
+    for microbatch in range(schedule.microbatches):
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            if Instruction(stage, kind, microbatch) not in seen:
+                _refuse(schedule, (stage, len(order)), f"{stage}{kind.value}{microbatch} never runs")
+
+
+def _refuse(schedule: Schedule, cell: tuple[int, int], why: str) -> None:
+    raise InvalidScheduleError(f"{why}\n{order_grid(schedule, bad=cell)}")
