@@ -1,1 +1,20 @@
-"""plan."""
+"""From a profile to a frontier of plans, to the one that a job runs at."""
+
+from perseus_ds.plan.build import build
+from perseus_ds.plan.record import Baseline, FrequencyPlan, Options, PlanSet
+from perseus_ds.plan.select import select, select_for
+from perseus_ds.plan.store import dumps, loads, read_plans, write_plans
+
+__all__ = [
+    "Baseline",
+    "FrequencyPlan",
+    "Options",
+    "PlanSet",
+    "build",
+    "dumps",
+    "loads",
+    "read_plans",
+    "select",
+    "select_for",
+    "write_plans",
+]

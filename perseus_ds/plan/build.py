@@ -1,0 +1,134 @@
+"""The only translator between schedule and profile on one side and the solver on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import PlanError
+from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.profile import Computation, Profile
+from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
+from perseus_ds.solver import DiscretePlans, OptionTable, Problem, discretise, plan_times, solve_frontier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Translation:
+    """A schedule's graph with a table of options for every node."""
+
+    dag: Dag
+    problem: Problem
+    options: Mapping[Computation, Options]
+    fixed_s: Mapping[Computation, float]
+
+
+def build(
+    profile: Profile,
+    schedule: Schedule,
+    *,
+    blocking_power_w: float,
+    fingerprint: Mapping[str, str] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> PlanSet:
+    """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
+
+    Raises:
+        IncompleteProfileError: a stage of the schedule was not measured.
+        PlanError: the profile has stages that the schedule has not.
+        SolverError: the problem cannot be solved as stated.
+    """
+    if profile.stages > schedule.stages:
+        raise PlanError(
+            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
+            hint=f"plan with {profile.stages} stages",
+        )
+    validate(schedule)
+    translation = _translate(profile, schedule, blocking_power_w)
+    frontier = solve_frontier(translation.problem, progress=progress)
+    blocking_total_w = blocking_power_w * schedule.stages
+    times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
+    plans = discretise(translation.problem, frontier, times_s)
+    return PlanSet(
+        fingerprint=dict(fingerprint or {}),
+        schedule=schedule,
+        blocking_power_w=blocking_power_w,
+        options=translation.options,
+        fixed_s=translation.fixed_s,
+        iteration_time_s=plans.time_s,
+        effective_energy_j=plans.cost_j,
+        lower_bound_j=plans.bound_j + blocking_total_w * plans.time_s,
+        choice=_choices(plans, translation.dag, schedule),
+        baseline=_baseline(translation, schedule, blocking_power_w),
+        t_min_s=frontier.t_min_s,
+        t_star_s=frontier.t_star_s,
+        solve_time_s=frontier.solve_time_s,
+    )
+
+
+def _translate(profile: Profile, schedule: Schedule, blocking_power_w: float) -> _Translation:
+    dag = dag_of(schedule)
+    computed = dict.fromkeys((n.stage, n.kind) for n in dag.nodes if n.kind.is_computation)
+    options = {key: _options(profile, *key) for key in computed}
+    fixed = {
+        (n.stage, n.kind): profile.fixed_s.get((n.stage, n.kind), 0.0)
+        for n in dag.nodes
+        if not n.kind.is_computation
+    }
+    tables = [_effective(option, blocking_power_w) for option in options.values()]
+    tables += [OptionTable(np.array([time_s]), np.array([0.0])) for time_s in fixed.values()]
+    number = {key: index for index, key in enumerate([*options, *fixed])}
+    before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
+    problem = Problem(
+        tables=tuple(tables),
+        table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
+        before=np.ascontiguousarray(before),
+        after=np.ascontiguousarray(after),
+        delay_s=np.zeros(len(dag.edges)),
+    )
+    return _Translation(dag, problem, options, fixed)
+
+
+def _options(profile: Profile, stage: int, kind: Kind) -> Options:
+    points = profile.of(stage, kind)
+    return Options(
+        np.array([p.clock_mhz for p in points]),
+        np.array([p.time_s for p in points]),
+        np.array([p.energy_j for p in points]),
+    )
+
+
+def _effective(options: Options, blocking_power_w: float) -> OptionTable:
+    """Subtract what the GPU would use anyway, waiting: before anything is filtered.
+
+    Source: arXiv 2312.06902, equation 4.
+    """
+    return OptionTable(options.time_s, options.energy_j - blocking_power_w * options.time_s)
+
+
+def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Reorder the solver's columns (nodes) into running order, computations only."""
+    position = {node: index for index, node in enumerate(dag.nodes)}
+    columns = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
+    choice = plans.choice[:, columns]
+    return choice.astype(np.uint8 if choice.max(initial=0) < 256 else np.uint16)  # noqa: PLR2004
+
+
+def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: float) -> Baseline:
+    def highest(node: Instruction) -> tuple[float, float]:
+        key = (node.stage, node.kind)
+        if key in translation.fixed_s:
+            return translation.fixed_s[key], 0.0
+        return float(translation.options[key].time_s[0]), float(translation.options[key].energy_j[0])
+
+    spent = [highest(node) for node in translation.dag.nodes]
+    durations = [time_s for time_s, _ in spent]
+    starts = translation.dag.earliest_starts(durations)
+    iteration_time_s = max(start + time for start, time in zip(starts, durations, strict=True))
+    working_s = sum(
+        time for time, node in zip(durations, translation.dag.nodes, strict=True) if node.kind.is_computation
+    )
+    waiting_j = blocking_power_w * (schedule.stages * iteration_time_s - working_s)
+    return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j)

@@ -1,0 +1,74 @@
+"""Which point of the frontier: the user's objective, or the slack that a straggler leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.config import Objective
+from perseus_ds.errors import InfeasibleError
+from perseus_ds.plan.record import FrequencyPlan, PlanSet
+
+
+def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
+    """Choose by total energy, each plan over its own iteration time: what a job without stragglers pays.
+
+    Raises:
+        InfeasibleError: no plan meets the deadline or the cap; the message says the nearest one.
+    """
+    match objective.policy:
+        case "no_slowdown":
+            return _least_energy(plans, plans.iteration_time_s <= _floor_s(plans))
+        case "max_slowdown":
+            assert objective.max_slowdown_pct is not None
+            limit_s = _floor_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
+            return _least_energy(plans, plans.iteration_time_s <= limit_s)
+        case "min_energy":
+            return _least_energy(plans, np.ones(len(plans), dtype=np.bool_))
+        case "deadline":
+            assert objective.deadline_s is not None
+            return _within_deadline(plans, objective.deadline_s)
+        case "power_cap":
+            assert objective.power_cap_w is not None
+            return _under_cap(plans, objective.power_cap_w)
+
+
+def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
+    """Choose beside a straggler: least effective energy among plans that are no slower than it.
+
+    Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
+    """
+    limit_s = max(straggler_time_s, _floor_s(plans))
+    fits = np.flatnonzero(plans.iteration_time_s <= limit_s)
+    return plans.plan(int(fits[np.argmin(plans.effective_energy_j[fits])]))
+
+
+def _floor_s(plans: PlanSet) -> float:
+    """The fastest plan's own time: the planned T_min on real clocks."""
+    return float(plans.iteration_time_s[0])
+
+
+def _least_energy(plans: PlanSet, allowed: NDArray[np.bool_]) -> FrequencyPlan:
+    fits = np.flatnonzero(allowed)
+    return plans.plan(int(fits[np.argmin(plans.energy_j[fits])]))
+
+
+def _within_deadline(plans: PlanSet, deadline_s: float) -> FrequencyPlan:
+    allowed = plans.iteration_time_s <= deadline_s
+    if not allowed.any():
+        raise InfeasibleError(
+            f"no plan meets a deadline of {deadline_s:.6g} s: T_min is {_floor_s(plans):.6g} s",
+            hint="ask for T_min or later",
+        )
+    return _least_energy(plans, allowed)
+
+
+def _under_cap(plans: PlanSet, power_cap_w: float) -> FrequencyPlan:
+    power_w = plans.energy_j / plans.iteration_time_s
+    fits = np.flatnonzero(power_w <= power_cap_w)
+    if not len(fits):
+        raise InfeasibleError(
+            f"no plan stays under {power_cap_w:.6g} W for one pipeline: the least is {power_w.min():.6g} W",
+            hint="raise the cap, or lower it for fewer GPUs",
+        )
+    return plans.plan(int(fits[0]))

@@ -1,0 +1,190 @@
+"""The plan file: JSON to read, with the matrix of choices packed; nothing in it can be executed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import PlanFormatError, ScheduleError
+from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.profile import Computation
+from perseus_ds.run_directory import write_whole
+from perseus_ds.schedule import Instruction, Kind, Schedule
+
+FORMAT = "perseus-plan"
+VERSION = 1
+
+
+def write_plans(plans: PlanSet, path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_whole(path, dumps(plans))
+
+
+def read_plans(path: Path) -> PlanSet:
+    """Read a plan file.
+
+    Raises:
+        PlanFormatError: naming the file and what is wrong in it.
+    """
+    try:
+        return loads(path.read_text())
+    except OSError as error:
+        raise PlanFormatError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanFormatError(f"{path} is not a plan", hint=_AGAIN) from error
+    except PlanFormatError as error:
+        raise PlanFormatError(f"{path} {error.message}", hint=error.hint) from error
+
+
+_AGAIN = "make it again with perseus-ds plan, or let the job plan"
+
+
+def dumps(plans: PlanSet) -> str:
+    """Return the file's text; also what rank 0 sends to the others."""
+    columns = {
+        "iteration_time_s": plans.iteration_time_s,
+        "effective_energy_j": plans.effective_energy_j,
+        "lower_bound_j": plans.lower_bound_j,
+    }
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": dict(plans.fingerprint),
+        "schedule": {
+            "name": plans.schedule.name,
+            "microbatches": plans.schedule.microbatches,
+            "orders": [" ".join(map(str, order)) for order in plans.schedule.orders],
+        },
+        "blocking_power_w": plans.blocking_power_w,
+        "t_min_s": plans.t_min_s,
+        "t_star_s": plans.t_star_s,
+        "solve_time_s": plans.solve_time_s,
+        "baseline": {
+            "iteration_time_s": plans.baseline.iteration_time_s,
+            "energy_j": plans.baseline.energy_j,
+        },
+        "options": [_options_row(key, options) for key, options in plans.options.items()],
+        "fixed_s": [
+            {"stage": stage, "kind": kind.value, "time_s": time_s}
+            for (stage, kind), time_s in plans.fixed_s.items()
+        ],
+        "frontier": {name: column.tolist() for name, column in columns.items()},
+        "choice": _pack(plans.choice),
+    }
+    return json.dumps(content)
+
+
+def loads(text: str) -> PlanSet:
+    """Read what ``dumps`` wrote.
+
+    Raises:
+        PlanFormatError: the text is not a whole plan of our version.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise PlanFormatError(f"is not JSON or is cut short: {error}", hint=_AGAIN) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
+    if content.get("version") != VERSION:
+        raise PlanFormatError(
+            f"is a plan of version {content.get('version')}, we read version {VERSION}", hint=_AGAIN
+        )
+    try:
+        plans = _plan_set(content)
+        _check_shapes(plans)
+    except (KeyError, TypeError, ValueError, AttributeError, ScheduleError, zlib.error) as error:
+        raise PlanFormatError(f"is damaged: {type(error).__name__} {error}", hint=_AGAIN) from error
+    return plans
+
+
+def _options_row(key: Computation, options: Options) -> dict[str, object]:
+    return {
+        "stage": key[0],
+        "kind": key[1].value,
+        "clock_mhz": options.clock_mhz.tolist(),
+        "time_s": options.time_s.tolist(),
+        "energy_j": options.energy_j.tolist(),
+    }
+
+
+def _pack(choice: NDArray[np.uint8] | NDArray[np.uint16]) -> dict[str, object]:
+    """Neighbouring plans differ in few places: store differences, compressed."""
+    little = choice.astype(choice.dtype.newbyteorder("<"))
+    first = np.zeros((1, choice.shape[1]), little.dtype)
+    steps = np.diff(little, axis=0, prepend=first)
+    data = base64.b85encode(zlib.compress(np.ascontiguousarray(steps).tobytes(), 6)).decode()
+    return {"dtype": choice.dtype.name, "shape": list(choice.shape), "zlib_b85_row_differences": data}
+
+
+def _unpack(packed: Mapping[str, object]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    name, shape = packed["dtype"], cast("list[int]", packed["shape"])
+    if name not in {"uint8", "uint16"}:
+        raise ValueError(f"choice is of type {name!r}")
+    dtype = np.dtype(cast("str", name)).newbyteorder("<")
+    raw = zlib.decompress(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])))
+    steps = np.frombuffer(raw, dtype).reshape(shape)
+    return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
+
+
+def _plan_set(content: dict[str, object]) -> PlanSet:
+    schedule = cast("dict[str, object]", content["schedule"])
+    frontier = cast("dict[str, list[float]]", content["frontier"])
+    options = cast("list[dict[str, object]]", content["options"])
+    fixed = cast("list[dict[str, object]]", content["fixed_s"])
+    baseline = cast("dict[str, float]", content["baseline"])
+    orders = cast("list[str]", schedule["orders"])
+    return PlanSet(
+        fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
+        schedule=Schedule(
+            str(schedule["name"]),
+            int(cast("int", schedule["microbatches"])),
+            tuple(tuple(map(Instruction.parse, order.split())) for order in orders),
+        ),
+        blocking_power_w=float(cast("float", content["blocking_power_w"])),
+        options={_key(row): _options_of(row) for row in options},
+        fixed_s={_key(row): float(cast("float", row["time_s"])) for row in fixed},
+        iteration_time_s=np.array(frontier["iteration_time_s"], np.float64),
+        effective_energy_j=np.array(frontier["effective_energy_j"], np.float64),
+        lower_bound_j=np.array(frontier["lower_bound_j"], np.float64),
+        choice=_unpack(cast("dict[str, object]", content["choice"])),
+        baseline=Baseline(float(baseline["iteration_time_s"]), float(baseline["energy_j"])),
+        t_min_s=float(cast("float", content["t_min_s"])),
+        t_star_s=float(cast("float", content["t_star_s"])),
+        solve_time_s=float(cast("float", content["solve_time_s"])),
+    )
+
+
+def _key(row: Mapping[str, object]) -> Computation:
+    return int(cast("int", row["stage"])), Kind(row["kind"])
+
+
+def _options_of(row: Mapping[str, object]) -> Options:
+    return Options(
+        np.array(row["clock_mhz"], np.int64),
+        np.array(row["time_s"], np.float64),
+        np.array(row["energy_j"], np.float64),
+    )
+
+
+def _check_shapes(plans: PlanSet) -> None:
+    """Refuse a file whose parts do not fit together: it would crash a job later."""
+    computations = plans.computations()
+    if not len(plans) or plans.choice.shape != (len(plans), len(computations)):
+        raise ValueError(
+            f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
+        )
+    for vector in (plans.effective_energy_j, plans.lower_bound_j):
+        if len(vector) != len(plans):
+            raise ValueError("frontier columns of unequal length")
+    highest = plans.choice.max(axis=0)
+    for instruction, option in zip(computations, highest, strict=True):
+        if option >= len(plans.options[instruction.stage, instruction.kind].clock_mhz):
+            raise ValueError(f"{instruction} has no option {option}")

@@ -1,0 +1,83 @@
+"""What was measured: time and energy of every (stage, kind) at every clock that was tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perseus_ds.errors import IncompleteProfileError, ProfileError
+from perseus_ds.schedule import Kind
+
+Computation = tuple[int, Kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One instruction at one clock: means over a window, their standard errors, and how sure we are.
+
+    ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile.
+    """
+
+    clock_mhz: int
+    time_s: float
+    energy_j: float
+    time_se_s: float = 0.0
+    energy_se_j: float = 0.0
+    samples: int = 1
+    achieved_mhz: int | None = None
+    event_reasons: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All points of one job, with what identifies the job.
+
+    ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step);
+    ``blocking_w`` the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes,
+    GPU and driver: a profile serves only the job that it was measured in.
+    """
+
+    points: Mapping[Computation, tuple[Point, ...]]
+    blocking_power_w: float | None = None
+    blocking_w: Mapping[int, float] = field(default_factory=dict)
+    fixed_s: Mapping[Computation, float] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    window_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for (stage, kind), points in self.points.items():
+            for point in points:
+                _check_point(f"stage {stage} {kind.name.lower()} at {point.clock_mhz} MHz", point)
+
+    @property
+    def stages(self) -> int:
+        """One more than the highest stage that was measured."""
+        return 1 + max((stage for stage, _ in self.points), default=-1)
+
+    @property
+    def clocks_mhz(self) -> tuple[int, ...]:
+        """Every clock that was tried anywhere, highest first."""
+        return tuple(sorted({p.clock_mhz for points in self.points.values() for p in points}, reverse=True))
+
+    def of(self, stage: int, kind: Kind) -> tuple[Point, ...]:
+        """Return the points of one computation, highest clock first.
+
+        Raises:
+            IncompleteProfileError: nothing was measured for it.
+        """
+        points = self.points.get((stage, kind), ())
+        if not points:
+            raise IncompleteProfileError(
+                f"the profile has no {kind.name.lower()} of stage {stage}",
+                hint="every stage needs forward and backward at one clock or more",
+            )
+        return tuple(sorted(points, key=lambda point: -point.clock_mhz))
+
+
+def _check_point(where: str, point: Point) -> None:
+    if point.clock_mhz <= 0:
+        raise ProfileError(f"{where}: the clock is not a positive number of MHz")
+    for name, value in (("time", point.time_s), ("energy", point.energy_j)):
+        if not (math.isfinite(value) and value > 0):
+            raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")

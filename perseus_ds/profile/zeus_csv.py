@@ -1,0 +1,90 @@
+"""The CSV that Zeus and the Perseus artifact use: ``stage,instruction,frequency,time,energy``."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from perseus_ds.errors import ProfileError
+from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.schedule import Kind
+
+COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+_KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD}
+
+
+def read_csv(path: Path) -> Profile:
+    """Read a profile in MHz, seconds and joules.
+
+    Raises:
+        ProfileError: naming the file, the row (the header is row 1) and the column.
+    """
+    points: dict[Computation, dict[int, Point]] = defaultdict(dict)
+    try:
+        with path.open(newline="") as file:
+            rows = csv.DictReader(file)
+            missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+            if missing:
+                raise ProfileError(
+                    f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(COLUMNS)}"
+                )
+            for row in rows:
+                where = f"{path}: row {rows.line_num}"
+                computation, point = _point(row, where)
+                if point.clock_mhz in points[computation]:
+                    raise ProfileError(f"{where} measures the same stage, instruction and frequency again")
+                points[computation][point.clock_mhz] = point
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ProfileError(f"{path} is not a CSV file: {error}") from error
+    if not points:
+        raise ProfileError(f"{path}: no row", hint="expected one row per stage, instruction and frequency")
+    return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
+
+
+def write_csv(profile: Profile, path: Path) -> None:
+    """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format."""
+    names = {kind: name for name, kind in _KINDS.items()}
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        for stage, kind in sorted(profile.points, key=lambda key: (key[0], key[1] is Kind.BACKWARD)):
+            for point in profile.of(stage, kind):
+                rows.writerow([stage, names[kind], point.clock_mhz, point.time_s, point.energy_j])
+
+
+def _point(row: Mapping[str, str | None], where: str) -> tuple[Computation, Point]:
+    name = (row["instruction"] or "").strip().lower()
+    if name not in _KINDS:
+        raise ProfileError(f"{where}: instruction is {row['instruction']!r}", hint="forward or backward")
+    stage = _number(row, "stage", where)
+    if stage < 0 or not stage.is_integer():
+        raise ProfileError(f"{where}: stage is {row['stage']!r}", hint="expected 0, 1, 2, ...")
+    point = Point(
+        clock_mhz=round(_positive(row, "frequency", where)),
+        time_s=_positive(row, "time", where),
+        energy_j=_positive(row, "energy", where),
+    )
+    return (int(stage), _KINDS[name]), point
+
+
+def _positive(row: Mapping[str, str | None], column: str, where: str) -> float:
+    value = _number(row, column, where)
+    if value <= 0:
+        raise ProfileError(f"{where}: {column} is {row[column]}", hint="expected a number above 0")
+    return value
+
+
+def _number(row: Mapping[str, str | None], column: str, where: str) -> float:
+    text = row[column]
+    try:
+        value = float(text or "")
+    except ValueError as error:
+        raise ProfileError(f"{where}: {column} is {text!r}", hint="expected a number") from error
+    if not math.isfinite(value):
+        raise ProfileError(f"{where}: {column} is {text}", hint="expected a finite number")
+    return value

@@ -1,0 +1,43 @@
+"""Where everything of one job lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The files of the contract, under one path."""
+
+    path: Path
+
+    @property
+    def profile(self) -> Path:
+        """What was measured (``perseus_ds.profile``)."""
+        return self.path / "profile.json"
+
+    @property
+    def plan(self) -> Path:
+        """The frontier of plans (``perseus_ds.plan``)."""
+        return self.path / "plan.json"
+
+    @property
+    def summary(self) -> Path:
+        """Baseline against plan, measured."""
+        return self.path / "summary.json"
+
+    @property
+    def events(self) -> Path:
+        """What was chosen, when and why; one JSON object a line."""
+        return self.path / "events.jsonl"
+
+    @property
+    def timelines(self) -> Path:
+        """One iteration before and after, instruction by instruction."""
+        return self.path / "timelines.json"
+
+    @property
+    def ranks(self) -> Path:
+        """Measurements of every rank, a file each."""
+        return self.path / "ranks"
