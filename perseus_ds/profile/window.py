@@ -1,0 +1,35 @@
+"""What one rank saw at one clock: when each instruction ran, and how the energy counter moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.profile.counter import CounterTrace
+from perseus_ds.schedule import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One instruction from its release to its end, on the device's time base."""
+
+    kind: Kind
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """Time from release to end."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile."""
+
+    clock_mhz: int
+    start_s: float
+    end_s: float
+    intervals: tuple[Interval, ...]
+    counter: CounterTrace
+    achieved_mhz: int | None = None
+    event_reasons: int = 0
