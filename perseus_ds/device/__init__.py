@@ -1,1 +1,27 @@
-"""device."""
+"""GPUs as this package needs them: identity, clock, energy; one backend per file."""
+
+from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.null import NullGpu
+from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
+from perseus_ds.device.request import Backend, Choice, DeviceRequest
+from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
+
+__all__ = [
+    "Achieved",
+    "Backend",
+    "Capabilities",
+    "Choice",
+    "DeviceRequest",
+    "EventReason",
+    "Gpu",
+    "Identity",
+    "NullGpu",
+    "SimulatedGpu",
+    "SimulatedSettings",
+    "Truth",
+    "Work",
+    "backends",
+    "choose",
+    "simulated_settings",
+]

@@ -1,0 +1,81 @@
+"""Which backend serves a request, and why that one."""
+
+from __future__ import annotations
+
+from perseus_ds.device import amdsmi, guardd, nvml, zeusd
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.null import NullGpu
+from perseus_ds.device.request import Backend, Choice, DeviceRequest
+from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
+from perseus_ds.errors import ConfigError, DeviceError
+
+_NEVER_BY_ITSELF = -1.0
+_LAST_RESORT = 0.0
+
+
+def backends() -> tuple[Backend, ...]:
+    """List every backend, in the order in which they are asked."""
+    return _BACKENDS
+
+
+def choose(request: DeviceRequest) -> Choice:
+    """Open the device that a request names, or the best one that works here.
+
+    Raises:
+        ConfigError: no backend has that name.
+        DeviceError: the named backend cannot work here; ``auto`` never raises it for want of a device.
+    """
+    if request.setting == "auto":
+        return _best(request)
+    backend = _named(request.setting)
+    backend.priority(request)
+    return Choice(backend.open_gpu(request), backend.name, f"asked for by device: {backend.name}")
+
+
+def _best(request: DeviceRequest) -> Choice:
+    ranked: list[tuple[float, Backend]] = []
+    refused: list[str] = []
+    for backend in _BACKENDS:
+        try:
+            ranked.append((backend.priority(request), backend))
+        except DeviceError as error:
+            refused.append(f"{backend.name}: {error.message}")
+    for priority, backend in sorted(ranked, key=lambda pair: -pair[0]):
+        if priority < 0:
+            break
+        try:
+            return Choice(backend.open_gpu(request), backend.name, _reason(backend, refused))
+        except DeviceError as error:
+            refused.append(f"{backend.name}: {error.message}")
+    raise AssertionError("the null backend always opens")
+
+
+def _reason(backend: Backend, refused: list[str]) -> str:
+    others = f" ({'; '.join(refused)})" if refused else ""
+    return f"auto: {backend.summary}{others}"
+
+
+def _named(setting: str) -> Backend:
+    for backend in _BACKENDS:
+        if backend.name == setting:
+            return backend
+    names = ", ".join(("auto", *(backend.name for backend in _BACKENDS)))
+    raise ConfigError(f"device: got {setting!r}", hint=f"one of {names}")
+
+
+def _open_simulated(request: DeviceRequest) -> Gpu:
+    return SimulatedGpu(request.simulated or SimulatedSettings(), request.local_rank)
+
+
+def _open_null(request: DeviceRequest) -> Gpu:
+    return NullGpu(request.local_rank)
+
+
+_BACKENDS = (
+    Backend("nvml", "NVIDIA's own library", nvml.priority, nvml.open_gpu),
+    Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
+    Backend("zeusd", "the Zeus daemon", zeusd.priority, zeusd.open_gpu),
+    Backend("amdsmi", "AMD's own library", amdsmi.priority, amdsmi.open_gpu),
+    Backend("simulated", "a GPU in software", lambda _: _NEVER_BY_ITSELF, _open_simulated),
+    Backend("null", "no GPU that we know is here", lambda _: _LAST_RESORT, _open_null),
+)

@@ -1,0 +1,66 @@
+"""One GPU as this package needs it: who it is, what it can do, its clock and its energy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from perseus_ds.device.record import Achieved, Capabilities, Identity
+
+
+class Gpu(ABC):
+    """A device behind one backend.
+
+    Every method may raise a `DeviceError`; none raises a vendor's error. Methods may be called from
+    several threads. A backend ships when it passes `perseus_ds.testing.gpu_contract.GpuContract`.
+    """
+
+    @abstractmethod
+    def identify(self) -> Identity:
+        """Say which device this is."""
+
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """Say what the device can do; the answer does not change while it is open."""
+
+    @abstractmethod
+    def lock_clock(self, clock_mhz: int) -> None:
+        """Ask for a fixed core clock; success means "stored", the clock follows after the switch latency.
+
+        Raises:
+            DeviceUnsupportedError: the clock is not on the grid, or this device locks no clocks.
+            DevicePermissionError: the right to set clocks is missing.
+        """
+
+    @abstractmethod
+    def reset_clock(self) -> None:
+        """Give the choice of the clock back to the device; harmless when nothing is locked."""
+
+    @abstractmethod
+    def achieved(self) -> Achieved:
+        """Read the clocks in force now."""
+
+    @abstractmethod
+    def energy_j(self) -> float:
+        """Read the energy counter: joules since some fixed start, updated about every 100 ms.
+
+        Raises:
+            DeviceUnsupportedError: the device has no counter (``counter_period_s`` is ``None``).
+        """
+
+    @abstractmethod
+    def now_s(self) -> float:
+        """Read the time base of this device's energy and instructions."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the device; the second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,48 @@
+"""What is asked of `choose`, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.simulated import SimulatedSettings
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """The device that one rank wants.
+
+    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA; without either, ``local_rank`` is taken as the
+    backend's index. ``lock`` says that clocks will be set, not only read.
+    """
+
+    setting: str = "auto"
+    local_rank: int = 0
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    simulated: SimulatedSettings | None = None
+    lock: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The device that was opened, and why it was this one."""
+
+    gpu: Gpu
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way to reach a GPU.
+
+    ``priority`` returns how good it would be for a request (``auto`` takes the highest; below zero means
+    never by itself) or raises `DeviceError` with the reason why it cannot work here.
+    """
+
+    name: str
+    summary: str
+    priority: Callable[[DeviceRequest], float]
+    open_gpu: Callable[[DeviceRequest], Gpu]

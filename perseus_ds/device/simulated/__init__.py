@@ -1,0 +1,26 @@
+"""A GPU in software: a physical device whose truth is known, not a mock."""
+
+from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models import MODELS, model_named
+from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
+from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
+from perseus_ds.device.simulated.timeline import Task
+from perseus_ds.device.simulated.truth import Truth, TruthNow
+from perseus_ds.device.simulated.work import Work
+
+__all__ = [
+    "MODELS",
+    "GpuModel",
+    "ScaledTime",
+    "SimulatedGpu",
+    "SimulatedSettings",
+    "Task",
+    "TimeBase",
+    "Truth",
+    "TruthNow",
+    "VirtualTime",
+    "Work",
+    "model_named",
+    "simulated_settings",
+]

@@ -1,0 +1,181 @@
+"""The simulated GPU behind the `Gpu` interface, and the work side that emulation drives."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from random import Random
+
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
+from perseus_ds.device.simulated.counter import EnergyCounter
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.settings import SimulatedSettings
+from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase
+from perseus_ds.device.simulated.timeline import Task, Timeline
+from perseus_ds.device.simulated.truth import Truth, TruthNow
+from perseus_ds.device.simulated.work import Work
+from perseus_ds.errors import DeviceUnsupportedError
+
+
+class SimulatedGpu(Gpu):
+    """A physical device in software: what is asked happens later, and what is read is late and noisy.
+
+    `lock_clock` returns at once; the old clock runs on through call and settle, and calls queue as they do
+    in a driver. Ground truth is in `truth` and `true_now`.
+    """
+
+    def __init__(self, settings: SimulatedSettings, index: int = 0, *, time: TimeBase | None = None) -> None:
+        self.settings = settings
+        self.model = model_named(settings.gpu)
+        self.truth = Truth(self.model)
+        self._index = index
+        self._time = ScaledTime(settings.time_scale) if time is None else time
+        self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
+        self._timeline = self._start()
+        self._changed = threading.Condition()
+        self._call_s, self._settle_s = _latencies(self.model.call_s, self.model.settle_s, settings)
+        self._call_ends_s = self._timeline.time_s
+        self._wanted_mhz = self.model.max_clock_mhz
+
+    def identify(self) -> Identity:
+        """Name the model; the UUID follows from seed and index, so it is the same in every run."""
+        digest = hashlib.sha256(f"{self.model.key}/{self.settings.seed}/{self._index}".encode()).hexdigest()
+        uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+        return Identity(self.model.name, uuid, f"simulated:{self._index:02x}", "simulated", self._index)
+
+    def capabilities(self) -> Capabilities:
+        """Declare the model's grid, counter and latency."""
+        return Capabilities(
+            self.model.clocks_mhz,
+            self.model.memory_clocks_mhz,
+            can_lock=True,
+            why_not=None,
+            counter_period_s=self.model.counter_period_s,
+            switch_latency_s=self._call_s + self._settle_s,
+            switch_call_s=self._call_s,
+        )
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        """Schedule a switch; asking again for the clock last asked for costs nothing.
+
+        Raises:
+            DeviceUnsupportedError: the clock is not on the grid.
+        """
+        if clock_mhz not in self.model.clocks_mhz:
+            grid = self.capabilities().grid
+            raise DeviceUnsupportedError(
+                f"{clock_mhz} MHz is not a clock of {self.model.name}: it has {grid}"
+            )
+        self._switch(clock_mhz)
+
+    def reset_clock(self) -> None:
+        """Go back to the maximum."""
+        self._switch(self.model.max_clock_mhz)
+
+    def achieved(self) -> Achieved:
+        """Read the clock that is held, under cap and throttle."""
+        with self._changed:
+            self._advance()
+            held_mhz = self._timeline.held_mhz()
+            limited = self._timeline.limit_mhz < self._timeline.requested_mhz
+            capped = held_mhz < min(self._timeline.requested_mhz, self._timeline.limit_mhz)
+        reasons = EventReason.SW_THERMAL if limited else EventReason.NONE
+        if capped:
+            reasons |= EventReason.SW_POWER_CAP
+        return Achieved(round(held_mhz), self.model.memory_clocks_mhz[0], reasons)
+
+    def energy_j(self) -> float:
+        """Read the counter as it stood at its last tick."""
+        with self._changed:
+            self._advance()
+            return self._counter.reading_j
+
+    def now_s(self) -> float:
+        """Device seconds: the host's monotonic clock over ``time_scale``."""
+        return self._time.now_s()
+
+    def close(self) -> None:
+        """Reset the clock."""
+        self.reset_clock()
+
+    def begin(self, work: Work) -> Task:
+        """Start an instruction; its true amount is drawn around ``work``."""
+        factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
+        with self._changed:
+            self._advance()
+            return self._timeline.begin(work.scaled(factor))
+
+    def release(self, task: Task) -> None:
+        """Say that the host's part of an instruction is over."""
+        with self._changed:
+            self._advance()
+            self._timeline.release(task)
+
+    def wait(self, task: Task) -> None:
+        """Return when a released task has ended, at whatever clocks are in force meanwhile."""
+        while True:
+            with self._changed:
+                self._advance()
+                if task.ended_s is not None:
+                    self.truth.record(task)
+                    return
+                left_s = self._timeline.finish_s() - self._time.now_s()
+                self._time.wait(self._changed, max(0.0, left_s))
+
+    def abandon(self, task: Task) -> None:
+        """Drop an instruction whose handler failed; what it has cost stays."""
+        with self._changed:
+            self._advance()
+            self._timeline.abandon(task)
+
+    def throttle(self, clock_mhz: int | None) -> None:
+        """Hold the clock at or below a limit, as heat does; ``None`` lifts it."""
+        with self._changed:
+            self._advance()
+            self._timeline.limit(self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
+            self._changed.notify_all()
+
+    def true_now(self) -> TruthNow:
+        """Ground truth at this moment."""
+        with self._changed:
+            self._advance()
+            line = self._timeline
+            return TruthNow(
+                line.time_s, line.energy_j, line.busy_s, line.power_w(), line.held_mhz(), line.temperature_c
+            )
+
+    def _start(self) -> Timeline:
+        model, now_s = self.model, self._time.now_s()
+        self._counter = EnergyCounter(
+            period_s=model.counter_period_s,
+            window_s=model.counter_window_s,
+            noise=self.settings.counter_noise,
+            start_s=now_s,
+            random=self._random,
+        )
+        cap_w = model.power_cap_w if self.settings.power_cap_w is None else self.settings.power_cap_w
+        timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=cap_w)
+        timeline.limit(self.settings.throttle_mhz or model.max_clock_mhz)
+        return timeline
+
+    def _switch(self, clock_mhz: int) -> None:
+        with self._changed:
+            self._advance()
+            if clock_mhz == self._wanted_mhz:
+                return
+            self._wanted_mhz = clock_mhz
+            self._call_ends_s = max(self._call_ends_s, self._timeline.time_s) + self._call_s
+            self._timeline.switch(clock_mhz, self._call_ends_s + self._settle_s)
+            self._changed.notify_all()
+
+    def _advance(self) -> None:
+        self._timeline.advance(self._time.now_s())
+
+
+def _latencies(call_s: float, settle_s: float, settings: SimulatedSettings) -> tuple[float, float]:
+    """Call and settle, stretched to the total that the user set."""
+    if settings.switch_latency_s is None:
+        return call_s, settle_s
+    share = settings.switch_latency_s / (call_s + settle_s)
+    return call_s * share, settle_s * share

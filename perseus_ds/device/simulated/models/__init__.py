@@ -1,0 +1,30 @@
+"""The GPU models that can be simulated, by key."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models.a40 import A40
+from perseus_ds.device.simulated.models.a100_pcie import A100_PCIE_80GB
+from perseus_ds.device.simulated.models.a100_sxm import A100_SXM4_40GB, A100_SXM4_80GB
+from perseus_ds.device.simulated.models.hopper import H100_SXM, H200
+from perseus_ds.errors import ConfigError
+
+MODELS = MappingProxyType(
+    {model.key: model for model in (A100_SXM4_80GB, A100_SXM4_40GB, A100_PCIE_80GB, A40, H100_SXM, H200)}
+)
+
+
+def model_named(key: str) -> GpuModel:
+    """Look a model up.
+
+    Raises:
+        ConfigError: the key is not a known one.
+    """
+    try:
+        return MODELS[key]
+    except KeyError:
+        raise ConfigError(
+            f"simulated.gpu: no GPU model {key!r}", hint=f"known: {', '.join(MODELS)}"
+        ) from None

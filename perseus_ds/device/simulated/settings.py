@@ -1,0 +1,103 @@
+"""What a user can set about a simulated GPU: the ``simulated`` block, strictly read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from perseus_ds.device.simulated.models import model_named
+from perseus_ds.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSettings:
+    """A simulated GPU and the work that emulation gives it.
+
+    ``time_scale`` shortens the wall: at 0.05 a forward of 0.4 device seconds lasts 20 ms. ``noise`` is the
+    relative standard deviation of instruction durations, ``counter_noise`` that of each tick of the energy
+    counter. ``forward_s`` lists the mean forward of every stage at the maximum clock; ``None`` spreads
+    ``mean_forward_s`` over the stages by their matmul weights. ``memory_bound`` is the fraction of work that
+    does not follow the clock, ``intensity`` its power against the densest kernels (at 1.0 the power cap
+    throttles the top clocks). ``switch_latency_s``, ``power_cap_w`` override the model's;
+    ``throttle_mhz`` holds the clock down, as a hot or broken device would.
+    """
+
+    gpu: str = "a100-sxm4-80gb"
+    time_scale: float = 1.0
+    seed: int = 0
+    noise: float = 0.005
+    counter_noise: float = 0.002
+    forward_s: tuple[float, ...] | None = None
+    mean_forward_s: float = 0.4
+    backward_over_forward: float = 2.0
+    memory_bound: float = 0.05
+    intensity: float = 0.85
+    switch_latency_s: float | None = None
+    power_cap_w: float | None = None
+    throttle_mhz: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no device can be.
+
+        Raises:
+            ConfigError: an unknown model or a number out of its range, naming the key.
+        """
+        model_named(self.gpu)
+        if type(self.seed) is not int:
+            raise ConfigError(f"simulated.seed: got {self.seed!r}, expected a whole number")
+        for key in ("time_scale", "mean_forward_s", "backward_over_forward"):
+            _check(key, getattr(self, key), above=0)
+        for key in ("noise", "counter_noise"):
+            _check(key, getattr(self, key), low=0, high=1)
+        _check("memory_bound", self.memory_bound, low=0, high=1)
+        _check("intensity", self.intensity, above=0, high=2)
+        if not isinstance(self.forward_s, tuple | None):
+            raise ConfigError(f"simulated.forward_s: got {self.forward_s!r}, expected a list, one per stage")
+        for stage, forward_s in enumerate(self.forward_s or ()):
+            _check(f"forward_s[{stage}]", forward_s, above=0)
+        _check_optional("switch_latency_s", self.switch_latency_s, low=0)
+        _check_optional("power_cap_w", self.power_cap_w, above=0)
+        _check_optional("throttle_mhz", self.throttle_mhz, above=0)
+
+
+def simulated_settings(block: Mapping[str, object]) -> SimulatedSettings:
+    """Read the ``simulated`` block of the configuration.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or an impossible number, naming the key.
+    """
+    known = [field.name for field in fields(SimulatedSettings)]
+    for key in block:
+        if key not in known:
+            raise ConfigError(f"simulated.{key}: unknown key", hint=f"known: {', '.join(known)}")
+    values = dict(block)
+    if isinstance(values.get("forward_s"), (list, tuple)):
+        values["forward_s"] = tuple(values["forward_s"])  # type: ignore[arg-type]  # checked per item below
+    return SimulatedSettings(**values)  # type: ignore[arg-type]  # __post_init__ checks every value
+
+
+def _check_optional(key: str, value: object, *, low: float | None = None, above: float | None = None) -> None:
+    if value is not None:
+        _check(key, value, low=low, above=above)
+
+
+def _check(
+    key: str,
+    value: object,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+) -> None:
+    wanted = " and ".join(
+        f"{sign} {bound:g}" for sign, bound in ((">=", low), (">", above), ("<=", high)) if bound is not None
+    )
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if not number or not _within(float(value), low, above, high):  # type: ignore[arg-type]  # a number by now
+        raise ConfigError(f"simulated.{key}: got {value!r}, expected a number {wanted}")
+
+
+def _within(value: float, low: float | None, above: float | None, high: float | None) -> bool:
+    return (
+        (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
+    )

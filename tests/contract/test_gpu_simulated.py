@@ -1,0 +1,17 @@
+"""The simulated GPU keeps the contract."""
+
+import pytest
+
+from perseus_ds.device import Gpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import MODELS, VirtualTime
+from perseus_ds.testing.gpu_contract import GpuContract
+
+
+class TestSimulatedGpu(GpuContract):
+    @pytest.fixture(params=sorted(MODELS))
+    def gpu(self, request: pytest.FixtureRequest) -> Gpu:
+        self.time = VirtualTime(100.0)
+        return SimulatedGpu(SimulatedSettings(gpu=request.param), time=self.time)
+
+    def settle(self, gpu: Gpu) -> None:
+        self.time.pass_s(1.0)

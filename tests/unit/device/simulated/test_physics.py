@@ -1,0 +1,92 @@
+"""Speed, power and heat against the facts they were taken from."""
+
+import csv
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.device.simulated import MODELS, Work, model_named, physics
+from perseus_ds.device.simulated.model import GpuModel, interpolate
+
+A100 = model_named("a100-sxm4-80gb")
+PROFILE = Path("/work/shared/data/gpt3-175b_a100-sxm_profile.csv")
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_every_number_has_its_source(model: GpuModel) -> None:
+    numbers = {field.name for field in fields(model)} - {"key", "name", "sources"}
+    assert set(model.sources) == numbers
+    assert model.is_assumed("ambient_c") or model.sources["ambient_c"].startswith("as ")
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_power_grows_and_duration_falls_with_the_clock(model: GpuModel) -> None:
+    work = Work(1.0)
+    slow_to_fast = model.clocks_mhz[::-1]
+    powers_w = [physics.power_w(model, clock_mhz, work.intensity) for clock_mhz in slow_to_fast]
+    durations_s = [physics.duration_s(model, clock_mhz, work) for clock_mhz in slow_to_fast]
+    assert powers_w == sorted(powers_w)
+    assert durations_s == sorted(durations_s, reverse=True)
+
+
+def test_a_gemm_takes_the_same_number_of_cycles_at_every_clock() -> None:
+    cycles = [c * physics.duration_s(A100, c, Work(1.0, 0.0, 0.5)) for c in A100.clocks_mhz]
+    assert max(cycles) / min(cycles) < 1.001
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "blocking_w"),
+    [(300, 56.4), (510, 57.6), (705, 59.4), (900, 61.4), (1200, 69.7), (1410, 85.4)],
+)
+def test_blocking_power_is_the_one_measured(clock_mhz: int, blocking_w: float) -> None:
+    assert physics.power_w(A100, clock_mhz, 0.0) == pytest.approx(blocking_w)
+
+
+def test_the_densest_kernels_do_not_hold_the_top_clock_under_the_cap() -> None:
+    held_mhz = physics.held_clock_mhz(A100, 1410, 1.0, A100.power_cap_w)
+    assert 1320 < held_mhz < 1400
+    assert physics.power_w(A100, held_mhz, 1.0) == pytest.approx(A100.power_cap_w, abs=0.1)
+
+
+def test_the_default_intensity_holds_it_on_an_sxm_board() -> None:
+    assert physics.held_clock_mhz(A100, 1410, Work(1.0).intensity, A100.power_cap_w) == 1410
+
+
+@pytest.mark.skipif(not PROFILE.exists(), reason=f"the published profile is not at {PROFILE}")
+@pytest.mark.parametrize(("kind", "memory_bound"), [("forward", 0.065), ("backward", 0.12)])
+def test_the_a100_curves_are_those_of_the_published_profile(kind: str, memory_bound: float) -> None:
+    with PROFILE.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["stage"] == "3" and row["instruction"] == kind]
+    work = Work(1.0, memory_bound, intensity=1.0)
+    top = next(row for row in rows if row["frequency"] == "1410")
+    for row in rows:
+        clock_mhz = int(row["frequency"])
+        slower = physics.duration_s(A100, clock_mhz, work) / physics.duration_s(A100, 1410, work)
+        dearer = physics.energy_j(A100, clock_mhz, work) / physics.energy_j(A100, 1410, work)
+        assert slower == pytest.approx(float(row["time"]) / float(top["time"]), rel=0.015)
+        assert dearer == pytest.approx(float(row["energy"]) / float(top["energy"]), rel=0.035)
+
+
+def test_heat_in_two_halves_is_heat_in_one() -> None:
+    whole_j, whole_c = physics.drift(A100, 350.0, 45.0, 20.0)
+    first_j, middle_c = physics.drift(A100, 350.0, 45.0, 7.0)
+    second_j, end_c = physics.drift(A100, 350.0, middle_c, 13.0)
+    assert first_j + second_j == pytest.approx(whole_j)
+    assert end_c == pytest.approx(whole_c)
+
+
+def test_a_warm_chip_leaks_more() -> None:
+    cold_j, _ = physics.drift(A100, 300.0, 40.0, 1.0)
+    warm_j, _ = physics.drift(A100, 300.0, 80.0, 1.0)
+    assert warm_j - cold_j == pytest.approx(40.0 * A100.leakage_w_per_k, rel=0.05)
+
+
+def test_interpolation_is_flat_beyond_the_ends() -> None:
+    table = ((1.0, 10.0), (3.0, 30.0))
+    assert [interpolate(table, x) for x in (0.0, 1.0, 2.0, 3.0, 9.0)] == [10.0, 10.0, 20.0, 30.0, 30.0]
+
+
+def test_two_models_with_one_key_do_not_share_a_cache() -> None:
+    weak = replace(A100, dynamic_w=10.0)
+    assert physics.held_clock_mhz(A100, 1410, 1.0, 400.0) < physics.held_clock_mhz(weak, 1410, 1.0, 400.0)

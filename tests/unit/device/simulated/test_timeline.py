@@ -1,0 +1,169 @@
+"""Clock switches, work and energy in virtual time, against sums done by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.device import EventReason, SimulatedGpu, SimulatedSettings, Work
+from perseus_ds.device.simulated import Task, VirtualTime, physics
+from perseus_ds.errors import DeviceUnsupportedError
+
+WORK = Work(0.4, memory_bound=0.0)
+LATENCY_S = 0.037
+
+
+def a100(time: VirtualTime, **settings: float) -> SimulatedGpu:
+    return SimulatedGpu(SimulatedSettings(**{"noise": 0.0, "counter_noise": 0.0, **settings}), time=time)
+
+
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime(1000.0)
+
+
+def run(gpu: SimulatedGpu, work: Work = WORK) -> Task:
+    task = gpu.begin(work)
+    gpu.release(task)
+    gpu.wait(task)
+    return task
+
+
+def test_work_at_the_maximum_clock_takes_its_own_time(time: VirtualTime) -> None:
+    task = run(a100(time))
+    assert task.ended_s - task.started_s == pytest.approx(0.4)
+    assert time.now_s() == pytest.approx(1000.4)
+
+
+def test_the_old_clock_runs_on_through_call_and_settle(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.lock_clock(705)
+    time.pass_s(LATENCY_S - 0.001)
+    assert gpu.achieved().clock_mhz == 1410
+    time.pass_s(0.002)
+    assert gpu.achieved().clock_mhz == 705
+
+
+def test_a_clock_that_changes_under_way_slows_only_the_rest(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.lock_clock(705)
+    task = run(gpu)
+    assert task.ended_s - task.started_s == pytest.approx(LATENCY_S + (0.4 - LATENCY_S) * 2)
+
+
+def test_a_change_during_the_wait_is_taken_into_account(time: VirtualTime) -> None:
+    gpu = a100(time)
+    task = gpu.begin(WORK)
+    time.pass_s(0.1)
+    gpu.lock_clock(705)
+    gpu.release(task)
+    gpu.wait(task)
+    fast_s = 0.1 + LATENCY_S
+    assert task.ended_s - task.started_s == pytest.approx(fast_s + (0.4 - fast_s) * 2)
+
+
+def test_calls_queue_in_the_driver(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.lock_clock(705)
+    gpu.lock_clock(900)
+    time.pass_s(0.0375)
+    assert gpu.achieved().clock_mhz == 705
+    time.pass_s(0.010)
+    assert gpu.achieved().clock_mhz == 900
+
+
+def test_asking_for_the_same_clock_again_is_free(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.lock_clock(705)
+    time.pass_s(0.02)
+    gpu.lock_clock(705)
+    time.pass_s(0.018)
+    assert gpu.achieved().clock_mhz == 705
+
+
+def test_a_slow_handler_keeps_the_gpu_busy_and_is_counted(time: VirtualTime) -> None:
+    gpu = a100(time)
+    task = gpu.begin(WORK)
+    time.pass_s(0.6)
+    gpu.release(task)
+    gpu.wait(task)
+    assert task.overrun_s == pytest.approx(0.2)
+    assert (gpu.truth.overruns, gpu.truth.count) == (1, 1)
+    assert gpu.true_now().busy_s == pytest.approx(0.6)
+
+
+def test_energy_is_power_times_time_through_every_phase(time: VirtualTime) -> None:
+    gpu = a100(time)
+    task = run(gpu)
+    assert task.energy_j == pytest.approx(gpu.truth.energy_j(WORK, 1410), rel=0.01)
+    busy_j = gpu.true_now().energy_j
+    time.pass_s(1.0)
+    assert gpu.true_now().energy_j - busy_j == pytest.approx(gpu.truth.blocking_power_w(1410), rel=0.02)
+
+
+def test_the_counter_follows_the_truth_late(time: VirtualTime) -> None:
+    gpu = a100(time)
+    for _ in range(50):
+        run(gpu)
+    true_j = gpu.true_now().energy_j
+    assert gpu.energy_j() <= true_j
+    assert gpu.energy_j() == pytest.approx(true_j, rel=0.02)
+
+
+def test_the_counter_stands_still_between_ticks(time: VirtualTime) -> None:
+    gpu = a100(time)
+    seen = set()
+    for _ in range(1000):
+        time.pass_s(0.001)
+        seen.add(gpu.energy_j())
+    assert 10 <= len(seen) <= 12
+
+
+def test_noise_is_seeded(time: VirtualTime) -> None:
+    def durations(seed: int) -> list[float]:
+        gpu = a100(VirtualTime(), seed=seed, noise=0.01)
+        return [task.ended_s - task.started_s for task in (run(gpu) for _ in range(5))]
+
+    assert durations(1) == durations(1)
+    assert durations(1) != durations(2)
+
+
+def test_a_throttled_device_says_why(time: VirtualTime) -> None:
+    gpu = a100(time, throttle_mhz=900)
+    assert gpu.achieved().clock_mhz == 900
+    assert gpu.achieved().event_reasons is EventReason.SW_THERMAL
+    gpu.throttle(None)
+    assert gpu.achieved().clock_mhz == 1410
+
+
+def test_the_power_cap_shows_as_a_reason_and_a_lower_clock(time: VirtualTime) -> None:
+    gpu = a100(time)
+    gpu.begin(Work(1.0, intensity=1.0))
+    time.pass_s(0.5)
+    assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
+    assert gpu.achieved().clock_mhz < 1410
+    assert gpu.true_now().power_w == pytest.approx(400.0, rel=0.02)
+
+
+def test_a_foreign_clock_names_the_grid(time: VirtualTime) -> None:
+    with pytest.raises(
+        DeviceUnsupportedError, match=r"1409 MHz is not a clock of .*210 to 1410 MHz in steps of 15"
+    ):
+        a100(time).lock_clock(1409)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((210, 705, 900, 1200, 1410)), st.floats(0.0, 0.3)), max_size=20),
+    st.floats(0.01, 2.0),
+)
+def test_whatever_the_switches_work_is_conserved(switches: list[tuple[int, float]], seconds: float) -> None:
+    time = VirtualTime(5e7)  # the host's clock over a small scale: coarse floats
+    gpu = a100(time)
+    task = gpu.begin(Work(seconds, memory_bound=0.1))
+    for clock_mhz, pause_s in switches:
+        gpu.lock_clock(clock_mhz)
+        time.pass_s(pause_s)
+    gpu.release(task)
+    gpu.wait(task)
+    lasted_s = task.finished_s - task.started_s
+    slowest = physics.rate(gpu.model, 210, 0.1)
+    assert seconds - 1e-6 <= lasted_s <= seconds / slowest + 1e-6

@@ -1,0 +1,69 @@
+"""Which backend `choose` takes, and what it says about the others."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from perseus_ds.device import Backend, DeviceRequest, SimulatedGpu, backends, choose
+from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pynvml that finds no driver, as on a machine without a GPU."""
+    nvml = ModuleType("pynvml")
+
+    class NVMLError(Exception):
+        value = 12
+
+    def init() -> None:
+        raise NVMLError
+
+    nvml.NVMLError = NVMLError
+    nvml.NVMLError_FunctionNotFound = type("NVMLError_FunctionNotFound", (NVMLError,), {})
+    nvml.nvmlDeviceSetGpuLockedClocks = None
+    nvml.nvmlInit = init
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_with_nothing_there_auto_takes_null_and_says_why() -> None:
+    choice = choose(DeviceRequest("auto"))
+    assert choice.backend == "null"
+    assert "no driver (libnvidia-ml.so.1 not found)" in choice.reason
+    assert "zeusd: " in choice.reason
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_a_named_backend_that_cannot_work_is_an_error() -> None:
+    with pytest.raises(DeviceUnavailableError, match="no driver"):
+        choose(DeviceRequest("nvml"))
+
+
+def test_the_wrong_pynvml_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    with pytest.raises(DeviceUnavailableError, match=r"is not NVIDIA's nvidia-ml-py.*pip uninstall pynvml"):
+        choose(DeviceRequest("nvml"))
+
+
+def test_simulated_is_taken_only_by_name() -> None:
+    choice = choose(DeviceRequest("simulated", local_rank=3))
+    assert isinstance(choice.gpu, SimulatedGpu)
+    assert choice.gpu.identify().index == 3
+    assert choice.reason == "asked for by device: simulated"
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'cuda'.*one of auto, nvml, guardd, zeusd, amdsmi, simulated, null"
+    ):
+        choose(DeviceRequest("cuda"))
+
+
+@pytest.mark.parametrize("backend", backends(), ids=lambda backend: backend.name)
+def test_a_priority_is_a_number_or_a_reason(backend: Backend) -> None:
+    try:
+        assert isinstance(backend.priority(DeviceRequest()), float)
+    except DeviceError as refusal:
+        assert refusal.message  # noqa: PT017 - either answer is right
