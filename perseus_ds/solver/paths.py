@@ -1,0 +1,104 @@
+"""Longest paths through the precedence graph, in whole ticks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perseus_ds.errors import SolverError
+from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.problem import Indices, Ints, Problem
+
+
+class Graph(NamedTuple):
+    """Activities in topological order, with their predecessors and successors packed row after row.
+
+    Row ``i`` of ``before`` is ``before[first_before[i]:first_before[i + 1]]``; ``before_arc`` names the
+    precedence it came from. Likewise for what comes after.
+    """
+
+    order: Indices
+    first_before: Indices
+    before: Indices
+    before_arc: Indices
+    first_after: Indices
+    after: Indices
+    after_arc: Indices
+
+
+def graph_of(problem: Problem) -> Graph:
+    """Pack the precedences and order the activities.
+
+    Raises:
+        SolverError: some activities wait for each other; the message walks around one cycle.
+    Cost: linear, after sorting the precedences.
+    """
+    first_before, before_arc = _rows(problem.after, len(problem))
+    first_after, after_arc = _rows(problem.before, len(problem))
+    before, after = problem.before[before_arc], problem.after[after_arc]
+    order = _topological(first_before, first_after, after)
+    graph = Graph(order, first_before, before, before_arc, first_after, after, after_arc)
+    if len(order) < len(problem):
+        walk = " -> ".join(str(activity) for activity in _cycle(graph, len(problem)))
+        raise SolverError(f"activities wait for each other: {walk}", hint="remove one of these precedences")
+    return graph
+
+
+def _rows(key: Indices, count: int) -> tuple[Indices, Indices]:
+    arcs = np.argsort(key, kind="stable").astype(np.int32)
+    first = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(np.bincount(key, minlength=count), out=first[1:])
+    return first, arcs
+
+
+@compiled
+def _topological(first_before: Indices, first_after: Indices, after: Indices) -> Indices:
+    count = len(first_before) - 1
+    waits = first_before[1:] - first_before[:-1]
+    order = np.empty(count, dtype=np.int32)
+    filled = 0
+    for activity in range(count):
+        if waits[activity] == 0:
+            order[filled] = activity
+            filled += 1
+    done = 0
+    while done < filled:
+        for row in range(first_after[order[done]], first_after[order[done] + 1]):
+            follower = after[row]
+            waits[follower] -= 1
+            if waits[follower] == 0:
+                order[filled] = follower
+                filled += 1
+        done += 1
+    return order[:filled]
+
+
+def _cycle(graph: Graph, count: int) -> list[int]:
+    """Walk backwards among the activities that were never free until one comes up twice."""
+    stuck = set(range(count)) - set(graph.order.tolist())
+    walk = [min(stuck)]
+    while walk.count(walk[-1]) == 1:
+        row = slice(graph.first_before[walk[-1]], graph.first_before[walk[-1] + 1])
+        walk.append(next(activity for activity in graph.before[row].tolist() if activity in stuck))
+    return walk[walk.index(walk[-1]) :][::-1]
+
+
+@compiled
+def earliest_starts(graph: Graph, delay: Ints, duration: Ints) -> Ints:
+    """When each activity starts if nothing waits longer than it must."""
+    start = np.zeros(len(duration), dtype=np.int64)
+    for activity in graph.order:
+        for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
+            before = graph.before[row]
+            ready = start[before] + duration[before] + delay[graph.before_arc[row]]
+            start[activity] = max(start[activity], ready)
+    return start
+
+
+def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
+    """Length of the longest path.
+
+    Cost: linear in activities and precedences.
+    """
+    return int((earliest_starts(graph, delay, duration) + duration).max())

@@ -1,0 +1,106 @@
+"""Problems to try the solver on: pipelines, random graphs, measured and invented tables."""
+
+from __future__ import annotations
+
+import csv
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from perseus_ds.solver import OptionTable, Problem
+
+BLOCKING_W = 83.64
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def shared_data() -> Path:
+    """Folder of the published measurements; skips the test where it is not there."""
+    place = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not (place / "gpt3-175b_a100-sxm_profile.csv").exists():
+        pytest.skip(f"no published measurements in {place}: set PERSEUS_SHARED_DATA")
+    return place
+
+
+def gpt3_tables() -> dict[tuple[int, str], OptionTable]:
+    """The measured GPT-3 175B profile as effective energy, by (stage, kind)."""
+    points: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    with (shared_data() / "gpt3-175b_a100-sxm_profile.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            key = int(row["stage"]), row["instruction"][0].upper()
+            points.setdefault(key, []).append((float(row["time"]), float(row["energy"])))
+    columns = {key: np.array(rows).T for key, rows in points.items()}
+    return {key: OptionTable(t_s, e_j - BLOCKING_W * t_s) for key, (t_s, e_j) in columns.items()}
+
+
+def order(stage: int, *, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """One stage's 1F1B order."""
+    warm_up = min(stages - stage - 1, microbatches)
+    filled = [("F", m) for m in range(warm_up)]
+    steady = [step for m in range(microbatches - warm_up) for step in (("F", warm_up + m), ("B", m))]
+    return filled + steady + [("B", m) for m in range(microbatches - warm_up, microbatches)]
+
+
+def pipeline(tables: dict[tuple[int, str], OptionTable], *, stages: int, microbatches: int) -> Problem:
+    """A 1F1B iteration whose (stage, kind) have the given tables."""
+    orders = [order(stage, stages=stages, microbatches=microbatches) for stage in range(stages)]
+    nodes = [(stage, *step) for stage, steps in enumerate(orders) for step in steps]
+    number = {node: index for index, node in enumerate(nodes)}
+    edges = {(number[a], number[b]) for a, b in pairwise(nodes) if a[0] == b[0]}
+    for microbatch in range(microbatches):
+        last = stages - 1
+        edges.add((number[last, "F", microbatch], number[last, "B", microbatch]))
+        for stage in range(last):
+            edges.add((number[stage, "F", microbatch], number[stage + 1, "F", microbatch]))
+            edges.add((number[stage + 1, "B", microbatch], number[stage, "B", microbatch]))
+    keys = sorted(tables)
+    table_of = np.array([keys.index(node[:2]) for node in nodes], dtype=np.int32)
+    before, after = np.array(sorted(edges), dtype=np.int32).reshape(-1, 2).T
+    return Problem(tuple(tables[key] for key in keys), table_of, before, after, np.zeros(len(edges)))
+
+
+def gpt3(*, stages: int, microbatches: int) -> Problem:
+    """The measured profile's first stages and its heavier last one."""
+    measured = gpt3_tables()
+    heavy = max(stage for stage, _ in measured)
+    chosen = {(s, k): measured[heavy if s == stages - 1 else s, k] for s in range(stages) for k in "FB"}
+    return pipeline(chosen, stages=stages, microbatches=microbatches)
+
+
+def noisy_table(rng: np.random.Generator, *, points: int, scale_s: float = 0.05) -> OptionTable:
+    """A falling curve with measurement noise, some of its points dominated."""
+    stretch = np.sort(rng.uniform(0.0, 0.6, points))
+    duration_s = scale_s * (1.0 + stretch)
+    cost_j = 100.0 * scale_s * (1.0 + 1.5 * np.exp(-5.0 * stretch)) * rng.normal(1.0, 0.01, points)
+    return OptionTable(duration_s, cost_j)
+
+
+def noisy_pipeline(seed: int, *, stages: int, microbatches: int, points: int) -> Problem:
+    """A 1F1B pipeline with a noisy curve of its own for every stage and kind."""
+    rng = np.random.default_rng(seed)
+    tables = {
+        (stage, kind): noisy_table(rng, points=points, scale_s=rng.uniform(0.8, 1.2) * scale_s)
+        for stage in range(stages)
+        for kind, scale_s in (("F", 0.05), ("B", 0.1))
+    }
+    return pipeline(tables, stages=stages, microbatches=microbatches)
+
+
+def random_problem(seed: int, *, activities: int, points: int = 4, density: float = 0.3) -> Problem:
+    """A random graph with delays, fixed activities, and small decimal numbers so that paths tie."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(max(1, activities // 2)):
+        size = int(rng.integers(1, points + 1))
+        tables.append(OptionTable(rng.integers(0, 12, size) / 10.0, rng.integers(-20, 20, size) / 4.0))
+    pairs = [(i, j) for j in range(activities) for i in range(j) if rng.random() < density]
+    label = rng.permutation(activities)
+    before, after = label[np.array(pairs, dtype=int).reshape(-1, 2)].T
+    delay_s = rng.choice([0.0, 0.0, 0.0, 0.3], len(pairs))
+    return Problem(tuple(tables), rng.integers(0, len(tables), activities), before, after, delay_s)
+
+
+seeds = st.integers(0, 2**32 - 1)
