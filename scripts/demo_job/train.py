@@ -134,6 +134,8 @@ def options_from_command_line() -> argparse.Namespace:
 def main() -> None:
     """Build the pipeline and train it."""
     options = options_from_command_line()
+    # On a CPU DeepSpeed would first compile collectives that only inference uses (a minute, and a compiler).
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
     layers = [
         LayerSpec(Embedding, options.context),
