@@ -1,0 +1,95 @@
+"""The NVML backend keeps the contract, on the fake driver under the real pynvml."""
+
+from collections.abc import Iterator
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+
+from perseus_ds.device import DeviceRequest, EventReason, Gpu
+from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.errors import (
+    DeviceLostError,
+    DevicePermissionError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+)
+from perseus_ds.testing.gpu_contract import GpuContract
+
+
+class TestNvmlGpu(GpuContract):
+    @pytest.fixture
+    def gpu(self, node: FakeNvml) -> Iterator[Gpu]:
+        with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as gpu:
+            yield gpu
+
+
+def test_a_device_is_found_by_uuid_with_and_without_prefix(node: FakeNvml) -> None:
+    for uuid in (UUID.format(1), UUID.format(1).removeprefix("GPU-")):
+        with NvmlGpu(DeviceRequest("nvml", local_rank=0, uuid=uuid)) as gpu:
+            assert gpu.identify().index == 1
+
+
+def test_a_device_is_found_by_its_pci_bus(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml", pci_bus_id="00000000:01:00.0")) as gpu:
+        assert gpu.identify().uuid == UUID.format(1)
+
+
+def test_a_lock_outlives_its_process_as_on_real_hardware(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        gpu.lock_clock(705)
+    assert node.locked_mhz() == [705, 0]
+
+
+def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
+    node.state.gpu[0].reasons = 0x4
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
+
+
+def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
+    node.state.gpu[0].energy_error = 3
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.capabilities().counter_period_s is None
+        with pytest.raises(DeviceUnsupportedError):
+            gpu.energy_j()
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (DeviceRequest("nvml", local_rank=9), "find NVML index 9"),
+        (DeviceRequest("nvml", uuid="GPU-dead"), r"GPU-dead: no such device .*CUDA_VISIBLE_DEVICES"),
+        (DeviceRequest("nvml", uuid="MIG-1234"), "MIG slice"),
+    ],
+)
+def test_an_unknown_device_is_named(node: FakeNvml, request_: DeviceRequest, says: str) -> None:
+    with pytest.raises((DeviceUnavailableError, DeviceUnsupportedError), match=says):
+        NvmlGpu(request_)
+
+
+def test_a_gpu_in_mig_mode_is_refused(node: FakeNvml) -> None:
+    node.state.gpu[0].mig = 1
+    with pytest.raises(DeviceUnsupportedError, match=r"MIG on.*nvidia-smi -mig 0"):
+        NvmlGpu(DeviceRequest("nvml"))
+
+
+@pytest.mark.parametrize(
+    ("field", "code", "error"),
+    [
+        ("set_error", 4, DevicePermissionError),
+        ("set_error", 3, DeviceUnsupportedError),
+        ("set_error", 15, DeviceLostError),
+        ("any_error", 15, DeviceLostError),
+    ],
+)
+def test_a_driver_error_is_ours(node: FakeNvml, field: str, code: int, error: type[Exception]) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        setattr(node.state.gpu[0], field, code)
+        with pytest.raises(error, match=f"NVML error {code}"):
+            gpu.lock_clock(705)
+
+
+def test_a_driver_that_is_not_loaded_says_so(node: FakeNvml) -> None:
+    node.state.init_error = 9
+    with pytest.raises(DeviceUnavailableError, match="driver is not loaded"):
+        NvmlGpu(DeviceRequest("nvml"))

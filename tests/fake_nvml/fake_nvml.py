@@ -1,0 +1,124 @@
+"""Builds the fake libnvidia-ml.so.1 and reads and writes the GPUs behind it, from outside."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("libnvidia-ml.c")
+CACHE = Path(__file__).parents[2] / ".cache" / "fake_nvml"
+UUID = "GPU-00000000-0000-0000-0000-{:012d}"
+
+_NUMBERS = [
+    "low_mhz",
+    "high_mhz",
+    "step_mhz",
+    "memory_mhz",
+    "mig",
+    "persistence",
+    "reasons",
+    "denied",
+    "call_us",
+    "settle_us",
+    "period_us",
+    "any_error",
+    "set_error",
+    "reset_error",
+    "energy_error",
+    "locked_mhz",
+    "previous_mhz",
+    "changed_us",
+    "sets",
+    "resets",
+    "energy_uj",
+    "energy_at_us",
+    "forgets",
+]
+
+
+class GpuState(ctypes.Structure):
+    """One GPU of the file; the names are those of the C source."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 96),
+        ("uuid", ctypes.c_char * 96),
+        ("pci", ctypes.c_char * 32),
+        *((number, ctypes.c_uint64) for number in _NUMBERS),
+    )
+
+
+class State(ctypes.Structure):
+    """The whole file."""
+
+    _fields_ = (
+        ("magic", ctypes.c_char * 8),
+        ("gpus", ctypes.c_uint64),
+        ("init_error", ctypes.c_uint64),
+        ("driver", ctypes.c_char * 80),
+        ("gpu", GpuState * 16),
+    )
+
+
+class FakeNvml:
+    """A node with GPUs: a file that the library maps."""
+
+    def __init__(self, path: Path, gpus: int = 2, **numbers: int) -> None:
+        self.path = path
+        path.write_bytes(bytes(ctypes.sizeof(State)))
+        self.state = self._map()
+        self.state.magic, self.state.gpus, self.state.driver = b"fakenvml", gpus, b"999.01"
+        for index in range(gpus):
+            gpu = self.state.gpu[index]
+            gpu.name, gpu.uuid = b"Fake A100", UUID.format(index).encode()
+            gpu.pci = f"00000000:{index:02X}:00.0".encode()
+            gpu.low_mhz, gpu.high_mhz, gpu.step_mhz, gpu.memory_mhz = 210, 1410, 15, 1593
+            gpu.persistence, gpu.period_us, gpu.previous_mhz = 1, 100_000, 1410
+            for name, value in numbers.items():
+                setattr(gpu, name, value)
+
+    def locked_mhz(self) -> list[int]:
+        """Read what is locked, without asking the library."""
+        return [self.state.gpu[index].locked_mhz for index in range(self.state.gpus)]
+
+    def environment(self) -> dict[str, str]:
+        """Give a process this node."""
+        return {
+            **os.environ,
+            "FAKE_NVML_STATE": str(self.path),
+            "LD_LIBRARY_PATH": str(build().parent),
+            "PERSEUS_GUARD_DIR": str(self.path.parent / "guard"),
+        }
+
+    def _map(self) -> State:
+        import mmap  # noqa: PLC0415 - only here
+
+        with self.path.open("r+b") as file:
+            return State.from_buffer(mmap.mmap(file.fileno(), 0))
+
+
+def missing_compiler() -> str | None:
+    """Say why the library cannot be built here."""
+    return None if shutil.which("cc") else "no C compiler (cc) to build the fake libnvidia-ml.so"
+
+
+def build() -> Path:
+    """Compile once per source text."""
+    folder = CACHE / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    library = folder / "libnvidia-ml.so.1"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"building.{os.getpid()}"
+        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+        soname = "-Wl,-soname,libnvidia-ml.so.1"
+        subprocess.run(["cc", *flags, soname, "-o", fresh, SOURCE], check=True)
+        fresh.replace(library)
+    return library
+
+
+def load() -> None:
+    """Load it into this process under its soname, where pynvml's own loading then finds it."""
+    ctypes.CDLL(str(build()), mode=ctypes.RTLD_GLOBAL)

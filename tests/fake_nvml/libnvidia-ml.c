@@ -1,0 +1,254 @@
+/* A stand-in for NVIDIA's libnvidia-ml.so.1 under the real pynvml. Every GPU lives in a mapped file
+ * (FAKE_NVML_STATE), so that a locked clock outlives the process that set it, as on real hardware, and a
+ * test can look at it from outside. The layout is mirrored in fake_nvml.py. */
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
+
+typedef struct {
+  char name[96], uuid[96], pci[32];
+  uint64_t low_mhz, high_mhz, step_mhz, memory_mhz; /* the grid */
+  uint64_t mig, persistence, reasons, denied;       /* state, and who may lock */
+  uint64_t call_us, settle_us, period_us;           /* latencies, the counter's period */
+  uint64_t any_error, set_error, reset_error, energy_error; /* injected return codes */
+  uint64_t locked_mhz, previous_mhz, changed_us;    /* 0 = not locked; the clock before, and when */
+  uint64_t sets, resets;                            /* calls that reached the driver */
+  uint64_t energy_uj, energy_at_us;                 /* integral up to a moment */
+  uint64_t forgets;                                 /* a lock is stored and does not hold */
+} gpu_t;
+
+typedef struct {
+  char magic[8];
+  uint64_t gpus, init_error;
+  char driver[80];
+  gpu_t gpu[16];
+} state_t;
+
+typedef struct {
+  char legacy[16];
+  unsigned domain, bus, device, id, subsystem;
+  char bus_id[32];
+} pci_t;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static state_t *state;
+static int file = -1, users;
+
+static uint64_t now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+static void enter(void) { pthread_mutex_lock(&mutex); flock(file, LOCK_EX); }
+static void leave(void) { flock(file, LOCK_UN); pthread_mutex_unlock(&mutex); }
+
+static uint64_t clock_at(const gpu_t *g, uint64_t at_us) {
+  uint64_t wanted = g->locked_mhz && !g->forgets ? g->locked_mhz : g->high_mhz;
+  return at_us < g->changed_us + g->settle_us ? g->previous_mhz : wanted;
+}
+
+static void count_energy(gpu_t *g) { /* 0.2 W per MHz: enough to tick and to differ */
+  uint64_t now = now_us();
+  g->energy_uj += (now - g->energy_at_us) * clock_at(g, now) / 5u;
+  g->energy_at_us = now;
+}
+
+static void change(gpu_t *g, uint64_t locked_mhz) {
+  count_energy(g);
+  g->previous_mhz = clock_at(g, now_us());
+  g->changed_us = now_us();
+  g->locked_mhz = locked_mhz;
+}
+
+static int check(const gpu_t *g) {
+  if (!state) return UNINITIALIZED;
+  if (g < state->gpu || g >= state->gpu + state->gpus) return INVALID;
+  return (int)g->any_error;
+}
+
+#define CHECK(g) do { int error_ = check(g); if (error_) return error_; } while (0)
+
+int nvmlInitWithFlags(unsigned flags) {
+  (void)flags;
+  const char *path = getenv("FAKE_NVML_STATE");
+  if (!path) return DRIVER_NOT_LOADED;
+  pthread_mutex_lock(&mutex);
+  int error = SUCCESS;
+  if (!users) {
+    file = open(path, O_RDWR | O_CLOEXEC);
+    state = file < 0 ? NULL : mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (!state || state == MAP_FAILED) { state = NULL; error = DRIVER_NOT_LOADED; }
+    else error = (int)state->init_error;
+  }
+  if (!error) users++;
+  pthread_mutex_unlock(&mutex);
+  return error;
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+int nvmlShutdown(void) {
+  pthread_mutex_lock(&mutex);
+  int known = users > 0;
+  if (known && !--users) { munmap(state, sizeof *state); close(file); state = NULL; file = -1; }
+  pthread_mutex_unlock(&mutex);
+  return known ? SUCCESS : UNINITIALIZED;
+}
+
+const char *nvmlErrorString(int code) {
+  static _Thread_local char text[32];
+  snprintf(text, sizeof text, "fake error %d", code);
+  return text;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+  if (!state) return UNINITIALIZED;
+  snprintf(version, length, "%s", state->driver);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  if (!state) return UNINITIALIZED;
+  *count = (unsigned)state->gpus;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t **g) {
+  if (!state) return UNINITIALIZED;
+  if (index >= state->gpus) return INVALID;
+  *g = &state->gpu[index];
+  return (int)(*g)->any_error;
+}
+
+static int find(const char *wanted, size_t offset, gpu_t **g) {
+  if (!state) return UNINITIALIZED;
+  for (uint64_t i = 0; i < state->gpus; i++)
+    if (!strcmp((char *)&state->gpu[i] + offset, wanted)) { *g = &state->gpu[i]; return (int)(*g)->any_error; }
+  return NOT_FOUND;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **g) { return find(uuid, offsetof(gpu_t, uuid), g); }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, gpu_t **g) { return find(bus, offsetof(gpu_t, pci), g); }
+
+int nvmlDeviceGetName(gpu_t *g, char *name, unsigned length) {
+  CHECK(g);
+  snprintf(name, length, "%s", g->name);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(gpu_t *g, char *uuid, unsigned length) {
+  CHECK(g);
+  snprintf(uuid, length, "%s", g->uuid);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetIndex(gpu_t *g, unsigned *index) {
+  CHECK(g);
+  *index = (unsigned)(g - state->gpu);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetPciInfo_v3(gpu_t *g, pci_t *pci) {
+  CHECK(g);
+  memset(pci, 0, sizeof *pci);
+  snprintf(pci->bus_id, sizeof pci->bus_id, "%s", g->pci);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(gpu_t *g, unsigned *current, unsigned *pending) {
+  CHECK(g);
+  *current = *pending = (unsigned)g->mig;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetPersistenceMode(gpu_t *g, unsigned *mode) {
+  CHECK(g);
+  *mode = (unsigned)g->persistence;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetSupportedMemoryClocks(gpu_t *g, unsigned *count, unsigned *clocks) {
+  CHECK(g);
+  unsigned room = *count;
+  *count = 1;
+  if (!clocks || room < 1) return INSUFFICIENT_SIZE;
+  clocks[0] = (unsigned)g->memory_mhz;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetSupportedGraphicsClocks(gpu_t *g, unsigned memory, unsigned *count, unsigned *clocks) {
+  CHECK(g);
+  if (memory != g->memory_mhz) return NOT_FOUND;
+  unsigned room = *count;
+  *count = (unsigned)((g->high_mhz - g->low_mhz) / g->step_mhz + 1);
+  if (!clocks || room < *count) return INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < *count; i++) clocks[i] = (unsigned)(g->high_mhz - i * g->step_mhz);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(gpu_t *g, unsigned type, unsigned *mhz) {
+  CHECK(g);
+  *mhz = type == 2 ? (unsigned)g->memory_mhz : (unsigned)clock_at(g, now_us());
+  return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(gpu_t *g, unsigned long long *reasons) {
+  CHECK(g);
+  *reasons = g->reasons;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
+  CHECK(g);
+  if (g->energy_error) return (int)g->energy_error;
+  enter();
+  uint64_t period = g->period_us ? g->period_us : 1;
+  uint64_t tick = now_us() / period * period; /* as of the last tick */
+  if (tick > g->energy_at_us) {
+    g->energy_uj += (tick - g->energy_at_us) * clock_at(g, tick) / 5u;
+    g->energy_at_us = tick;
+  }
+  *mj = g->energy_uj / 1000u;
+  leave();
+  return SUCCESS;
+}
+
+int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
+  CHECK(g);
+  if (g->denied) return NO_PERMISSION;
+  if (g->set_error) return (int)g->set_error;
+  if (low > high || high > g->high_mhz || low < g->low_mhz) return INVALID;
+  enter(); /* held during the call: the driver takes one at a time */
+  usleep((useconds_t)g->call_us);
+  change(g, high);
+  g->sets++;
+  leave();
+  return SUCCESS;
+}
+
+int nvmlDeviceResetGpuLockedClocks(gpu_t *g) {
+  CHECK(g);
+  if (g->denied) return NO_PERMISSION;
+  if (g->reset_error) return (int)g->reset_error;
+  enter();
+  usleep((useconds_t)g->call_us);
+  change(g, 0);
+  g->resets++;
+  leave();
+  return SUCCESS;
+}
