@@ -1,1 +1,5 @@
-"""cli."""
+"""The command ``perseus-ds``: one file per command, loaded only when it is called."""
+
+from perseus_ds.cli.main import main
+
+__all__ = ["main"]

@@ -1,1 +1,6 @@
-"""report."""
+"""From a run directory to what a person reads: a terminal table, one HTML page, pictures."""
+
+from perseus_ds.report.table import table
+from perseus_ds.report.write import write_report
+
+__all__ = ["table", "write_report"]

@@ -1,0 +1,67 @@
+"""All commands by name, and the parser that loads only the one that is called."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import perseus_ds
+
+Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A module of this package with ``add_arguments`` and ``run``, and its line in ``--help``."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "doctor": Command("doctor", "what is here, what the plugin would use, and what would go wrong"),
+    "run": Command("run", "start a training job with the plugin's flags set, and show its progress"),
+    "plan": Command("plan", "turn a profile into a frontier of plans"),
+    "show": Command("show", "one plan of a frontier, instruction by instruction"),
+    "report": Command("report", "write the page and the pictures of a run directory"),
+    "convert": Command("convert", "a profile from our JSON to the CSV of Zeus, or back"),
+    "clocks": Command("clocks", "put default clocks back"),
+    "hook": Command("hook", "whether training jobs of this Python will load the plugin"),
+}
+
+_EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` tells all."
+
+
+def parse(arguments: Sequence[str]) -> tuple[Run, argparse.Namespace]:
+    """Read the command line.
+
+    Raises:
+        SystemExit: wrong usage (2), or ``--help`` and ``--version`` (0).
+    """
+    called = next((word for word in arguments if not word.startswith("-")), "")
+    options = parser(called).parse_args(arguments)
+    run: Run = options.run
+    return run, options
+
+
+def parser(called: str) -> argparse.ArgumentParser:
+    """Build the parser with the arguments of one command; the others stand there by name."""
+    top = argparse.ArgumentParser(
+        prog="perseus-ds",
+        description="Plan GPU clocks for pipeline training: the same speed, less energy.",
+        epilog=_EPILOG,
+    )
+    top.add_argument("--version", action="version", version=f"perseus-ds {perseus_ds.__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(
+            name, help=command.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == called:
+            module = import_module(f"perseus_ds.cli.{command.module}")
+            sub.description = module.__doc__
+            sub.set_defaults(run=module.run)
+            module.add_arguments(sub)
+    return top

@@ -1,0 +1,78 @@
+"""Whether `import torch` in this Python will load the plugin: read from metadata, importing nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+
+GROUP, NAME = "torch.backends", "perseus_ds"
+SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+_TORCH_AT_LEAST = (2, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """What decides whether the hook is armed; ``reason`` and ``remedy`` are empty when it is."""
+
+    python: str
+    entry_point: str | None
+    autoload: str
+    torch_version: str | None
+    deepspeed_version: str | None
+    reason: str
+    remedy: str
+
+    @property
+    def armed(self) -> bool:
+        """Whether training jobs of this Python load the plugin by themselves."""
+        return not self.reason
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain values."""
+        return {"armed": self.armed} | asdict(self)
+
+
+def hook_status(environment: Mapping[str, str] = os.environ) -> HookStatus:
+    """Look at the installed packages and the environment of this Python."""
+    found = next((point.value for point in entry_points(group=GROUP) if point.name == NAME), None)
+    torch, deepspeed = _version("torch"), _version("deepspeed")
+    autoload = environment.get(SWITCH, "1")
+    reason, remedy = _obstacle(found, torch, deepspeed, autoload)
+    return HookStatus(sys.executable, found, autoload, torch, deepspeed, reason, remedy)
+
+
+def _obstacle(
+    entry_point: str | None, torch: str | None, deepspeed: str | None, autoload: str
+) -> tuple[str, str]:
+    if entry_point is None:
+        return (
+            f"no entry point {NAME} in group {GROUP} is installed",
+            f"install the package into this Python: {sys.executable} -m pip install perseus_ds",
+        )
+    if torch is None:
+        return "torch is not installed", "install torch 2.5 or newer"
+    if _release(torch) < _TORCH_AT_LEAST:
+        return (
+            f"torch {torch} has no autoload of entry points",
+            "upgrade to torch 2.5, or call perseus_ds.attach(engine) in the script",
+        )
+    if autoload == "0":
+        return f"{SWITCH} is 0: torch loads no entry point", f"unset {SWITCH}"
+    if deepspeed is None:
+        return "deepspeed is not installed", "pip install deepspeed"
+    return "", ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:2])

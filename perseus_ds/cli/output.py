@@ -1,0 +1,15 @@
+"""Where the commands print: results to standard output, remarks to standard error."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(text + "\n")
+
+
+def remark(text: str) -> None:
+    """Print what is not the result: an assumption, a warning, a refusal."""
+    sys.stderr.write(f"perseus-ds: {text}\n")

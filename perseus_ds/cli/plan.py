@@ -1,0 +1,90 @@
+"""Turn a profile into a frontier of plans.
+
+PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it
+(stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Prints the fastest time
+T_min, the time of least effective energy T*, what some points of the frontier save, and how far the
+plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
+`perseus-ds show` and for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.frontier_csv import write_frontier
+from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.plan_summary import render, summarise
+from perseus_ds.cli.progress import bar
+from perseus_ds.cli.quantity import count, positive
+from perseus_ds.cli.verify import verify
+from perseus_ds.errors import PlanError
+from perseus_ds.plan import build, write_plans
+from perseus_ds.profile import Profile, read_profile
+from perseus_ds.schedule import ORDERS, textbook
+
+ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds plan``."""
+    parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
+    parser.add_argument("--stages", type=count, required=True, metavar="S", help="pipeline stages")
+    parser.add_argument(
+        "--microbatches", type=count, required=True, metavar="M", help="microbatches of an iteration"
+    )
+    parser.add_argument("--schedule", choices=ORDERS, default="1f1b", help="default: %(default)s")
+    parser.add_argument(
+        "--blocking-power-w",
+        type=positive,
+        metavar="W",
+        help="power of one GPU that waits; default: the profile's, else 83.64 (A100)",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
+    parser.add_argument(
+        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--verify", action="store_true", help="check every plan and its bound again")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, write what was asked for, print the summary."""
+    profile = read_profile(options.profile)
+    if profile.stages != options.stages:
+        raise PlanError(
+            f"{options.profile} has {profile.stages} stages, --stages is {options.stages}",
+            hint=f"give --stages {profile.stages}",
+        )
+    schedule = textbook(options.schedule, stages=options.stages, microbatches=options.microbatches)
+    power_w = _blocking_power_w(profile, options.blocking_power_w)
+    with bar("planning") as progress:
+        plans = build(
+            profile,
+            schedule,
+            blocking_power_w=power_w,
+            fingerprint=profile.fingerprint,
+            progress=progress,
+        )
+    checked = verify(plans) if options.verify else None
+    if options.output is not None:
+        write_plans(plans, options.output)
+    if options.frontier_csv is not None:
+        write_frontier(plans, options.frontier_csv)
+    summary = summarise(plans, checked=checked)
+    say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
+    return DONE
+
+
+def _blocking_power_w(profile: Profile, given_w: float | None) -> float:
+    if given_w is not None:
+        return given_w
+    if profile.blocking_power_w is not None:
+        return profile.blocking_power_w
+    remark(
+        f"assuming a blocking power of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus artifact);"
+        " give --blocking-power-w"
+    )
+    return ASSUMED_BLOCKING_POWER_W

@@ -1,0 +1,133 @@
+"""Everything that a run directory holds, read once; what is missing is named, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans
+from perseus_ds.profile import Profile, read_profile
+from perseus_ds.report.chosen import chosen_plan
+from perseus_ds.run_directory import (
+    RunDirectory,
+    Summary,
+    Timeline,
+    read_events,
+    read_summary,
+    read_timelines,
+)
+
+Part = TypeVar("Part")
+Event = Mapping[str, object]
+
+_NEVER_IN_MODE = {
+    "profile": {"plan.json", "summary.json", "timelines.json"},
+    "observe": {"summary.json"},
+    "off": {"profile.json", "plan.json", "summary.json", "timelines.json"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A file that is not there or cannot be read, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """The parts of a run directory; None or empty where a part is in ``missing``."""
+
+    run_dir: Path
+    profile: Profile | None
+    plans: PlanSet | None
+    summary: Summary | None
+    timelines: Mapping[str, Timeline]
+    events: tuple[Event, ...]
+    missing: tuple[Missing, ...]
+
+    @property
+    def chosen(self) -> FrequencyPlan | None:
+        """The plan that the job runs at."""
+        return None if self.plans is None else chosen_plan(self.plans, self.summary, self.events)
+
+    def in_order(self) -> list[Timeline]:
+        """Return the timelines, the one before first."""
+        return sorted(self.timelines.values(), key=lambda timeline: timeline.name != "baseline")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the numbers come from a simulated GPU, by any part that says so."""
+        if self.summary is not None and self.summary.simulated:
+            return True
+        if any(timeline.simulated for timeline in self.timelines.values()):
+            return True
+        gpu = self.fingerprint.get("gpu", "")
+        return "simulated" in gpu.lower() or self.fingerprint.get("simulated", "no") != "no"
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What identifies the job: of the plan, else of the profile."""
+        for part in (self.plans, self.profile):
+            if part is not None and part.fingerprint:
+                return part.fingerprint
+        return {}
+
+
+def read_contents(run_dir: Path) -> Contents:
+    """Read all parts that are there.
+
+    Raises:
+        PerseusError: the directory does not exist, or holds nothing of a job.
+    """
+    if not run_dir.is_dir():
+        raise PerseusError(f"{run_dir}: no such run directory", hint="it is run_dir of the perseus block")
+    files = RunDirectory(run_dir)
+    events, missing = _events(files.events)
+    profile = _part(files.profile, read_profile, events, missing)
+    plans = _part(files.plan, read_plans, events, missing)
+    summary = _part(files.summary, read_summary, events, missing)
+    timelines = _part(files.timelines, read_timelines, events, missing) or []
+    if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
+        reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
+        raise PerseusError(f"{run_dir}: no job has written here", hint=reasons)
+    by_name = {timeline.name: timeline for timeline in timelines}
+    return Contents(run_dir, profile, plans, summary, by_name, events, tuple(missing))
+
+
+def _events(path: Path) -> tuple[tuple[Event, ...], list[Missing]]:
+    try:
+        return tuple(read_events(path)), []
+    except (OSError, ValueError) as error:
+        return (), [Missing(path.name, f"cannot be read: {error}")]
+
+
+def _part(
+    path: Path, read: Callable[[Path], Part], events: tuple[Event, ...], missing: list[Missing]
+) -> Part | None:
+    if not path.exists():
+        missing.append(Missing(path.name, _why(path.name, events)))
+        return None
+    try:
+        return read(path)
+    except PerseusError as error:
+        missing.append(Missing(path.name, str(error)))
+        return None
+
+
+def _why(file: str, events: tuple[Event, ...]) -> str:
+    """Explain an absent file by what the journal says last."""
+    facts = {key: value for event in events for key, value in event.items()}
+    names = [event.get("event") for event in events]
+    if "disabled" in names:
+        return f"the plugin switched itself off: {facts.get('reason', 'no reason given')}"
+    mode = str(facts.get("mode", ""))
+    if file in _NEVER_IN_MODE.get(mode, set()):
+        return f"mode {mode} does not write it"
+    if "finished" in names:
+        return "the job ended before it could write it"
+    return "the job has not written it yet" if names else "there is no journal that tells why"

@@ -1,0 +1,71 @@
+"""The pictures that a run directory allows, drawn one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.report.clocks_picture import draw_clocks
+from perseus_ds.report.comparable import per_pipeline
+from perseus_ds.report.contents import Contents
+from perseus_ds.report.figures import Figures
+from perseus_ds.report.frontier_picture import draw_frontier
+from perseus_ds.report.headline import headline, predicted_headline
+from perseus_ds.report.saving_picture import draw_saving
+from perseus_ds.report.timeline_picture import draw_timelines
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A PNG, its heading on the page, and what to look for in it."""
+
+    path: Path
+    heading: str
+    caption: str
+
+
+def draw_all(contents: Contents, found: Figures, directory: Path) -> Iterator[Picture]:
+    """Draw into ``directory`` what there is data for."""
+    if contents.timelines:
+        yield _timeline(contents, found, directory / "timeline.png")
+    if found.rows:
+        yield _saving(found, directory / "saving.png")
+    if contents.chosen is not None:
+        yield _frontier(contents, found, directory / "frontier.png")
+        yield _clocks(contents, found, directory / "clocks.png")
+
+
+def _timeline(contents: Contents, found: Figures, path: Path) -> Picture:
+    draw_timelines(contents.in_order(), path, title=headline(found), subtitle=found.job)
+    caption = "Both to one time scale; every box has the colour of its mean power."
+    return Picture(path, "One iteration, to print", caption)
+
+
+def _saving(found: Figures, path: Path) -> Picture:
+    draw_saving(found, path, title=headline(found), subtitle=found.job)
+    caption = "Filled: measured in the job. Hatched: what the plan promised."
+    return Picture(path, "Saving", caption)
+
+
+def _frontier(contents: Contents, found: Figures, path: Path) -> Picture:
+    assert contents.chosen is not None
+    measured = None if contents.summary is None else per_pipeline(contents.summary, contents.chosen.of)
+    draw_frontier(contents.chosen, measured, path, title=predicted_headline(found), subtitle=found.job)
+    caption = "Every kept plan; below it, the certified bound that no choice of clocks can beat."
+    if contents.summary is not None and measured is None:
+        caption += " Measured energies are of the whole job, of an unknown number of GPUs: not drawn."
+    return Picture(path, "Frontier", caption)
+
+
+def _clocks(contents: Contents, found: Figures, path: Path) -> Picture:
+    assert contents.chosen is not None
+    draw_clocks(contents.chosen, path, title=_clocks_title(contents), subtitle=found.job)
+    return Picture(path, "Clocks of the plan", "What each stage runs each microbatch at.")
+
+
+def _clocks_title(contents: Contents) -> str:
+    assert contents.chosen is not None
+    plan = contents.chosen
+    where = " (simulated GPU)" if contents.simulated else ""
+    return f"Clocks of plan {plan.index + 1} of {len(plan.of)}, {plan.iteration_time_s:.4g} s{where}"

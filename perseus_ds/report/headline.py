@@ -1,0 +1,29 @@
+"""What a report says first: one line that is true of exactly the numbers that are there."""
+
+from __future__ import annotations
+
+from perseus_ds.report.figures import Figures, Saving
+
+
+def headline(found: Figures) -> str:
+    """State the measured saving, else the predicted one, and say which of the two it is."""
+    if found.measured is not None:
+        how = "measured on a simulated GPU" if found.simulated else "measured"
+        return f"{_in_words(found.measured)}, {how}"
+    if found.predicted is not None:
+        how = "predicted from a simulated GPU" if found.simulated else "predicted, not yet measured"
+        return f"{_in_words(found.predicted)}, {how}"
+    return "Profile of a simulated GPU" if found.simulated else "Profile"
+
+
+def predicted_headline(found: Figures) -> str:
+    """State what the frontier's plan promises, whatever was measured."""
+    if found.predicted is None:
+        return headline(found)
+    where = ", simulated GPU" if found.simulated else ""
+    return f"{_in_words(found.predicted)}, predicted{where}"
+
+
+def _in_words(saving: Saving) -> str:
+    less = f"{abs(saving.saving_pct):.1f} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
+    return f"{less} at {saving.slowdown_pct:+.1f} % time"

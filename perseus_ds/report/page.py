@@ -1,0 +1,143 @@
+"""The report as one self-contained HTML page: no network, pictures inside, printable."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from perseus_ds.report.contents import Contents
+from perseus_ds.report.figures import Figures
+from perseus_ds.report.gallery import Picture
+from perseus_ds.report.journal import journal_lines
+from perseus_ds.report.page_style import SCRIPT, STYLE
+from perseus_ds.report.power_scale import power_scale
+from perseus_ds.report.timeline_svg import MOST_SPANS, timelines_svg
+from perseus_ds.run_directory import Timeline
+
+
+def page_of(contents: Contents, found: Figures, pictures: Sequence[Picture], *, title: str) -> str:
+    """Assemble the page from whatever is there."""
+    parts = [
+        _head(found, title),
+        _cards(found),
+        _figures_table(found),
+        _missing(contents),
+        _timelines(contents),
+        *map(_picture, pictures),
+        _facts("The job", contents.fingerprint, "what the plan is valid for"),
+        _facts("Beside the numbers", {} if contents.summary is None else contents.summary.facts, ""),
+        _journal(contents),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(part for part in parts if part)
+        + f'\n<div id="tip"></div>\n<script>{SCRIPT}</script>\n</body>\n</html>\n'
+    )
+
+
+def _head(found: Figures, title: str) -> str:
+    badge = ' <span class="badge">simulated GPU</span>' if found.simulated else ""
+    return f'<h1>{escape(title)}</h1>\n<p class="faint">{escape(found.job)}{badge}</p>'
+
+
+def _cards(found: Figures) -> str:
+    cards = []
+    if saving := found.measured:
+        text = f"energy saved, measured ({saving.source})"
+        cards.append(_card("measured", f"{saving.saving_pct:.1f} %", text))
+        cards.append(_card("measured", f"{saving.slowdown_pct:+.2f} %", "iteration time, measured"))
+    if saving := found.predicted:
+        text = f"energy saved, predicted ({saving.source})"
+        cards.append(_card("predicted", f"{saving.saving_pct:.1f} %", text))
+    if found.gap_pct is not None:
+        text = "at most above the best possible plan (certified)"
+        cards.append(_card("predicted", f"{found.gap_pct:.3f} %", text))
+    return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _card(kind: str, value: str, text: str) -> str:
+    return f'<div class="card {kind}"><b>{escape(value)}</b>{escape(text)}</div>'
+
+
+def _figures_table(found: Figures) -> str:
+    if not found.rows:
+        return ""
+    rows = [
+        [f"{r.name}, {r.unit}", f"{r.baseline:.5g}", f"{r.perseus:.5g}", f"{r.difference_pct:+.2f} %"]
+        for r in found.rows
+    ]
+    where = " on a simulated GPU" if found.simulated else ""
+    return _section(
+        f"Measured{where}", _table(["", "baseline", "perseus", "difference"], rows, numbers_from=1)
+    )
+
+
+def _missing(contents: Contents) -> str:
+    if not contents.missing:
+        return ""
+    rows = [[part.file, part.why] for part in contents.missing]
+    return _section("Not here", _table(["file", "why"], rows))
+
+
+def _timelines(contents: Contents) -> str:
+    timelines = contents.in_order()
+    if not timelines:
+        return ""
+    spans = sum(len(timeline.spans) for timeline in timelines)
+    if spans > MOST_SPANS:
+        text = f"{spans} instructions are too many to point at here; the picture below has them all."
+        return _section("One iteration", f"<p>{text}</p>")
+    caption = '<p class="faint">Point at a box for its clock, power and time.</p>'
+    return _section(
+        "One iteration, before and after",
+        f'{caption}<div class="picture">{timelines_svg(timelines)}{_scale(timelines)}</div>',
+    )
+
+
+def _scale(timelines: Sequence[Timeline]) -> str:
+    scale = power_scale(timelines)
+    steps = [scale.lowest_w + part / 8 * (scale.highest_w - scale.lowest_w) for part in range(9)]
+    gradient = f"linear-gradient(to right, {', '.join(map(scale.colour, steps))})"
+    return (
+        f'<div class="scale">{scale.lowest_w:.0f} W <i style="background: {gradient}"></i>'
+        f" {scale.highest_w:.0f} W mean power; tall: backward, short: forward, low: waiting</div>"
+    )
+
+
+def _picture(picture: Picture) -> str:
+    data = base64.b64encode(picture.path.read_bytes()).decode()
+    image = f'<img alt="{escape(picture.heading)}" src="data:image/png;base64,{data}">'
+    caption = f'<p class="faint">{escape(picture.caption)}</p>'
+    return _section(picture.heading, f'{caption}<div class="picture">{image}</div>')
+
+
+def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:
+    if not facts:
+        return ""
+    caption = f'<p class="faint">{escape(note)}</p>' if note else ""
+    rows = [[key.replace("_", " "), str(value)] for key, value in facts.items()]
+    return _section(heading, caption + _table(["", ""], rows))
+
+
+def _journal(contents: Contents) -> str:
+    if not contents.events:
+        return ""
+    rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
+    return _section("What happened", f'<div class="journal">{_table(["time", "event", ""], rows)}</div>')
+
+
+def _section(heading: str, body: str) -> str:
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 99) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        marks = [' class="n"' if column >= numbers_from else "" for column in range(len(values))]
+        return "".join(f"<{tag}{mark}>{escape(v)}</{tag}>" for mark, v in zip(marks, values, strict=True))
+
+    head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table>{head}{body}</table>"

@@ -1,0 +1,129 @@
+"""The iteration before and after, drawn to one time scale, every box coloured by its mean power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from perseus_ds.report import theme
+from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes
+from perseus_ds.report.power_scale import PowerScale, power_scale
+from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.schedule import Kind
+
+_WIDTH_IN = 13.3
+_MARGINS = theme.Margins(left=0.85, right=1.55, bottom=1.0)
+_SMALLEST_DIGIT_IN = 0.075  # room for one digit of the numbers in the boxes
+_MOST_NUMBERS = 1500
+_NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
+
+
+def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, subtitle: str) -> Path:
+    """Draw one panel per timeline and write the PNG."""
+    scale = power_scale(timelines)
+    stages = max(len(lanes(timeline)) for timeline in timelines)
+    panel_in = min(3.4, max(1.5, 0.42 * stages))
+    with theme.themed():
+        figure = theme.titled_figure(
+            _WIDTH_IN, 2.15 + len(timelines) * (panel_in + 0.45), title=title, subtitle=subtitle
+        )
+        grid = theme.below_title(figure, len(timelines), 1, margins=_MARGINS, hspace=0.45 / panel_in)
+        panels = [figure.add_subplot(grid[row, 0]) for row in range(len(timelines))]
+        end_s = max(timeline.iteration_time_s for timeline in timelines)
+        for axes, timeline in zip(panels, timelines, strict=True):
+            _panel(axes, timeline, scale, end_s)
+        for axes in panels[:-1]:
+            axes.tick_params(labelbottom=False)
+        panels[-1].set_xlabel("time in the iteration (s)")
+        _legend(figure, scale, timelines[-1].blocking_power_w)
+        _colour_bar(figure, scale)
+        return theme.save(figure, path)
+
+
+def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> None:
+    rows = lanes(timeline)
+    seconds_per_inch = end_s / (_WIDTH_IN - _MARGINS.left - _MARGINS.right)
+    for lane in rows:
+        _lane(axes, lane, scale, timeline.blocking_power_w)
+    if len(timeline.spans) <= _MOST_NUMBERS:
+        _numbers(axes, timeline.spans, scale, seconds_per_inch)
+    axes.axvline(timeline.iteration_time_s, color=theme.INK, linewidth=1.4, clip_on=False)
+    axes.set_xlim(0.0, end_s)
+    axes.set_ylim(len(rows) - 0.02, -0.05)
+    axes.set_yticks([lane.stage + 0.5 for lane in rows], [f"stage {lane.stage}" for lane in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(_NAMES.get(timeline.name, timeline.name), fontweight="bold")
+    axes.set_title(f"{timeline.iteration_time_s:.4g} s, {energy_j(timeline):.4g} J", loc="right")
+
+
+def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float) -> None:
+    """Draw boxes of one height together: thousands of them are one collection each."""
+    floor = lane.stage + 0.93
+    waiting = [(gap.start_s, gap.duration_s) for gap in lane.gaps]
+    axes.broken_barh(
+        waiting, (floor - WAITING_HEIGHT, WAITING_HEIGHT), facecolors=scale.colour(blocking_w), linewidth=0
+    )
+    for kind in dict.fromkeys(span.instruction.kind for span in lane.spans):
+        spans = [span for span in lane.spans if span.instruction.kind is kind]
+        axes.broken_barh(
+            [(span.start_s, span.duration_s) for span in spans],
+            (floor - height(kind), height(kind)),
+            facecolors=[scale.colour(_power_w(span, blocking_w)) for span in spans],
+            edgecolors="white",
+            linewidth=0.6 if kind.is_computation else 0.2,
+        )
+
+
+def _numbers(axes: Axes, spans: Sequence[Span], scale: PowerScale, seconds_per_inch: float) -> None:
+    for span in spans:
+        text = str(span.instruction.microbatch)
+        if not span.instruction.kind.is_computation or span.power_w is None:
+            continue
+        room_in = span.duration_s / seconds_per_inch / len(text)
+        if room_in < _SMALLEST_DIGIT_IN:
+            continue
+        axes.text(
+            span.start_s + span.duration_s / 2,
+            span.instruction.stage + 0.93 - height(span.instruction.kind) / 2,
+            text,
+            ha="center",
+            va="center_baseline",
+            fontsize=min(8.5, 72.0 * room_in),
+            color=scale.ink(span.power_w),
+        )
+
+
+def _power_w(span: Span, blocking_w: float) -> float:
+    return blocking_w if span.power_w is None else span.power_w
+
+
+def _legend(figure: Figure, scale: PowerScale, blocking_w: float) -> None:
+    """Explain the heights: short is forward, tall is backward, low is waiting."""
+    middle = scale.colour((scale.lowest_w + scale.highest_w) / 2)
+    width_in, height_in = figure.get_size_inches()
+    left_in, floor_in = _MARGINS.left, 0.2
+    entries = (
+        (height(Kind.FORWARD), middle, "forward (microbatch)"),
+        (height(Kind.BACKWARD), middle, "backward (microbatch)"),
+        (WAITING_HEIGHT, scale.colour(blocking_w), f"waiting, at {blocking_w:.0f} W"),
+    )
+    for tall, colour, text in entries:
+        size = (0.3 / width_in, 0.3 * tall / height_in)
+        figure.add_artist(
+            Rectangle((left_in / width_in, floor_in / height_in), *size, facecolor=colour, edgecolor="none")
+        )
+        figure.text((left_in + 0.38) / width_in, (floor_in + 0.04) / height_in, text, fontsize=9.0)
+        left_in += 2.0
+
+
+def _colour_bar(figure: Figure, scale: PowerScale) -> None:
+    width_in, height_in = figure.get_size_inches()
+    box = (1.0 - 1.25 / width_in, _MARGINS.bottom / height_in, 0.16 / width_in, 1.0 - 2.15 / height_in)
+    bar = figure.colorbar(scale.mappable(), cax=figure.add_axes(box))
+    bar.set_label("mean power (W)")
+    bar.outline.set_visible(False)

@@ -1,0 +1,99 @@
+"""The timelines as inline SVG: the same boxes as the picture, each telling its numbers under the pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes
+from perseus_ds.report.power_scale import PowerScale, power_scale
+from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.schedule import Kind
+
+MOST_SPANS = 30_000  # about 5 MB of SVG
+_LEFT, _WIDTH, _LANE, _HEAD, _FOOT = 70, 1130, 34, 26, 14
+_DIGIT = 6.5
+_WORDS = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """How seconds become user units and watts become colours."""
+
+    per_second: float
+    power: PowerScale
+    blocking_w: float
+
+    def box(self, start_s: float, duration_s: float, floor: float, tall: float) -> str:
+        """Return the geometry of a box that stands on ``floor``."""
+        x, width = _LEFT + start_s * self.per_second, duration_s * self.per_second
+        top, tall = floor - tall * _LANE, tall * _LANE
+        return f'x="{x:.2f}" y="{top:.1f}" width="{width:.2f}" height="{tall:.1f}"'
+
+
+def timelines_svg(timelines: Sequence[Timeline]) -> str:
+    """Draw one panel per timeline, all to one time scale and one power scale."""
+    end_s, power = max(timeline.iteration_time_s for timeline in timelines), power_scale(timelines)
+    parts, top = [], 0.0
+    for timeline in timelines:
+        scale = _Scale(_WIDTH / end_s, power, timeline.blocking_power_w)
+        panel, tall = _panel(timeline, scale, top)
+        parts.append(panel)
+        top += tall
+    size = f'viewBox="0 0 {_LEFT + _WIDTH + 10} {top:.0f}"'
+    return f'<svg class="timeline" {size} role="img" aria-label="timelines">{"".join(parts)}</svg>'
+
+
+def _panel(timeline: Timeline, scale: _Scale, top: float) -> tuple[str, float]:
+    rows = lanes(timeline)
+    floor = top + _HEAD + _LANE * len(rows)
+    end = _LEFT + timeline.iteration_time_s * scale.per_second
+    summary = f"{timeline.iteration_time_s:.4g} s, {energy_j(timeline):.4g} J"
+    parts = [
+        f'<text x="{_LEFT}" y="{top + 17:.0f}" class="name">{escape(timeline.name)}</text>',
+        f'<text x="{end:.1f}" y="{top + 17:.0f}" text-anchor="end">{summary}</text>',
+    ]
+    for index, lane in enumerate(rows):
+        parts.extend(_lane(lane, scale, top + _HEAD + _LANE * (index + 0.95)))
+    parts.append(f'<path d="M{end:.1f} {top + _HEAD:.0f}V{floor:.0f}" class="end"/>')
+    return "".join(parts), floor + _FOOT - top
+
+
+def _lane(lane: Lane, scale: _Scale, floor: float) -> Iterator[str]:
+    yield f'<text x="{_LEFT - 8}" y="{floor - 8:.1f}" text-anchor="end">stage {lane.stage}</text>'
+    waiting = scale.power.colour(scale.blocking_w)
+    for gap in lane.gaps:
+        note = f"stage {lane.stage} waits {_ms(gap.duration_s)} at {scale.blocking_w:.0f} W"
+        box = scale.box(gap.start_s, gap.duration_s, floor, WAITING_HEIGHT)
+        yield f'<rect {box} fill="{waiting}" data-t="{note}"/>'
+    for span in lane.spans:
+        yield _span(span, scale, floor)
+
+
+def _span(span: Span, scale: _Scale, floor: float) -> str:
+    kind, power_w = span.instruction.kind, scale.blocking_w if span.power_w is None else span.power_w
+    box = scale.box(span.start_s, span.duration_s, floor, height(kind))
+    rect = f'<rect {box} class="work" fill="{scale.power.colour(power_w)}" data-t="{escape(_note(span))}"/>'
+    text = str(span.instruction.microbatch)
+    width = span.duration_s * scale.per_second
+    if kind not in _WORDS or width < _DIGIT * len(text) + 3:
+        return rect
+    middle_x = _LEFT + span.start_s * scale.per_second + width / 2
+    middle_y = floor - height(kind) * _LANE / 2 + 4
+    ink = scale.power.ink(power_w)
+    return f'{rect}<text x="{middle_x:.1f}" y="{middle_y:.1f}" class="number" fill="{ink}">{text}</text>'
+
+
+def _note(span: Span) -> str:
+    kind = _WORDS.get(span.instruction.kind, span.instruction.kind.name.lower().replace("_", " "))
+    words = [f"{span.instruction}: {kind} of microbatch {span.instruction.microbatch}"]
+    if span.clock_mhz is not None:
+        words.append(f"{span.clock_mhz} MHz")
+    if span.power_w is not None:
+        words.append(f"{span.power_w:.0f} W, {span.power_w * span.duration_s:.3g} J")
+    return ", ".join([*words, f"{_ms(span.duration_s)} from {span.start_s:.4g} s"])
+
+
+def _ms(duration_s: float) -> str:
+    return f"{1e3 * duration_s:.4g} ms"
