@@ -53,6 +53,10 @@ class Gpu(ABC):
     def now_s(self) -> float:
         """Read the time base of this device's energy and instructions."""
 
+    def wall_s(self, device_s: float) -> float:
+        """How long a stretch of this device's time lasts on the host's clock."""
+        return device_s
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the device; the second call does nothing."""

@@ -113,7 +113,9 @@ def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.u
     position = {node: index for index, node in enumerate(dag.nodes)}
     columns = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
     choice = plans.choice[:, columns]
-    return choice.astype(np.uint8 if choice.max(initial=0) < 256 else np.uint16)  # noqa: PLR2004
+    if choice.max(initial=0) <= np.iinfo(np.uint8).max:
+        return choice.astype(np.uint8)
+    return choice.astype(np.uint16)
 
 
 def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: float) -> Baseline:

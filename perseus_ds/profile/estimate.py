@@ -84,7 +84,8 @@ def _busy_s(intervals: Sequence[Interval], kind: Kind, ticks_s: NDArray[np.float
     ends = np.array([i.end_s for i in intervals if i.kind is kind])
     edges = np.column_stack([starts, ends]).ravel()
     done = np.column_stack([np.zeros(len(starts)), ends - starts]).ravel().cumsum()
-    return np.diff(np.interp(ticks_s, edges, done))
+    so_far: NDArray[np.float64] = np.interp(ticks_s, edges, done)
+    return np.diff(so_far)
 
 
 def _pull_to_equal(time_s: NDArray[np.float64], computed: int) -> NDArray[np.float64]:
@@ -103,7 +104,8 @@ def _standard_errors(
     freedom = max(1, len(spent_j) - len(powers_w))
     variance = float(((time_s @ powers_w - spent_j) ** 2).sum()) / freedom
     covariance = variance * np.linalg.pinv(time_s.T @ time_s)
-    return np.sqrt(np.clip(np.diag(covariance), 0.0, None))
+    errors: NDArray[np.float64] = np.sqrt(np.clip(np.diag(covariance), 0.0, None))
+    return errors
 
 
 def _point(window: Window, kind: Kind, *, power_w: float, error_w: float) -> Point:

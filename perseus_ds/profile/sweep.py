@@ -29,13 +29,14 @@ def candidate_clocks(grid_mhz: Sequence[int], max_clocks: int | None) -> tuple[i
 
 @dataclass(slots=True)
 class Sweep:
-    """Walk down the candidate clocks; stop when lower clocks cost time and save no energy.
+    """Walk down the candidate clocks; stop when lower clocks cost time and save no effective energy.
 
     Source: arXiv 2312.06902, section 5: from the highest clock down, until both get worse.
     """
 
     clocks_mhz: tuple[int, ...]
     points: dict[Computation, list[Point]] = field(default_factory=dict)
+    _effective_j: dict[Computation, list[float]] = field(default_factory=dict)
     _next: int = 0
 
     @property
@@ -53,15 +54,16 @@ class Sweep:
         """Whether every clock was measured, or lower ones stopped paying."""
         return self._next >= len(self.clocks_mhz) or self._past_the_best()
 
-    def record(self, measured: Mapping[Computation, Point]) -> None:
+    def record(self, measured: Mapping[Computation, Point], *, blocking_power_w: float) -> None:
         """Take the points of the present clock and go on to the next."""
         for computation, point in measured.items():
             self.points.setdefault(computation, []).append(point)
+            effective_j = point.energy_j - blocking_power_w * point.time_s
+            self._effective_j.setdefault(computation, []).append(effective_j)
         self._next += 1
 
     def _past_the_best(self) -> bool:
-        """Whether the last clocks were worse than one before them, in energy, for every computation."""
+        """Whether no computation gained effective energy from the last clocks."""
         return self._next > _PATIENCE and all(
-            min(p.energy_j for p in points[:-_PATIENCE]) < min(p.energy_j for p in points[-_PATIENCE:])
-            for points in self.points.values()
+            min(energy_j[:-_PATIENCE]) < min(energy_j[-_PATIENCE:]) for energy_j in self._effective_j.values()
         )

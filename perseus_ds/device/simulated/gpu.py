@@ -95,6 +95,10 @@ class SimulatedGpu(Gpu):
         """Device seconds: the host's monotonic clock over ``time_scale``."""
         return self._time.now_s()
 
+    def wall_s(self, device_s: float) -> float:
+        """Host seconds: device seconds times ``time_scale``."""
+        return device_s * self.settings.time_scale
+
     def close(self) -> None:
         """Reset the clock."""
         self.reset_clock()

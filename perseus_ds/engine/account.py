@@ -1,0 +1,70 @@
+"""Time and energy of this rank's iterations, kept apart by what they ran at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.profile import CounterTrace
+
+
+class Mode(Enum):
+    """What an iteration counts for."""
+
+    BASELINE = "baseline"
+    PERSEUS = "perseus"
+    NEITHER = "neither"
+
+
+@dataclass(slots=True)
+class Total:
+    """Sum over whole iterations of one mode."""
+
+    iterations: int = 0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    mode: Mode
+    start_s: float
+    end_s: float
+    iterations: int
+
+
+class Account:
+    """Join neighbouring iterations into blocks and settle each when the energy counter has passed it."""
+
+    def __init__(self, watch: EnergyWatch) -> None:
+        self._watch = watch
+        self._open: list[_Block] = []
+        self.totals = {Mode.BASELINE: Total(), Mode.PERSEUS: Total()}
+
+    def add(self, mode: Mode, start_s: float, end_s: float) -> None:
+        """Enter one iteration; those before it are settled first, so that blocks stay short."""
+        self._settle()
+        last = self._open[-1] if self._open else None
+        if last is not None and last.mode is mode and last.end_s == start_s:
+            self._open[-1] = _Block(mode, last.start_s, end_s, last.iterations + 1)
+        else:
+            self._open.append(_Block(mode, start_s, end_s, 1))
+
+    def _settle(self) -> None:
+        if not self._open or not self._watch.watching:
+            self._open.clear()
+            return
+        trace = self._watch.trace(self._open[0].start_s)
+        while self._open and trace.covers(self._open[0].start_s, self._open[0].end_s):
+            self._book(self._open.pop(0), trace)
+        if self._open:
+            self._watch.forget(self._open[0].start_s)
+
+    def _book(self, block: _Block, trace: CounterTrace) -> None:
+        if block.mode is Mode.NEITHER:
+            return
+        total = self.totals[block.mode]
+        total.iterations += block.iterations
+        total.time_s += block.end_s - block.start_s
+        total.energy_j += trace.energy_between(block.start_s, block.end_s)

@@ -1,0 +1,295 @@
+"""From one phase to the next: what a job does between its first iteration and its last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Capabilities
+from perseus_ds.engine.account import Account, Mode
+from perseus_ds.engine.conductor import Score
+from perseus_ds.engine.council import Council
+from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.job import Job
+from perseus_ds.engine.opening import Move, Opening
+from perseus_ds.engine.phases import (
+    News,
+    Phase,
+    Planning,
+    Profiling,
+    Rest,
+    Running,
+    WarmUp,
+    planned_score,
+)
+from perseus_ds.engine.planning import BackgroundPlanner
+from perseus_ds.engine.pooling import Measured, Pooled, pool
+from perseus_ds.engine.publishing import Durations, RankReport, summarise, timelines, write_ranks
+from perseus_ds.engine.recorder import Iteration
+from perseus_ds.engine.voice import Voice
+from perseus_ds.errors import IncompleteProfileError, PerseusError
+from perseus_ds.plan import FrequencyPlan, loads, select
+from perseus_ds.profile import (
+    Estimate,
+    Profile,
+    Sweep,
+    Window,
+    candidate_clocks,
+    estimate,
+    read_profile,
+    write_profile,
+)
+from perseus_ds.run_directory import RunDirectory, write_summary, write_timelines
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every step of the course stands on."""
+
+    job: Job
+    config: PerseusConfig
+    capabilities: Capabilities
+    simulated: bool
+    council: Council
+    watch: EnergyWatch
+    account: Account
+    durations: Durations
+    directory: RunDirectory
+    voice: Voice
+
+
+class Course:
+    """The present phase, and what is needed to reach the next one.
+
+    Blocking exchanges happen here alone: once per profiled clock, once when the plan arrives, once per audit.
+    """
+
+    def __init__(self, ground: Ground, opening: Opening) -> None:
+        self._ground = ground
+        self._planner: BackgroundPlanner | None = None
+        self._pooled: list[Pooled] = []
+        self._plan: FrequencyPlan | None = None
+        self._phase: Phase = WarmUp(
+            ground.config.profile.warmup_iterations, lambda iteration_s: self._open(opening, iteration_s)
+        )
+        ground.voice.event("warming_up", iterations=ground.config.profile.warmup_iterations)
+
+    @property
+    def score(self) -> Score:
+        """What the coming iteration is played by."""
+        return self._phase.score
+
+    @property
+    def mode(self) -> Mode:
+        """What the coming iteration counts for."""
+        return self._phase.mode
+
+    def advance(self, index: int, passed: Sequence[Iteration], news: News | None) -> None:
+        """Move on after an iteration."""
+        self._phase = self._phase.following(index, passed, news)
+
+    def plan_ready(self) -> bool:
+        """Whether rank 0's background planner has finished."""
+        return self._planner is not None and self._planner.ready()
+
+    def close(self) -> None:
+        """End what still runs beside the training."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def _open(self, opening: Opening, iteration_s: float) -> Phase:
+        match opening.move:
+            case Move.RUN:
+                assert opening.plan is not None
+                return self._run(opening.plan)
+            case Move.PLAN:
+                return self._planning(read_profile(self._ground.directory.profile))
+            case Move.PROFILE:
+                return self._profiling(iteration_s)
+            case Move.OBSERVE:
+                return self._observing(opening)
+
+    def _observing(self, opening: Opening) -> Phase:
+        if opening.plan is not None:
+            plan = select(loads(opening.plan), self._ground.config.objective)
+            self._ground.voice.event(
+                "predicted",
+                f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
+                saving_pct=plan.saving_pct,
+            )
+        return Rest()
+
+    def _profiling(self, iteration_s: float) -> Phase:
+        settings = self._ground.config.profile
+        sweep = Sweep(candidate_clocks(self._ground.capabilities.clocks_mhz, settings.max_clocks))
+        iterations = max(2, -int(-settings.min_window_s // iteration_s))
+        self._ground.voice.event(
+            "profiling",
+            f"profiling {len(sweep.clocks_mhz)} clocks, {iterations} iterations of "
+            f"{iteration_s:.3g} s at each",
+            clock_mhz=sweep.clock_mhz,
+            done=0,
+            total=len(sweep.clocks_mhz),
+        )
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
+            pooled = self._pool(clock_mhz, window)
+            self._pooled.append(pooled)
+            sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+            self._ground.voice.event(
+                "profiling",
+                f"profiled {clock_mhz} MHz ({sweep.done} of at most {len(sweep.clocks_mhz)})",
+                clock_mhz=clock_mhz,
+                done=sweep.done,
+                total=len(sweep.clocks_mhz),
+            )
+
+        return Profiling(sweep, iterations, measured=measured, then=lambda: self._profiled(sweep))
+
+    def _pool(self, clock_mhz: int, iterations: Sequence[Iteration]) -> Pooled:
+        """Estimate on every rank, then share; an error of one is an error of all."""
+        ground = self._ground
+        try:
+            mine: Measured | PerseusError = Measured(ground.job.stage, self._estimate(clock_mhz, iterations))
+        except PerseusError as error:
+            mine = error
+        everyone = cast("list[Measured | PerseusError]", ground.council.share(mine))
+        for one in everyone:
+            if isinstance(one, PerseusError):
+                raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
+        return pool(one for one in everyone if isinstance(one, Measured))
+
+    def _estimate(self, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
+        start_s, end_s = iterations[0].start_s, iterations[-1].end_s
+        assert start_s is not None
+        watch = self._ground.watch
+        achieved_mhz, reasons = watch.clock_between(start_s, end_s)
+        window = Window(
+            clock_mhz=clock_mhz,
+            start_s=start_s,
+            end_s=end_s,
+            intervals=tuple(interval for iteration in iterations for interval in iteration.intervals),
+            counter=watch.trace(start_s),
+            achieved_mhz=achieved_mhz,
+            event_reasons=reasons,
+        )
+        watch.forget(end_s)
+        return estimate(window)
+
+    def _profiled(self, sweep: Sweep) -> Phase:
+        ground = self._ground
+        blocking_w = {
+            clock: pooled.blocking_power_w
+            for clock, pooled in zip(sweep.clocks_mhz, self._pooled, strict=False)
+        }
+        fixed_s = {
+            key: min(pooled.fixed_s[key] for pooled in self._pooled) for key in self._pooled[0].fixed_s
+        }
+        profile = Profile(
+            points={key: tuple(points) for key, points in sweep.points.items()},
+            blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
+            blocking_w=blocking_w,
+            fixed_s=fixed_s,
+            fingerprint=dict(ground.job.profile_fingerprint),
+            window_s=ground.config.profile.min_window_s,
+        )
+        if ground.job.rank == 0:
+            write_profile(profile, ground.directory.profile)
+        where = f"wrote {ground.directory.profile}"
+        if ground.config.mode == "profile":
+            ground.voice.event("profiled", f"{where}; mode is profile: default clocks from here on")
+            return Rest()
+        ground.voice.event("profiled", where)
+        return self._planning(profile)
+
+    def _planning(self, profile: Profile) -> Phase:
+        ground = self._ground
+        if ground.job.rank == 0:
+            assert profile.blocking_power_w is not None
+            self._planner = BackgroundPlanner(
+                ground.directory,
+                ground.job.schedule,
+                fingerprint=ground.job.fingerprint,
+                blocking_power_w=profile.blocking_power_w,
+            )
+        ground.voice.event("planning", "planning beside the training")
+        return Planning(self._planned)
+
+    def _planned(self) -> Phase:
+        ground = self._ground
+        text = ground.directory.plan.read_text() if ground.job.rank == 0 else None
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+        return self._run(cast("str", ground.council.tell(text)))
+
+    def _run(self, text: str) -> Phase:
+        ground, audit = self._ground, self._ground.config.audit
+        plans = loads(text)
+        plan = self._plan = select(plans, ground.config.objective)
+        ground.voice.event(
+            "running",
+            f"running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
+            f"({plan.slowdown_pct:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
+            f"within {float(plans.gap_pct[plan.index]):.3f} % of the certified bound",
+            plan=plan.index,
+            iteration_time_s=plan.iteration_time_s,
+            predicted_saving_pct=plan.saving_pct,
+            gap_pct=float(plans.gap_pct[plan.index]),
+            solve_time_s=plans.solve_time_s,
+        )
+        return Running(
+            planned_score(plan, stage=ground.job.stage, lead_s=ground.capabilities.switch_latency_s),
+            every_iterations=audit.every_iterations,
+            audit_iterations=audit.iterations,
+            audited=self._audited,
+        )
+
+    def _audited(self) -> None:
+        """Share what was measured and write it down; the figures are sums over all audits so far."""
+        ground = self._ground
+        assert self._plan is not None
+        mine = RankReport(
+            rank=ground.job.rank,
+            stage=ground.job.stage,
+            replica=ground.job.replica,
+            totals=ground.account.totals,
+            durations_s={mode: ground.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
+        )
+        reports = cast("list[RankReport]", ground.council.share(mine))
+        if ground.job.rank == 0:
+            self._publish(reports, self._plan)
+
+    def _publish(self, reports: Sequence[RankReport], plan: FrequencyPlan) -> None:
+        ground = self._ground
+        summary = summarise(reports, plan, simulated=ground.simulated, facts=self._facts(plan))
+        if summary is None:
+            return
+        write_summary(summary, ground.directory.summary)
+        write_timelines(
+            timelines(reports, plan, ground.job, simulated=ground.simulated), ground.directory.timelines
+        )
+        write_ranks(reports, ground.directory)
+        ground.voice.event(
+            "measured",
+            f"measured: {summary.saving_pct:.1f} % energy saved, iteration time "
+            f"{summary.slowdown_pct:+.2f} % ({summary.perseus.iterations} iterations at the plan, "
+            f"{summary.baseline.iterations} at default clocks)",
+            saving_pct=summary.saving_pct,
+            slowdown_pct=summary.slowdown_pct,
+        )
+
+    def _facts(self, plan: FrequencyPlan) -> dict[str, object]:
+        job = self._ground.job
+        return {
+            "gpu": job.fingerprint["gpu"],
+            "gpus": job.ranks,
+            "stages": job.schedule.stages,
+            "microbatches": job.schedule.microbatches,
+            "plan": plan.index,
+            "planned_iteration_time_s": plan.iteration_time_s,
+            "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
+            "objective": self._ground.config.objective.policy,
+        }

@@ -1,0 +1,205 @@
+"""One job's life with us: listen to the engine, walk the course of phases, and leave when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perseus_ds.engine.account import Account, Mode
+from perseus_ds.engine.clock_requests import ClockRequests
+from perseus_ds.engine.conductor import Conductor
+from perseus_ds.engine.council import Council
+from perseus_ds.engine.course import Course
+from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.phases import DEFAULT_CLOCK, News
+from perseus_ds.engine.publishing import Durations
+from perseus_ds.engine.recorder import Iteration, Recorder
+from perseus_ds.engine.seam import PipeSchedule
+from perseus_ds.engine.voice import Voice
+from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.schedule import Kind
+
+
+class Session:
+    """The listener behind the interception.
+
+    Whatever fails in here is kept from the host: clocks go back, one line is said, the other ranks hear of
+    it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
+    raised instead, after the clocks are back.
+    """
+
+    def __init__(
+        self,
+        *,
+        microbatches: int,
+        course: Course,
+        council: Council,
+        recorder: Recorder,
+        conductor: Conductor,
+        requests: ClockRequests,
+        watch: EnergyWatch,
+        account: Account,
+        durations: Durations,
+        voice: Voice,
+        raises: bool,
+    ) -> None:
+        self._microbatches = microbatches
+        self._course = course
+        self._council = council
+        self._recorder = recorder
+        self._conductor = conductor
+        self._requests = requests
+        self._watch = watch
+        self._account = account
+        self._durations = durations
+        self._voice = voice
+        self._raises = raises
+        self._modes: dict[int, Mode] = {}
+        self._playing = Mode.NEITHER
+        self._failed: PerseusError | None = None
+        self._leaving: list[Callable[[], None]] = []
+        self.left = False
+
+    def on_leaving(self, act: Callable[[], None]) -> None:
+        """Register what gives something back; run in reverse order, once."""
+        self._leaving.append(act)
+
+    def iteration_begins(self, schedule: PipeSchedule) -> bool:
+        """Play the present phase, unless this is not the schedule that it was made for."""
+        if self._failed is not None:
+            return False
+        if schedule.micro_batches != self._microbatches:
+            self._guarded(self._play_foreign, schedule.micro_batches)
+            return False
+        self._guarded(self._play)
+        return self._failed is None
+
+    def before(self, kind: Kind) -> None:
+        """Mark the start of an instruction and ask for its clock."""
+        try:
+            self._conductor.before(kind)
+            self._recorder.started(kind)
+        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
+            self._fail(error)
+
+    def after(self, kind: Kind) -> None:
+        """Mark its end and ask for the next clock."""
+        try:
+            self._recorder.ended()
+            self._conductor.after(kind)
+        except Exception as error:  # noqa: BLE001  # see before()
+            self._fail(error)
+
+    def iteration_ends(self) -> None:
+        """Take stock, exchange numbers, move on."""
+        if not self.left:
+            self._guarded(self._take_stock)
+        elif self._raises and self._failed is not None:
+            raise self._failed
+
+    def other_schedule_begins(self) -> None:
+        """Let evaluation run at default clocks."""
+        if self._failed is None:
+            self._guarded(self._stand_aside)
+
+    def iteration_broke(self) -> None:
+        """Restore the clock: the host's own code failed, and may end the job or try again."""
+        if self._failed is None:
+            self._guarded(self._stand_aside)
+
+    def leave(self) -> None:
+        """Give everything back; safe to call twice."""
+        if self.left:
+            return
+        self.left = True
+        for act in reversed(self._leaving):
+            act()
+
+    def _play(self) -> None:
+        self._playing = self._course.mode
+        self._recorder.begin()
+        self._conductor.play(self._course.score)
+
+    def _play_foreign(self, microbatches: int) -> None:
+        self._voice.say_once(
+            f"this batch has {microbatches} microbatches, the plan was made for {self._microbatches}: "
+            "it runs at default clocks"
+        )
+        self._stand_aside()
+
+    def _stand_aside(self) -> None:
+        self._playing = Mode.NEITHER
+        self._recorder.interrupt()
+        self._conductor.play(DEFAULT_CLOCK)
+
+    def _take_stock(self) -> None:
+        for lower in (self._requests.error, self._watch.error):
+            if lower is not None:
+                raise lower
+        index = self._recorder.finish()
+        self._modes[index] = self._playing
+        passed = self._recorder.passed()
+        self._book(passed)
+        news = self._exchange(passed)
+        if news is not None and news.failed:
+            self._follow()
+            return
+        self._course.advance(index, passed, news)
+
+    def _book(self, passed: Sequence[Iteration]) -> None:
+        for iteration in passed:
+            mode = self._modes.pop(iteration.index)
+            if iteration.start_s is not None and iteration.intervals:
+                self._account.add(mode, iteration.start_s, iteration.end_s)
+                if mode is not Mode.NEITHER:
+                    self._durations.add(mode, iteration)
+
+    def _exchange(self, passed: Sequence[Iteration]) -> News | None:
+        numbers = self._council.collect()
+        duration_s = passed[-1].duration_s if passed else None
+        self._council.post(
+            (
+                float(self._failed is not None),
+                float(self._course.plan_ready()),
+                float("nan") if duration_s is None else duration_s,
+            )
+        )
+        return None if numbers is None else News.of(numbers)
+
+    def _guarded(self, act: Callable[..., None], *args: object) -> None:
+        try:
+            act(*args)
+        except Exception as error:
+            if not self.left:
+                self._fail(error)
+            if self._raises:
+                raise
+
+    def _fail(self, error: Exception) -> None:
+        """Stop working: clocks back at once; the others hear of it, then all leave."""
+        if self._failed is not None:
+            self.leave()
+            return
+        self._failed = (
+            error
+            if isinstance(error, PerseusError)
+            else PerseusError(f"an unexpected {type(error).__name__}: {error}", hint="please report it")
+        )
+        self._voice.say_here(f"off, training goes on at default clocks: {self._failed}")
+        self._voice.event("disabled", reason=str(self._failed))
+        self._tell_and_leave()
+
+    def _follow(self) -> None:
+        """Leave because another rank had to; it has said why."""
+        self.leave()
+        if self._raises:
+            self._failed = EngineError("another rank of the job reported an error, see its log")
+            raise self._failed
+
+    def _tell_and_leave(self) -> None:
+        try:
+            self._council.collect()
+            self._council.post((1.0, 0.0, float("nan")))
+        except PerseusError:
+            pass  # silence is understood as well: the others' next wait is bounded
+        finally:
+            self.leave()

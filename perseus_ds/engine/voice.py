@@ -1,0 +1,43 @@
+"""What the job's log and the run directory hear from us: rank 0 speaks, and says things once."""
+
+from __future__ import annotations
+
+import sys
+
+from perseus_ds.run_directory import RunDirectory, append_event
+
+
+class Voice:
+    """Lines on standard output and events in the run directory, from rank 0 alone."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._directory: RunDirectory | None = None
+        self._said: set[str] = set()
+
+    def writes_to(self, directory: RunDirectory) -> None:
+        """Record events from now on."""
+        self._directory = directory
+
+    def say(self, line: str) -> None:
+        """Print one line, if this is rank 0."""
+        if self._rank == 0:
+            self.say_here(line)
+
+    def say_here(self, line: str) -> None:
+        """Print one line on whatever rank this is: for what only this rank knows."""
+        sys.stdout.write(f"perseus: {line}\n")
+        sys.stdout.flush()
+
+    def say_once(self, line: str) -> None:
+        """Print one line unless it was printed before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.say(line)
+
+    def event(self, event: str, line: str | None = None, **facts: object) -> None:
+        """Record an event, and print its line if it has one."""
+        if self._rank == 0 and self._directory is not None:
+            append_event(self._directory.events, event, facts | ({"line": line} if line else {}))
+        if line is not None:
+            self.say(line)

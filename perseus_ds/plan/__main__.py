@@ -1,0 +1,34 @@
+"""``python -m perseus_ds.plan PROFILE REQUEST PLAN``: what a job's background planner runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.plan.build import build
+from perseus_ds.plan.request import read_request
+from perseus_ds.plan.store import write_plans
+from perseus_ds.profile import read_profile
+
+
+def main(arguments: list[str]) -> int:
+    """Plan and write; a refusal is one line and exit code 1."""
+    profile, request_file, plan = map(Path, arguments)
+    try:
+        request = read_request(request_file)
+        plans = build(
+            read_profile(profile),
+            request.schedule,
+            blocking_power_w=request.blocking_power_w,
+            fingerprint=request.fingerprint,
+        )
+        write_plans(plans, plan)
+    except PerseusError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
