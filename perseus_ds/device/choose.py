@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perseus_ds.device import amdsmi, guardd, nvml, zeusd
 from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard import guarded
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
@@ -63,6 +64,12 @@ def _named(setting: str) -> Backend:
     raise ConfigError(f"device: got {setting!r}", hint=f"one of {names}")
 
 
+def _open_nvml(request: DeviceRequest) -> Gpu:
+    """Open it for reading, and put a guard before its clock where clocks will be set."""
+    gpu = nvml.NvmlGpu(request)
+    return guarded(gpu) if request.lock and gpu.capabilities().can_lock else gpu
+
+
 def _open_simulated(request: DeviceRequest) -> Gpu:
     return SimulatedGpu(request.simulated or SimulatedSettings(), request.local_rank)
 
@@ -72,7 +79,7 @@ def _open_null(request: DeviceRequest) -> Gpu:
 
 
 _BACKENDS = (
-    Backend("nvml", "NVIDIA's own library", nvml.priority, nvml.open_gpu),
+    Backend("nvml", "NVIDIA's own library", nvml.priority, _open_nvml),
     Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
     Backend("zeusd", "the Zeus daemon", zeusd.priority, zeusd.open_gpu),
     Backend("amdsmi", "AMD's own library", amdsmi.priority, amdsmi.open_gpu),

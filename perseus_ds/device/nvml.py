@@ -37,11 +37,6 @@ def priority(request: DeviceRequest) -> float:
     return _PRIORITY_READ_ONLY if request.lock and missing_right() is not None else _PRIORITY_WITH_LOCK
 
 
-def open_gpu(request: DeviceRequest) -> Gpu:
-    """Open the device."""
-    return NvmlGpu(request)
-
-
 class NvmlGpu(Gpu):
     """One NVIDIA GPU. Locking needs root or CAP_SYS_ADMIN, and the lock outlives this process."""
 

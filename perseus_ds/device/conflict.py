@@ -1,0 +1,82 @@
+"""Who works against us on a GPU: from what was locked and what was seen to one line and a rule each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from perseus_ds.device.record import Achieved, EventReason
+
+
+class Rule(Enum):
+    """What to do about a conflict."""
+
+    GO_ON = "go on; samples taken meanwhile are not used"
+    GIVE_UP = "give up control and put the clock back"
+
+
+class ConflictKind(Enum):
+    """What can be in the way; the value is the line a user reads and the rule."""
+
+    FOREIGN_CLOCK = (
+        "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
+        Rule.GIVE_UP,
+    )
+    POWER_CAP = ("the power cap holds the clock down", Rule.GO_ON)
+    THERMAL = ("the GPU is too hot for this clock", Rule.GO_ON)
+    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Rule.GO_ON)
+    PERSISTENCE_OFF = (
+        "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
+        Rule.GO_ON,
+    )
+    POWER_PROFILE = ("the GPU's power profile was changed under us", Rule.GIVE_UP)
+    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return self.value[0]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One conflict, with the clocks where it was seen."""
+
+    kind: ConflictKind
+    locked_mhz: int
+    seen_mhz: int
+
+    @property
+    def rule(self) -> Rule:
+        """What to do about it."""
+        return self.kind.rule
+
+    @property
+    def line(self) -> str:
+        """What is said to the user."""
+        return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
+
+
+_BY_REASON = (
+    (EventReason.SW_POWER_CAP, ConflictKind.POWER_CAP),
+    (EventReason.SW_THERMAL | EventReason.HW_THERMAL, ConflictKind.THERMAL),
+    (EventReason.HW_SLOWDOWN | EventReason.HW_POWER_BRAKE, ConflictKind.HW_SLOWDOWN),
+)
+
+
+def conflicts(locked_mhz: int, achieved: Achieved) -> tuple[Conflict, ...]:
+    """Judge one look at a GPU whose lock has settled.
+
+    The device's own reasons come first; a clock that is not the locked one without any reason was set by
+    somebody else. An idle GPU may clock down, lock or not, and is left alone.
+    """
+    seen = [kind for reasons, kind in _BY_REASON if achieved.event_reasons & reasons]
+    idle = bool(achieved.event_reasons & EventReason.GPU_IDLE)
+    if not seen and not idle and achieved.clock_mhz != locked_mhz:
+        seen.append(ConflictKind.FOREIGN_CLOCK)
+    return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)

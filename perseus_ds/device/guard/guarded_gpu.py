@@ -1,0 +1,132 @@
+"""A GPU whose clock a guard writes: read here, written there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard.link import GuardLink
+from perseus_ds.device.guard.repair import repair
+from perseus_ds.device.guard.spawn import spawn
+from perseus_ds.device.record import Achieved, Capabilities, Identity
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError
+
+_LEASE_S = 30.0
+_END_S = 10.0
+
+
+class GuardedGpu(Gpu):
+    """Reads through ``reader`` in this process; `lock_clock` is a message that never blocks the caller.
+
+    `reset_clock` puts back what the guard found, which is the default unless an operator had locked it.
+    """
+
+    def __init__(
+        self,
+        reader: Gpu,
+        link: GuardLink,
+        *,
+        guard: subprocess.Popen[bytes] | None = None,
+        lease_s: float = _LEASE_S,
+    ) -> None:
+        self._reader = reader
+        self._link = link
+        self._guard = guard
+        able = reader.capabilities()
+        self._capabilities = replace(able, can_lock=bool(able.clocks_mhz), why_not=_why_not(able))
+        self._clocks_mhz = frozenset(able.clocks_mhz)
+        self.found_mhz = link.take(reader.identify().uuid, owner_text(), lease_s)
+
+    def identify(self) -> Identity:
+        """As the reader says."""
+        return self._reader.identify()
+
+    def capabilities(self) -> Capabilities:
+        """As the reader says, with the guard's right to lock."""
+        return self._capabilities
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        """Ask the guard for a clock; returns at once.
+
+        Raises:
+            DeviceUnsupportedError: the clock is not on the grid.
+            DeviceError: the guard refused an earlier request, or is gone.
+        """
+        if clock_mhz not in self._clocks_mhz:
+            name, grid = self.identify().name, self._capabilities.grid
+            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        self._link.ask(clock_mhz)
+
+    def reset_clock(self) -> None:
+        """Ask the guard for the clock that it found; harmless when the guard is gone."""
+        with contextlib.suppress(DeviceError):
+            self._link.ask(None)
+
+    def achieved(self) -> Achieved:
+        """Read in this process."""
+        return self._reader.achieved()
+
+    def energy_j(self) -> float:
+        """Read in this process."""
+        return self._reader.energy_j()
+
+    def now_s(self) -> float:
+        """As the reader's."""
+        return self._reader.now_s()
+
+    def sync(self) -> None:
+        """Wait until the guard has done everything asked so far; for calibration and tests."""
+        self._link.sync()
+
+    def conflicts(self) -> dict[str, int]:
+        """The lines that the guard has said about others at work on this GPU, with their counts."""
+        return dict(self._link.conflicts)
+
+    def close(self) -> None:
+        """Hang up and wait until the guard has put the clock back."""
+        self._link.close()
+        if self._guard is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._guard.wait(_END_S)
+            self._guard = None
+        self._reader.close()
+
+
+def guarded(reader: Gpu) -> GuardedGpu:
+    """Start a guard for a GPU that this process may set.
+
+    Raises:
+        DeviceError: the guard could not take the GPU; the reader is closed.
+    """
+    sock, process = spawn()
+    uuid = reader.identify().uuid
+    link = GuardLink(sock, on_lost=lambda: _repair_at_once(uuid))
+    try:
+        return GuardedGpu(reader, link, guard=process)
+    except DeviceError:
+        link.close()
+        sock.close()
+        process.wait(_END_S)
+        reader.close()
+        raise
+
+
+def owner_text() -> str:
+    """Name this job for others who ask for the same GPU."""
+    program = Path(sys.argv[0]).name or "python"
+    return f"{program} (pid {os.getpid()})"
+
+
+def _repair_at_once(uuid: str) -> None:
+    """The guard was killed and we live: do its last duty."""
+    with contextlib.suppress(DeviceError):
+        repair(uuid)
+
+
+def _why_not(able: Capabilities) -> str | None:
+    return None if able.clocks_mhz else able.why_not

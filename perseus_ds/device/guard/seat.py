@@ -1,0 +1,84 @@
+"""Control of one GPU from taking it to putting it back as it was found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard import journal
+from perseus_ds.device.guard.found import found_lock_mhz
+from perseus_ds.device.guard.journal import Journal
+from perseus_ds.device.guard.lease import Lease
+from perseus_ds.errors import DeviceError
+
+_LOOKS, _BETWEEN_LOOKS_S = 3, 0.005
+_TRIES, _BETWEEN_TRIES_S = 3, 0.05
+
+
+class Seat:
+    """A lease, a journal and a GPU: taken together, given back together."""
+
+    def __init__(self, gpu: Gpu, owner: str) -> None:
+        """Take the GPU; what a killed guard left is put right first.
+
+        Raises:
+            DeviceUnavailableError: another guard holds it.
+            DevicePermissionError: no journal can be kept.
+        """
+        self.gpu = gpu
+        identity = gpu.identify()
+        self.uuid = identity.uuid
+        self._lease = Lease(self.uuid, owner)
+        try:
+            self.found_mhz = self._find()
+            found = Journal(self.uuid, identity.name, self.found_mhz, owner, os.getpid(), journal.boot_id())
+            journal.write(found)
+        except BaseException:
+            self._lease.release()
+            raise
+
+    def put_back(self) -> None:
+        """Set the clock as it was found."""
+        if self.found_mhz is None:
+            self.gpu.reset_clock()
+        else:
+            self.gpu.lock_clock(self.found_mhz)
+
+    def leave(self) -> None:
+        """Put the clock back, then forget the journal, then let the lease go; in that order.
+
+        Raises:
+            DeviceError: the clock could not be put back; the journal stays for the next start.
+        """
+        try:
+            _insist(self.put_back)
+            journal.remove(self.uuid)
+        finally:
+            self._lease.release()
+
+    def _find(self) -> int | None:
+        left = journal.read(self.uuid)
+        if left is not None and left.boot_id == journal.boot_id():
+            self.found_mhz = left.found_mhz
+            _insist(self.put_back)
+            return left.found_mhz
+        samples = []
+        for look in range(_LOOKS):
+            time.sleep(_BETWEEN_LOOKS_S if look else 0)
+            samples.append(self.gpu.achieved())
+        return found_lock_mhz(samples, self.gpu.capabilities())
+
+
+def _insist(act: Callable[[], None]) -> None:
+    """Try a few times: a driver may be busy for a moment."""
+    for left in reversed(range(_TRIES)):
+        try:
+            act()
+        except DeviceError:
+            if not left:
+                raise
+            time.sleep(_BETWEEN_TRIES_S)
+        else:
+            return

@@ -1,0 +1,111 @@
+"""Applies clock requests to one GPU: in order, the last one wins, what changes nothing is skipped."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from perseus_ds.device.guard.seat import Seat
+from perseus_ds.device.record import Achieved
+
+_KEPT = 256
+_READ_BACK_S = 0.25
+_SETTLE_POLL_S = 0.005
+_SETTLE_LIMIT_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A request that reached the driver; ``clock_mhz`` of ``None`` is "as it was found"."""
+
+    number: int
+    clock_mhz: int | None
+    call_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriterFigures:
+    """What the writer has seen so far."""
+
+    asked: int
+    applied: int
+    call_s: float | None
+    settle_s: float | None
+
+
+class ClockWriter:
+    """The one writer of a GPU's clock. `ask` notes, `step` writes, `look` reads back at a bounded rate."""
+
+    def __init__(self, seat: Seat, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._seat = seat
+        self._now_s = now_s
+        self._wanted: tuple[int, int | None] | None = None
+        self._in_force_mhz: int | None = None
+        self._asked = self._applied = self._newest = 0
+        self._calls_s: deque[float] = deque(maxlen=_KEPT)
+        self._settles_s: deque[float] = deque(maxlen=_KEPT)
+        self._written_s: float | None = None
+        self._look_s = 0.0
+
+    def ask(self, number: int, clock_mhz: int | None) -> None:
+        """Note a request; one that is older than the newest is stale and dropped."""
+        self._asked += 1
+        if number > self._newest:
+            self._newest = number
+            self._wanted = (number, clock_mhz)
+
+    def step(self) -> Applied | None:
+        """Write the newest request, if it changes anything.
+
+        Raises:
+            DeviceError: the driver refused; the request is gone, the clock is as before.
+        """
+        if self._wanted is None:
+            return None
+        number, clock_mhz = self._wanted
+        self._wanted = None
+        if clock_mhz == self._in_force_mhz:
+            return None
+        began_s = self._now_s()
+        self._write(clock_mhz)
+        self._in_force_mhz = clock_mhz
+        self._written_s = self._now_s()
+        self._calls_s.append(self._written_s - began_s)
+        self._look_s = self._written_s + _SETTLE_POLL_S if self._applied % 8 == 0 else began_s + _READ_BACK_S
+        self._applied += 1
+        return Applied(number, clock_mhz, self._calls_s[-1])
+
+    def next_look_s(self) -> float | None:
+        """When `look` is due, or ``None`` while no clock is locked."""
+        return None if self._in_force_mhz is None else self._look_s
+
+    def look(self) -> tuple[int, Achieved] | None:
+        """Read the achieved clock back: (locked clock in MHz, what is achieved), when it is due."""
+        now_s = self._now_s()
+        if self._in_force_mhz is None or now_s < self._look_s:
+            return None
+        achieved = self._seat.gpu.achieved()
+        since_s = now_s - self._written_s if self._written_s is not None else None
+        if since_s is not None and achieved.clock_mhz == self._in_force_mhz:
+            self._settles_s.append(since_s)
+            self._written_s = None
+        elif since_s is not None and since_s < _SETTLE_LIMIT_S:
+            self._look_s = now_s + _SETTLE_POLL_S
+            return None
+        self._look_s = now_s + _READ_BACK_S
+        return self._in_force_mhz, achieved
+
+    def figures(self) -> WriterFigures:
+        """Sum up."""
+        call_s = median(self._calls_s) if self._calls_s else None
+        settle_s = median(self._settles_s) if self._settles_s else None
+        return WriterFigures(self._asked, self._applied, call_s, settle_s)
+
+    def _write(self, clock_mhz: int | None) -> None:
+        if clock_mhz is None:
+            self._seat.put_back()
+        else:
+            self._seat.gpu.lock_clock(clock_mhz)

@@ -1,0 +1,35 @@
+"""Stands for a training process: takes a GPU, then asks for clocks at random until something ends it."""
+
+import os
+import random
+import sys
+import time
+
+from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.errors import DeviceError
+
+
+def main() -> None:
+    seed, how = int(sys.argv[1]), sys.argv[2]
+    gpu = choose(DeviceRequest("nvml", lock=True)).gpu
+    sys.stdout.write(f"{gpu._guard.pid}\n")
+    sys.stdout.flush()
+    if how == "forks" and os.fork() == 0:
+        time.sleep(60)  # a data loader's worker: holds copies of every descriptor
+        os._exit(0)
+    draw = random.Random(seed)
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        try:
+            gpu.lock_clock(draw.choice(gpu.capabilities().clocks_mhz))
+        except DeviceError:
+            time.sleep(60)
+        time.sleep(draw.random() * 0.01)
+        if how == "raises" and draw.random() < 0.05:
+            raise RuntimeError("as a training script may")
+        if how == "returns" and draw.random() < 0.05:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Requests in order, the last one wins, what changes nothing is skipped."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.device import Achieved, EventReason
+from perseus_ds.device.guard.writer import ClockWriter
+from perseus_ds.errors import DeviceError
+
+
+@dataclass
+class Time:
+    now_s: float = 0.0
+
+
+@dataclass
+class Device:
+    """A GPU whose calls take time and may fail, behind a seat that found it free."""
+
+    time: Time
+    calls_s: list[float] = field(default_factory=list)
+    written: list[int | None] = field(default_factory=list)
+    fails: bool = False
+
+    @property
+    def gpu(self) -> "Device":
+        return self
+
+    def lock_clock(self, clock_mhz: int | None) -> None:
+        self.time.now_s += self.calls_s.pop() if self.calls_s else 0.0
+        if self.fails:
+            raise DeviceError("no")
+        self.written.append(clock_mhz)
+
+    def put_back(self) -> None:
+        self.lock_clock(None)
+
+    def achieved(self) -> Achieved:
+        return Achieved(self.written[-1] or 1410, 1593, EventReason.NONE)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def device(time: Time) -> Device:
+    return Device(time)
+
+
+@pytest.fixture
+def writer(device: Device, time: Time) -> ClockWriter:
+    return ClockWriter(device, now_s=lambda: time.now_s)
+
+
+def test_of_requests_that_wait_only_the_last_is_written(writer: ClockWriter, device: Device) -> None:
+    for number, clock_mhz in enumerate((900, 1200, 705), start=1):
+        writer.ask(number, clock_mhz)
+    assert writer.step().clock_mhz == 705
+    assert writer.step() is None
+    assert device.written == [705]
+
+
+def test_a_stale_request_is_dropped(writer: ClockWriter, device: Device) -> None:
+    writer.ask(2, 900)
+    writer.ask(1, 1200)
+    writer.step()
+    assert device.written == [900]
+
+
+def test_a_request_that_changes_nothing_is_skipped(writer: ClockWriter, device: Device) -> None:
+    for number in (1, 2, 3):
+        writer.ask(number, 900)
+        writer.step()
+    assert device.written == [900]
+
+
+def test_a_refused_request_is_not_taken_as_written(writer: ClockWriter, device: Device) -> None:
+    device.fails = True
+    writer.ask(1, 900)
+    with pytest.raises(DeviceError):
+        writer.step()
+    device.fails = False
+    writer.ask(2, 900)
+    writer.step()
+    assert device.written == [900]
+
+
+def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time: Time) -> None:
+    device.calls_s = [0.010]
+    writer.ask(1, 900)
+    writer.step()
+    time.now_s = writer.next_look_s()
+    assert writer.look()[0] == 900
+    assert writer.figures().call_s == pytest.approx(0.010)
+    assert writer.figures().settle_s == pytest.approx(0.005)
+
+
+def test_the_clock_is_read_back_at_a_bounded_rate(writer: ClockWriter, time: Time) -> None:
+    writer.ask(1, 900)
+    writer.step()
+    looks = 0
+    for _ in range(1000):
+        time.now_s += 0.001
+        looks += writer.look() is not None
+    assert 3 <= looks <= 5
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from((None, 705, 900, 1410))), min_size=1))
+def test_whatever_is_asked_the_final_state_is_the_last_request(events: list[tuple[bool, int | None]]) -> None:
+    device = Device(Time())
+    writer = ClockWriter(device, now_s=lambda: 0.0)
+    for number, (steps, clock_mhz) in enumerate(events, start=1):
+        writer.ask(number, clock_mhz)
+        if steps:
+            writer.step()
+    writer.step()
+    final = device.written[-1] if device.written else None
+    assert final == events[-1][1]
+    assert all(
+        first != second for first, second in zip([None, *device.written], device.written, strict=False)
+    )
+
+
+def test_a_hundred_thousand_requests_with_latency_lose_nothing() -> None:
+    draw, time = random.Random(7), Time()
+    device = Device(time)
+    writer = ClockWriter(device, now_s=lambda: time.now_s)
+    asked: list[int] = []
+    for number in range(1, 100_001):
+        asked.append(draw.randrange(210, 1411, 15))
+        writer.ask(number, asked[-1])
+        if draw.random() < 0.3:
+            device.calls_s = [draw.random() * 0.02]
+            writer.step()
+            assert device.written[-1] == asked[-1]
+    writer.step()
+    assert device.written[-1] == asked[-1]

@@ -1,0 +1,38 @@
+"""Who works against us, from one look."""
+
+import pytest
+
+from perseus_ds.device import Achieved, EventReason
+from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
+
+
+@pytest.mark.parametrize(
+    ("seen_mhz", "reasons", "kinds"),
+    [
+        (900, EventReason.NONE, []),
+        (1200, EventReason.NONE, [ConflictKind.FOREIGN_CLOCK]),
+        (850, EventReason.SW_POWER_CAP, [ConflictKind.POWER_CAP]),
+        (
+            850,
+            EventReason.SW_POWER_CAP | EventReason.HW_THERMAL,
+            [ConflictKind.POWER_CAP, ConflictKind.THERMAL],
+        ),
+        (850, EventReason.HW_POWER_BRAKE, [ConflictKind.HW_SLOWDOWN]),
+        (210, EventReason.GPU_IDLE, []),
+    ],
+)
+def test_the_devices_own_reasons_come_before_suspicion(
+    seen_mhz: int, reasons: EventReason, kinds: list[ConflictKind]
+) -> None:
+    assert [found.kind for found in conflicts(900, Achieved(seen_mhz, 1593, reasons))] == kinds
+
+
+@pytest.mark.parametrize("kind", ConflictKind)
+def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
+    assert kind.text
+    assert isinstance(kind.rule, Rule)
+
+
+def test_the_line_names_both_clocks() -> None:
+    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE))
+    assert found.line.endswith(": 900 MHz asked, 1410 MHz seen")
