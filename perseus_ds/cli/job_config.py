@@ -1,0 +1,93 @@
+"""What in a DeepSpeed configuration would keep a job from training with the plugin, before it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.config import PerseusConfig, load
+from perseus_ds.errors import ConfigError
+
+_TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
+_PIPELINE_TIMERS = "bwd_microstep timer has already been started"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What would go wrong, and what to do about it."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.remedy})"
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """One DeepSpeed JSON: its checked ``perseus`` block, if it asks for us, and what would go wrong."""
+
+    path: Path
+    perseus: PerseusConfig | None
+    findings: tuple[Finding, ...]
+
+
+def read_job_config(
+    path: Path, environment: Mapping[str, str], *, deepspeed_version: str | None
+) -> JobConfig:
+    """Check the block and what stands beside it.
+
+    Raises:
+        ConfigError: the file cannot be read, or its block is refused.
+    """
+    perseus = load(path, environment)
+    content = json.loads(path.read_text())
+    return JobConfig(path, perseus, tuple(_findings(content, deepspeed_version)))
+
+
+def deepspeed_config_of(command: list[str]) -> Path | None:
+    """Find ``--deepspeed_config FILE`` in a job's command line.
+
+    Raises:
+        ConfigError: the flag is the last word.
+    """
+    for position, word in enumerate(command):
+        flag, equals, value = word.partition("=")
+        if flag not in {"--deepspeed_config", "--deepspeed-config"}:
+            continue
+        if equals:
+            return Path(value)
+        if position + 1 == len(command):
+            raise ConfigError(f"{flag} names no file", hint=f"{flag} ds.json")
+        return Path(command[position + 1])
+    return None
+
+
+def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> Iterator[Finding]:
+    if _on(content, "autotuning"):
+        yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
+    version = _numbers(deepspeed_version or "")
+    if not _TIMERS_CRASH[0] <= version <= _TIMERS_CRASH[1]:
+        return
+    for key, is_on in (
+        ("wall_clock_breakdown", content.get("wall_clock_breakdown") is True),
+        ("flops_profiler", _on(content, "flops_profiler")),
+    ):
+        if is_on:
+            yield Finding(
+                f"{key} is on: DeepSpeed {deepspeed_version} ends every pipeline job with it"
+                f" ({_PIPELINE_TIMERS})",
+                f"turn {key} off",
+            )
+
+
+def _on(content: Mapping[str, object], section: str) -> bool:
+    block = content.get(section)
+    return isinstance(block, Mapping) and block.get("enabled", False) is True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version.split("+", maxsplit=1)[0])[:3])
