@@ -1,30 +1,69 @@
-"""The node service that holds the right to set clocks (``perseus-ds guardd``)."""
+"""The node service that may set clocks (``perseus-ds guardd``): clocks there, readings here."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import os
+import socket
+from pathlib import Path
 
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard import GuardedGpu, GuardLink
+from perseus_ds.device.guard.service import DEFAULT_SOCKET
+from perseus_ds.device.guard.wire import KIND
+from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
-from perseus_ds.errors import DeviceUnavailableError
+from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
+
+_PRIORITY_WITH_LOCK, _PRIORITY_READ_ONLY = 95.0, 10.0
 
 
-def priority(request: DeviceRequest) -> NoReturn:
-    """Refuse with the reason.
-
-    Raises:
-        DeviceUnavailableError: always.
-    """
-    del request
-    raise DeviceUnavailableError(
-        "no guardd client in this version",
-        hint="run with the right to set clocks, or use device: nvml with mode: observe",
-    )
-
-
-def open_gpu(request: DeviceRequest) -> NoReturn:
-    """Refuse with the reason.
+def priority(request: DeviceRequest) -> float:
+    """Best where clocks will be set: an operator who runs the service wants it used.
 
     Raises:
-        DeviceUnavailableError: always.
+        DeviceError: no service, no right to speak to it, or no such GPU here.
     """
-    priority(request)
+    _connect().close()
+    NvmlGpu(request).close()
+    return _PRIORITY_WITH_LOCK if request.lock else _PRIORITY_READ_ONLY
+
+
+def open_gpu(request: DeviceRequest) -> Gpu:
+    """Take the GPU's lease from the service, or only read where no clocks will be set.
+
+    Raises:
+        DeviceError: refused (allow list, another owner), or the service is gone.
+    """
+    reader = NvmlGpu(request)
+    if not request.lock:
+        return reader
+    link: GuardLink | None = None
+    try:
+        link = GuardLink(_connect())
+        return GuardedGpu(reader, link)
+    except DeviceError:
+        if link is not None:
+            link.close()
+        reader.close()
+        raise
+
+
+def socket_path() -> Path:
+    """Where the service listens: ``PERSEUS_GUARDD_SOCKET``, or its default."""
+    return Path(os.environ.get("PERSEUS_GUARDD_SOCKET", DEFAULT_SOCKET))
+
+
+def _connect() -> socket.socket:
+    path = socket_path()
+    sock = socket.socket(socket.AF_UNIX, KIND)
+    try:
+        sock.connect(str(path))
+    except PermissionError as error:
+        sock.close()
+        raise DevicePermissionError(f"may not open {path}", hint="join the group of the socket") from error
+    except OSError as error:
+        sock.close()
+        raise DeviceUnavailableError(
+            f"no guardd listens on {path}", hint="ask the operator for perseus-ds guardd"
+        ) from error
+    return sock

@@ -1,7 +1,24 @@
 """The one writer of a GPU's clocks, and how it is never survived by a lock."""
 
+from perseus_ds.device.guard.allow import rule_of
 from perseus_ds.device.guard.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.guard.link import GuardLink
+from perseus_ds.device.guard.policy import Policy, Rule
 from perseus_ds.device.guard.repair import Outcome, Repair, repair, reset
+from perseus_ds.device.guard.service import Service, ServiceSettings, serve
 
-__all__ = ["GuardLink", "GuardedGpu", "Outcome", "Repair", "guarded", "repair", "reset"]
+__all__ = [
+    "GuardLink",
+    "GuardedGpu",
+    "Outcome",
+    "Policy",
+    "Repair",
+    "Rule",
+    "Service",
+    "ServiceSettings",
+    "guarded",
+    "repair",
+    "reset",
+    "rule_of",
+    "serve",
+]

@@ -37,10 +37,10 @@ class GuardedGpu(Gpu):
         self._reader = reader
         self._link = link
         self._guard = guard
-        able = reader.capabilities()
-        self._capabilities = replace(able, can_lock=bool(able.clocks_mhz), why_not=_why_not(able))
-        self._clocks_mhz = frozenset(able.clocks_mhz)
-        self.found_mhz = link.take(reader.identify().uuid, owner_text(), lease_s)
+        taken = link.take(reader.identify().uuid, owner_text(), lease_s)
+        self.found_mhz = taken.found_mhz
+        self._capabilities = _able(reader.capabilities(), taken.floor_mhz)
+        self._clocks_mhz = frozenset(self._capabilities.clocks_mhz)
 
     def identify(self) -> Identity:
         """As the reader says."""
@@ -128,5 +128,8 @@ def _repair_at_once(uuid: str) -> None:
         repair(uuid)
 
 
-def _why_not(able: Capabilities) -> str | None:
-    return None if able.clocks_mhz else able.why_not
+def _able(reader: Capabilities, floor_mhz: int) -> Capabilities:
+    """What the reader says, with the guard's right to lock, down to the guard's floor."""
+    clocks_mhz = tuple(clock for clock in reader.clocks_mhz if clock >= floor_mhz)
+    why_not = None if clocks_mhz else reader.why_not
+    return replace(reader, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from weakref import WeakSet
 
 from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused
@@ -17,6 +18,14 @@ from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
 _BEATS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets."""
+
+    found_mhz: int | None
+    floor_mhz: int
 
 
 class GuardLink:
@@ -38,8 +47,8 @@ class GuardLink:
         self._listener: threading.Thread | None = None
         _links.add(self)
 
-    def take(self, uuid: str, owner: str, lease_s: float = 30.0) -> int | None:
-        """Take control of a GPU; return the clock (MHz) that somebody had locked there, if any.
+    def take(self, uuid: str, owner: str, lease_s: float = 30.0) -> Taken:
+        """Take control of a GPU.
 
         Raises:
             DeviceError: refused, or no answer.
@@ -56,8 +65,10 @@ class GuardLink:
         self._beat_s = lease_s / _BEATS_PER_LEASE
         self._listener = threading.Thread(target=self._listen, name="perseus-guard-link", daemon=True)
         self._listener.start()
-        found_mhz = answer.get("found_mhz")
-        return found_mhz if isinstance(found_mhz, int) else None
+        found_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+        return Taken(
+            found_mhz if isinstance(found_mhz, int) else None, floor_mhz if isinstance(floor_mhz, int) else 0
+        )
 
     def ask(self, clock_mhz: int | None) -> None:
         """Send a request (``None``: as it was found) without ever blocking.

@@ -32,6 +32,11 @@ class Loop:
         self._sessions.add(session)
         self._selector.register(session.socket, selectors.EVENT_READ, lambda: self._hear(session))
 
+    @property
+    def clients(self) -> int:
+        """How many are connected."""
+        return len(self._sessions)
+
     def listen(self, listener: socket.socket, accept: Accept) -> None:
         """Take clients in as they come; ``accept`` may refuse one."""
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._welcome(accept))
@@ -55,8 +60,10 @@ class Loop:
                 while not self._stopping and (self._sessions or not self._until_empty):
                     for key, _ in self._selector.select(self._patience_s()):
                         key.data()
-                    for session in self._sessions:
+                    for session in tuple(self._sessions):
                         session.step()
+                        if session.idle:
+                            self._end(session)
             finally:
                 failures = sum(self._end(session) for session in tuple(self._sessions))
                 self._selector.close()

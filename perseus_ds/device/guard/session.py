@@ -20,7 +20,8 @@ OpenGpu = Callable[[str], Gpu]
 
 _LEASE_S = 30.0
 _LONGEST_LEASE_S = 600.0
-_PACKETS_AT_ONCE = 4096
+_PACKETS_AT_ONCE = 512
+_SEATLESS_S = 30.0
 _STRIKES = 3  # looks in a row before a foreign clock counts as one
 
 
@@ -71,12 +72,17 @@ class Session:
     def due_s(self) -> float | None:
         """When `step` has something to do though nobody speaks."""
         if self._writer is None:
-            return None
+            return self._heard_s + _SEATLESS_S
         look_s = self._writer.next_look_s()
         lapse_s = self._heard_s + self._lease_s
         if self._lapsed:
             return look_s
         return lapse_s if look_s is None else min(look_s, lapse_s)
+
+    @property
+    def idle(self) -> bool:
+        """Whether this is a connection that neither holds a GPU nor speaks."""
+        return self.seat is None and time.monotonic() >= self._heard_s + _SEATLESS_S
 
     def end(self) -> DeviceError | None:
         """Put the GPU back and hang up; return what went wrong, if anything."""
@@ -139,7 +145,8 @@ class Session:
             raise
         self._writer = ClockWriter(self.seat)
         self._lease_s = min(max(lease_s, 0.1), _LONGEST_LEASE_S)
-        self._tell({"is": "taken", "uuid": self.seat.uuid, "found_mhz": self.seat.found_mhz})
+        floor_mhz, found_mhz = self._policy.floor_mhz, self.seat.found_mhz
+        self._tell({"is": "taken", "uuid": self.seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
 
     def _wanted_mhz(self, seat: Seat, message: Message) -> int:
         clock_mhz, able = int(_number(message, "clock_mhz")), seat.gpu.capabilities()

@@ -1,0 +1,145 @@
+"""``perseus-ds guardd``: the guard as a service of the node, for jobs without the right to set clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import socket
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perseus_ds.device.guard.child import open_nvml
+from perseus_ds.device.guard.loop import Loop
+from perseus_ds.device.guard.policy import Peer, Policy
+from perseus_ds.device.guard.repair import Repair, repair
+from perseus_ds.device.guard.session import OpenGpu, Session
+from perseus_ds.device.guard.wire import KIND
+from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
+
+DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
+
+_MODE = 0o660
+_BACKLOG = 128
+_MOST_CLIENTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Where the service listens, who may speak to it (``group`` of the socket), and what they may do."""
+
+    path: Path = DEFAULT_SOCKET
+    group: str | None = None
+    policy: Policy = field(default_factory=Policy)
+
+
+class Service:
+    """A listening socket and a guard's loop. `start` makes good what an earlier guard left."""
+
+    def __init__(self, settings: ServiceSettings, *, open_gpu: OpenGpu = open_nvml) -> None:
+        self._settings = settings
+        self._open_gpu = open_gpu
+        self._loop = Loop()
+
+    def start(self) -> tuple[Repair, ...]:
+        """Repair, then listen.
+
+        Raises:
+            DeviceUnavailableError: another service listens there.
+            DevicePermissionError: the socket cannot be made.
+            ConfigError: no such group.
+        """
+        repairs = repair(open_gpu=self._open_gpu)
+        self._listener = _listener(self._settings.path, self._settings.group)
+        self._loop.listen(self._listener, self._accept)
+        return repairs
+
+    def run(self) -> int:
+        """Serve until a signal; return how many GPUs could not be put back."""
+        try:
+            return self._loop.run()
+        finally:
+            self._listener.close()
+            self._settings.path.unlink(missing_ok=True)
+
+    def _accept(self) -> Session | None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return None
+        if self._loop.clients >= _MOST_CLIENTS:
+            sock.close()
+            return None
+        return Session(sock, peer_of(sock), self._settings.policy, self._open_gpu)
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    """Ask the kernel who is at the other end.
+
+    Source: SO_PEERCRED, unix(7): the credentials at the time of connect, not to be forged.
+    """
+    layout = struct.Struct("iii")
+    pid, uid, gid = layout.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
+    return Peer(pid, uid, gid, _cgroup_of(pid))
+
+
+def _cgroup_of(pid: int) -> str:
+    """The control group of a process (version 2), which names its container or job."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                return line.removeprefix("0::")
+    return ""
+
+
+def _listener(path: Path, group: str | None) -> socket.socket:
+    gid = -1 if group is None else _gid(group)
+    listener = socket.socket(socket.AF_UNIX, KIND)
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _clear(path)
+        before = os.umask(0o777 & ~_MODE)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        os.chown(path, -1, gid)
+        path.chmod(_MODE)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise DevicePermissionError(f"cannot listen on {path}: {error}") from error
+    return listener
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a service that is gone.
+
+    Raises:
+        DeviceUnavailableError: it is not gone.
+    """
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX, KIND) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink()
+            return
+    raise DeviceUnavailableError(f"another guardd listens on {path}")
+
+
+def _gid(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"no group {group!r} on this node") from None
+
+
+def serve(settings: ServiceSettings) -> int:
+    """Run the service to its end; return the number of GPUs that could not be put back."""
+    service = Service(settings)
+    service.start()
+    return service.run()

@@ -1,0 +1,14 @@
+"""Runs guardd: ``service.py SOCKET FLOOR RULE...``."""
+
+import sys
+from pathlib import Path
+
+from perseus_ds.device.guard import Policy, Service, ServiceSettings, rule_of
+
+if __name__ == "__main__":
+    path, floor_mhz, rules = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    service = Service(ServiceSettings(path, policy=Policy(tuple(map(rule_of, rules)), floor_mhz)))
+    service.start()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.exit(service.run())

@@ -1,0 +1,243 @@
+"""guardd as a real process: leases, rights, the floor, and hostile clients."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+
+from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device.guard.wire import KIND, MAX_BYTES
+from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
+
+pytestmark = pytest.mark.e2e
+
+PROGRAM = Path(__file__).with_name("service.py")
+EVERYTHING = "gpus=*"
+
+
+class Daemon:
+    """A running guardd."""
+
+    def __init__(self, path: Path, *rules: str, floor_mhz: int = 0) -> None:
+        self.path = path
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(path), str(floor_mhz), *rules], stdout=subprocess.PIPE
+        )
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, KIND)
+        try:
+            sock.connect(str(self.path))
+        except OSError:
+            sock.close()
+            raise
+        sock.settimeout(20)
+        return sock
+
+    def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
+        sock = self.connect()
+        return sock, ask(sock, do="take", uuid=UUID.format(index), owner="test", lease_s=lease_s)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.stdout.close()
+        self.process.wait(30)
+
+
+def ask(sock: socket.socket, **message: object) -> dict[str, object]:
+    sock.send(json.dumps(message).encode())
+    return json.loads(sock.recv(MAX_BYTES))
+
+
+def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        if true():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+@pytest.fixture
+def start(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Daemon]]:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    running: list[Daemon] = []
+
+    def start(*rules: str, floor_mhz: int = 0) -> Daemon:
+        running.append(Daemon(tmp_path / "guardd.sock", *rules, floor_mhz=floor_mhz))
+        return running[-1]
+
+    yield start
+    for daemon in running:
+        daemon.end()
+
+
+def test_a_job_without_rights_locks_through_the_service(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    start(EVERYTHING)
+    choice = choose(DeviceRequest("auto", local_rank=1))
+    assert choice.backend == "guardd"
+    choice.gpu.lock_clock(900)
+    assert eventually(lambda: node.locked_mhz() == [0, 900])
+    choice.gpu.close()
+    assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
+def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daemon]) -> None:
+    start(EVERYTHING, floor_mhz=1000)
+    with choose(DeviceRequest("guardd")).gpu as gpu:
+        assert gpu.capabilities().clocks_mhz[-1] == 1005
+        with pytest.raises(DeviceUnsupportedError):
+            gpu.lock_clock(900)
+
+
+def test_a_client_that_goes_below_the_floor_is_clamped(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    sock, _ = start(EVERYTHING, floor_mhz=1000).take()
+    with sock:
+        ask(sock, do="lock", number=1, clock_mhz=210)
+        assert node.locked_mhz() == [1005, 0]
+
+
+def test_a_second_asker_is_refused_with_the_owners_name(start: Callable[..., Daemon]) -> None:
+    start(EVERYTHING)
+    with (
+        choose(DeviceRequest("guardd")).gpu,
+        pytest.raises(DeviceUnavailableError, match=r"is held by .*pid"),
+    ):
+        choose(DeviceRequest("guardd"))
+
+
+def test_who_is_not_on_the_allow_list_is_refused(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    start("user=12345 gpus=*", f"gpus={UUID.format(1)}")
+    with pytest.raises(DevicePermissionError, match="may not control"):
+        choose(DeviceRequest("guardd"))
+    with choose(DeviceRequest("guardd", local_rank=1)).gpu as gpu:
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [0, 900])
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[None]:
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_socket_is_closed_to_others(node: FakeNvml) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        daemon = Daemon(Path(folder) / "guardd.sock", EVERYTHING)
+        with nobody(), pytest.raises(PermissionError):
+            daemon.connect()
+        daemon.path.chmod(0o666)  # the control: it was the mode that kept nobody out
+        with nobody(), daemon.connect():
+            pass
+        daemon.end()
+
+
+def test_a_silent_client_loses_its_clock_and_may_speak_again(
+    node: FakeNvml, start: Callable[..., Daemon]
+) -> None:
+    sock, _ = start(EVERYTHING).take(lease_s=0.2)
+    with sock:
+        ask(sock, do="lock", number=1, clock_mhz=900)
+        assert node.locked_mhz() == [900, 0]
+        assert eventually(lambda: node.locked_mhz() == [0, 0])
+        sock.send(b'{"do":"lock","number":2,"clock_mhz":900}')
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_service_that_is_asked_to_end_puts_all_back(
+    node: FakeNvml, start: Callable[..., Daemon], number: signal.Signals
+) -> None:
+    daemon = start(EVERYTHING)
+    with daemon.take(0)[0] as first, daemon.take(1)[0] as second:
+        for sock in (first, second):
+            ask(sock, do="lock", number=1, clock_mhz=900)
+        assert node.locked_mhz() == [900, 900]
+        daemon.end(number)
+        assert node.locked_mhz() == [0, 0]
+
+
+def test_a_killed_service_is_made_good_by_the_next(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    daemon = start(EVERYTHING)
+    sock, _ = daemon.take()
+    with sock:
+        ask(sock, do="lock", number=1, clock_mhz=900)
+        daemon.end(signal.SIGKILL)
+        assert node.locked_mhz() == [900, 0]
+        start(EVERYTHING)
+        assert node.locked_mhz() == [0, 0]
+
+
+def test_two_hundred_clients_and_half_open_connections_harm_no_lease(
+    node: FakeNvml, start: Callable[..., Daemon]
+) -> None:
+    daemon = start(EVERYTHING)
+    holder, _ = daemon.take()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(holder)
+        crowd = [stack.enter_context(daemon.connect()) for _ in range(200)]
+        for sock in crowd[::2]:
+            assert ask(sock, do="lock", number=1, clock_mhz=210)["is"] == "refused"
+        for sock in crowd[::3]:
+            sock.shutdown(socket.SHUT_WR)
+        ask(holder, do="lock", number=1, clock_mhz=900)
+        assert node.locked_mhz() == [900, 0]
+
+
+def packet(draw: random.Random) -> bytes:
+    """Noise, almost messages, and messages that nobody has a right to."""
+    sort = draw.randrange(4)
+    if sort == 0:
+        return draw.randbytes(draw.randrange(1, 300))
+    if sort == 1:
+        return draw.randbytes(MAX_BYTES + draw.randrange(1, 3000))
+    verbs = ["take", "lock", "reset", "sync", "beat", "stop", "", None, 7]
+    values = [1, -1, 1e400, 1e308, 900, None, "x", True, "../../etc/passwd", [1], {"a": 1}, UUID.format(0)]
+    keys = ("uuid", "owner", "lease_s", "number", "clock_mhz")
+    message = {"do": draw.choice(verbs), **{key: draw.choice(values) for key in keys if draw.random() < 0.7}}
+    text = json.dumps(message).encode()
+    return text if sort == 2 else text[: draw.randrange(1, len(text))] + draw.randbytes(draw.randrange(5))
+
+
+def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    daemon = start(EVERYTHING)
+    holder, _ = daemon.take(0)
+    draw, sock = random.Random(1), daemon.connect()
+    with holder:
+        ask(holder, do="lock", number=1, clock_mhz=900)
+        sets, answers = node.state.gpu[0].sets, 0
+        for _ in range(10_000):
+            if draw.random() < 0.01:
+                sock.close()
+                sock = daemon.connect()
+            with contextlib.suppress(OSError):
+                sock.send(packet(draw))
+                sock.setblocking(False)
+                answers += bool(sock.recv(MAX_BYTES))
+            sock.settimeout(20)
+        sock.close()
+        assert answers > 3000
+        assert daemon.process.poll() is None
+        assert node.state.gpu[0].sets == sets
+        assert node.locked_mhz() == [900, 0]
+        assert ask(holder, do="sync")["is"] == "synced"

@@ -1,0 +1,50 @@
+"""Who may take which GPU, and how low its clock may go."""
+
+import pytest
+
+from perseus_ds.device.guard import Policy, rule_of
+from perseus_ds.device.guard.policy import Peer
+from perseus_ds.errors import ConfigError, DevicePermissionError
+
+ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("gpus=*", True),
+        ("user=1000 gpus=*", True),
+        ("user=1001 gpus=*", False),
+        ("gpus=GPU-1,GPU-2", True),
+        ("gpus=GPU-2", False),
+        ("cgroup=/kubepods gpus=*", True),
+        ("cgroup=/kubepods/pod1 gpus=*", True),
+        ("cgroup=/kubepods/pod gpus=*", False),
+        ("user=1000 cgroup=/other gpus=*", False),
+    ],
+)
+def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
+    policy = Policy((rule_of(rule),))
+    if allowed:
+        policy.check(ALICE, "GPU-1")
+    else:
+        with pytest.raises(DevicePermissionError, match="user 1000, process 10 may not control GPU-1"):
+            policy.check(ALICE, "GPU-1")
+
+
+def test_without_rules_nobody_may() -> None:
+    with pytest.raises(DevicePermissionError):
+        Policy().check(ALICE, "GPU-1")
+
+
+@pytest.mark.parametrize(("asked_mhz", "set_mhz"), [(1200, 1200), (900, 900), (210, 900)])
+def test_below_the_floor_the_lowest_allowed_clock_is_set(asked_mhz: int, set_mhz: int) -> None:
+    assert Policy(floor_mhz=890).clamped_mhz(asked_mhz, (1410, 1200, 900, 210)) == set_mhz
+
+
+@pytest.mark.parametrize(
+    "text", ["", "user=1000", "gpus", "gpus=", "gpu=*", "gpus=* gpus=*", "user=no-such-user-here gpus=*"]
+)
+def test_a_rule_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="allow: "):
+        rule_of(text)
