@@ -15,6 +15,7 @@ _PEER = {
     Kind.RECV_ACTIVATION: (Kind.SEND_ACTIVATION, -1),
     Kind.RECV_GRAD: (Kind.SEND_GRAD, +1),
 }
+_SENDS = frozenset(kind for kind, _ in _PEER.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,26 @@ class Dag:
             InvalidScheduleError: some instructions wait for each other.
         Cost: linear in nodes and edges.
         """
+        order = self._runnable()
+        if len(order) < len(self.nodes):
+            chain = " waits for ".join(map(str, self.cycle()))
+            raise InvalidScheduleError(f"the schedule never ends: {chain}")
+        return order
+
+    def cycle(self) -> list[Instruction]:
+        """Instructions of which each waits for the next, the first again at the end; empty if all can run."""
+        done = set(self._runnable())
+        if len(done) == len(self.nodes):
+            return []
+        waits_for = {node: before for before, node in self.edges if before not in done and node not in done}
+        trail = [next(iter(waits_for))]
+        while waits_for[trail[-1]] not in trail:
+            trail.append(waits_for[trail[-1]])
+        trail.append(waits_for[trail[-1]])
+        return [self.nodes[node] for node in trail[trail.index(trail[-1]) :]]
+
+    def _runnable(self) -> list[int]:
+        """Every node that comes to its turn, in such an order: all of them unless some wait in a circle."""
         after = self.successors()
         waits = [0] * len(self.nodes)
         for _, node in self.edges:
@@ -47,9 +68,6 @@ class Dag:
                 waits[follower] -= 1
                 if waits[follower] == 0:
                     ready.append(follower)
-        if len(order) < len(self.nodes):
-            stuck = next(str(self.nodes[node]) for node, count in enumerate(waits) if count > 0)
-            raise InvalidScheduleError(f"the schedule never ends: {stuck} waits for itself")
         return order
 
     def successors(self) -> list[list[int]]:
@@ -81,7 +99,7 @@ def dag_of(schedule: Schedule) -> Dag:
     for all stages that take part.
 
     Raises:
-        InvalidScheduleError: a receive without its send.
+        InvalidScheduleError: a transfer or a computation without its other end.
     """
     meeting = dict(_meetings(schedule))
     nodes = tuple(dict.fromkeys(meeting.values()))
@@ -89,6 +107,9 @@ def dag_of(schedule: Schedule) -> Dag:
     pairs = [(meeting[a], meeting[b]) for order in schedule.orders for a, b in pairwise(order)]
     if not any(node.kind.is_transfer for node in nodes):
         pairs.extend(_data_flow(nodes, schedule.stages))
+    for before, after in pairs:
+        if after not in position:
+            raise InvalidScheduleError(f"{before} hands its result to {after}, which no stage runs")
     edges = dict.fromkeys((position[a], position[b]) for a, b in pairs)
     return Dag(nodes, tuple(edges))
 
@@ -96,6 +117,7 @@ def dag_of(schedule: Schedule) -> Dag:
 def _meetings(schedule: Schedule) -> Iterator[tuple[Instruction, Instruction]]:
     """Pair every instruction with the node that stands for it in the graph."""
     present = {instruction for order in schedule.orders for instruction in order}
+    received: set[Instruction] = set()
     tied = min((i.stage for i in present if i.kind is Kind.REDUCE_TIED), default=0)
     for order in schedule.orders:
         for instruction in order:
@@ -105,9 +127,13 @@ def _meetings(schedule: Schedule) -> Iterator[tuple[Instruction, Instruction]]:
                 node = Instruction(instruction.stage + step, kind, instruction.microbatch)
                 if node not in present:
                     raise InvalidScheduleError(f"{instruction} waits for {node}, which no stage runs")
+                received.add(node)
             elif instruction.kind is Kind.REDUCE_TIED:
                 node = Instruction(tied, Kind.REDUCE_TIED, instruction.microbatch)
             yield instruction, node
+    for instruction in present:
+        if instruction.kind in _SENDS and instruction not in received:
+            raise InvalidScheduleError(f"{instruction} waits for ever: no stage receives it")
 
 
 def _data_flow(nodes: Sequence[Instruction], stages: int) -> Iterator[tuple[Instruction, Instruction]]:

@@ -8,7 +8,7 @@ from enum import Enum
 
 from perseus_ds.errors import InvalidScheduleError
 
-_TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)")
+_TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
 
 
 class Kind(Enum):
@@ -36,6 +36,7 @@ class Kind(Enum):
         return self in _TRANSFERS
 
 
+_KINDS = {kind.value: kind for kind in Kind}
 _COMPUTATIONS = frozenset({Kind.FORWARD, Kind.BACKWARD})
 _TRANSFERS = frozenset({Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD})
 
@@ -59,9 +60,9 @@ class Instruction:
             InvalidScheduleError: the text is not ``<stage><kind><microbatch>``.
         """
         match = _TEXT.fullmatch(text)
-        if match is None or match[2] not in {kind.value for kind in Kind}:
-            kinds = " ".join(kind.value for kind in Kind)
+        if match is None or match[2] not in _KINDS:
             raise InvalidScheduleError(
-                f"instruction {text!r} is not <stage><kind><microbatch> like 2F0", hint=f"kinds: {kinds}"
+                f"instruction {text!r} is not <stage><kind><microbatch> like 2F0",
+                hint=f"kinds: {' '.join(_KINDS)}",
             )
-        return cls(int(match[1]), Kind(match[2]), int(match[3]))
+        return cls(int(match[1]), _KINDS[match[2]], int(match[3]))

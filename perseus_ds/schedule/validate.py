@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule.dag import dag_of
+from perseus_ds.schedule.dag import Dag, dag_of
 from perseus_ds.schedule.grid import order_grid
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.order import Order, Schedule
@@ -13,11 +13,24 @@ def validate(schedule: Schedule) -> None:
     """Return if the schedule runs to its end.
 
     Raises:
-        InvalidScheduleError: with the whole grid and an arrow at the first bad cell.
+        InvalidScheduleError: with the whole grid and, where one cell is to blame, an arrow at it.
     """
+    if not schedule.orders:
+        raise InvalidScheduleError(f"schedule {schedule.name!r} has no stage")
     for stage, order in enumerate(schedule.orders):
         _check_order(schedule, stage, order)
-    dag_of(schedule).topological()
+    cycle = _joined(schedule).cycle()
+    if cycle:
+        stuck = cycle[0]
+        cell = (stuck.stage, schedule.orders[stuck.stage].index(stuck))
+        _refuse(schedule, cell, f"the schedule never ends: {' waits for '.join(map(str, cycle))}")
+
+
+def _joined(schedule: Schedule) -> Dag:
+    try:
+        return dag_of(schedule)
+    except InvalidScheduleError as error:
+        raise InvalidScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
 
 
 def _check_order(schedule: Schedule, stage: int, order: Order) -> None:
@@ -26,6 +39,10 @@ def _check_order(schedule: Schedule, stage: int, order: Order) -> None:
         forward = Instruction(stage, Kind.FORWARD, instruction.microbatch)
         if instruction.stage != stage:
             _refuse(schedule, (stage, position), f"{instruction} stands in the order of stage {stage}")
+        if instruction.kind.is_computation and instruction.microbatch >= schedule.microbatches:
+            _refuse(
+                schedule, (stage, position), f"{instruction} is beyond {schedule.microbatches} microbatches"
+            )
         if instruction in seen:
             _refuse(schedule, (stage, position), f"{instruction} runs twice")
         if instruction.kind is Kind.BACKWARD and forward not in seen:
