@@ -1,0 +1,78 @@
+import pytest
+from by_hand import schedule
+
+from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule import Schedule, textbook, validate
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("stages", range(1, 9))
+def test_generators_and_validator_agree(name: str, stages: int) -> None:
+    for microbatches in range(1, 13):
+        validate(textbook(name, stages=stages, microbatches=microbatches))
+
+
+GOOD_1 = "1F0 1B0 1F1 1B1"
+BAD = {
+    "a computation twice": (
+        "0F0 0F1 0F0 0B0 0B1",
+        "0F0 runs twice",
+        "stage 0 | F0  F1  →F0 B0  B1",
+    ),
+    "a backward first": (
+        "0B0 0F0 0F1 0B1",
+        "0B0 runs before 0F0",
+        "stage 0 | →B0 F0  F1  B1",
+    ),
+    "another stage's instruction": (
+        "0F0 1F1 0B0 0B1",
+        "1F1 stands in the order of stage 0",
+        "stage 0 | F0  →F1 B0  B1",
+    ),
+    "a computation missing at the end": (
+        "0F0 0F1 0B0",
+        "0B1 never runs",
+        "stage 0 | F0 F1 B0 →?",
+    ),
+    "a microbatch too many": (
+        "0F0 0F1 0B0 0B1 0F2",
+        "0F2 is beyond 2 microbatches",
+        "stage 0 | F0  F1  B0  B1  →F2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("order", "why", "row"), BAD.values(), ids=BAD)
+def test_refusal_shows_the_whole_grid_with_an_arrow_at_the_bad_cell(order: str, why: str, row: str) -> None:
+    with pytest.raises(InvalidScheduleError) as caught:
+        validate(schedule(order, GOOD_1, microbatches=2))
+    first, *drawn = str(caught.value).splitlines()
+    assert first == why
+    assert drawn[0] == row
+    assert drawn[1].split() == ["stage", "1", "|", "F0", "B0", "F1", "B1"]
+
+
+def test_stages_that_wait_for_each_other_are_named_in_a_circle() -> None:
+    # Stage 0 wants the gradient of microbatch 1 first, stage 1 can only give that of microbatch 0 first.
+    deadlock = schedule("0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1", microbatches=2)
+    with pytest.raises(InvalidScheduleError, match="never ends") as caught:
+        validate(deadlock)
+    first, *drawn = str(caught.value).splitlines()
+    circle = first.removeprefix("the schedule never ends: ").split(" waits for ")
+    assert circle[0] == circle[-1]
+    assert set(circle) == {"0F1", "0B0", "1B0", "1F1"}
+    assert "→" in "".join(drawn)
+
+
+def test_a_transfer_without_its_other_end_is_refused_with_the_grid() -> None:
+    forwards_only = ("0F0 0SA0 0B0", "1F0 1B0")
+    with pytest.raises(InvalidScheduleError, match="0SA0 waits for ever: no stage receives it") as caught:
+        validate(schedule(*forwards_only, microbatches=1))
+    assert "stage 0 | F0  SA0 B0" in str(caught.value)
+    with pytest.raises(InvalidScheduleError, match="1RA0 waits for 0SA0, which no stage runs"):
+        validate(schedule("0F0 0B0", "1RA0 1F0 1B0", microbatches=1))
+
+
+def test_a_schedule_without_stages_is_refused() -> None:
+    with pytest.raises(InvalidScheduleError, match="has no stage"):
+        validate(Schedule("empty", 1, ()))
