@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import hjson  # type: ignore[import-untyped]  # no stubs
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -35,14 +36,11 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     """
     if not isinstance(block, Mapping):
         raise ConfigError(f"perseus is {block!r}", hint='expected a block like {"enabled": true}')
+    config = record_of(PerseusConfig, _resolved(block), where="perseus")
     flags = {key: environment[name] for name, key in FLAGS.items() if environment.get(name)}
-    try:
-        merged = OmegaConf.merge(OmegaConf.create(dict(block)), flags)
-        plain = OmegaConf.to_container(merged, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"perseus: {str(error).splitlines()[0]}") from error
-    assert isinstance(plain, dict)
-    config = record_of(PerseusConfig, {str(key): value for key, value in plain.items()}, where="perseus")
+    if flags:
+        names = ", ".join(name for name, key in FLAGS.items() if key in flags)
+        config = record_of(PerseusConfig, _resolved({**block, **flags}), where=f"with {names}, perseus")
     _check(config)
     return config
 
@@ -50,15 +48,18 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
 def load(path: Path, environment: Mapping[str, str]) -> PerseusConfig | None:
     """Read the block of a DeepSpeed JSON file; None when the file does not ask for us.
 
+    Comments are read over, as DeepSpeed does.
+
     Raises:
         ConfigError: the file cannot be read, or its block is refused.
+    Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
     try:
-        content = json.loads(path.read_text())
+        content = hjson.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
+        raise ConfigError(f"{path} is not JSON or is cut short: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a DeepSpeed configuration", hint="expected a JSON object")
     if not is_enabled(content):
@@ -67,6 +68,24 @@ def load(path: Path, environment: Mapping[str, str]) -> PerseusConfig | None:
         return parse(content["perseus"], environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _resolved(block: Mapping[str, object]) -> dict[str, object]:
+    """Replace what stands for an environment variable."""
+    try:
+        plain = OmegaConf.to_container(OmegaConf.create(dict(block)), resolve=True)
+    except OmegaConfBaseException as error:
+        key = ".".join(filter(None, ["perseus", error.full_key]))
+        raise ConfigError(f"{key}: {str(error).splitlines()[0]}") from error
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _without_duplicates(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} stands there twice")
+    return dict(pairs)
 
 
 def _check(config: PerseusConfig) -> None:

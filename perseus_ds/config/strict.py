@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import TypeVar, get_args, get_type_hints
+from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 
@@ -44,6 +44,10 @@ def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str)
 
 def _refuse_coercion(wanted: object, value: object, key: str) -> None:
     """Refuse what a lenient reader would bend into shape: "5" for 5, 1 for true, true for 1."""
+    if is_dataclass(wanted) or get_origin(wanted) is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{key} is {value!r}", hint="expected a block in braces")
+        return
     allowed = get_args(wanted) or (wanted,)
     numeric = {int, float} & set(allowed)
     if isinstance(value, bool) and bool not in allowed:
@@ -62,7 +66,13 @@ def _translated(error: pydantic.ValidationError, where: str) -> ConfigError:
 
 
 def _names(allowed: tuple[object, ...]) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+    words = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a text",
+        type(None): "null",
+    }
     return " or ".join(
         words.get(kind, getattr(kind, "__name__", str(kind)))  # type: ignore[call-overload]
         for kind in allowed

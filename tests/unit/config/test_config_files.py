@@ -1,0 +1,40 @@
+"""Every file in configs/, read by us and by DeepSpeed's own reader."""
+
+from pathlib import Path
+
+import hjson
+import pytest
+
+from perseus_ds.config import load
+from perseus_ds.device.simulated.settings import simulated_settings
+
+FILES = sorted((Path(__file__).parents[3] / "configs").glob("*.json"))
+
+
+def test_there_are_files_to_read() -> None:
+    assert {"demo.json", "gpt-2-nodes-a100.json", "gpt-h100-bf16-zero1.json", "profile-only.json"} <= {
+        file.name for file in FILES
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_is_accepted_with_a_run_directory_of_its_own(file: Path) -> None:
+    config = load(file, {})
+    assert config is not None
+    assert config.run_dir != "perseus_runs/default"
+    simulated_settings(config.simulated)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_batch_sizes_agree(file: Path) -> None:
+    deepspeed = hjson.loads(file.read_text())
+    assert deepspeed["train_micro_batch_size_per_gpu"] >= 1
+    replicas = deepspeed.get("train_batch_size", 0) / (
+        deepspeed["train_micro_batch_size_per_gpu"] * deepspeed["gradient_accumulation_steps"]
+    )
+    assert replicas == int(replicas)
+
+
+def test_only_the_demo_uses_a_simulated_device() -> None:
+    simulated = {file.name for file in FILES if (config := load(file, {})) and config.device == "simulated"}
+    assert simulated == {"demo.json"}

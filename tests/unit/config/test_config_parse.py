@@ -1,0 +1,128 @@
+from typing import get_args
+
+import pytest
+
+from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, parse
+from perseus_ds.errors import ConfigError
+
+NAN = float("nan")
+
+REFUSED = [
+    ({"mod": "run"}, "perseus.mod is not a known key (did you mean mode? known: enabled, mode, run_dir"),
+    (
+        {"profile": {"min_windows": 1}},
+        "perseus.profile.min_windows is not a known key (did you mean min_window_s?",
+    ),
+    ({"zzz": 1}, "perseus.zzz is not a known key (known: enabled,"),
+    ({"enabled": "yes"}, "perseus.enabled is the text 'yes' (expected true or false)"),
+    ({"enabled": 1}, "perseus.enabled is 1 (expected true or false)"),
+    ({"enabled": None}, "perseus.enabled is None (expected true or false)"),
+    ({"mode": "runn"}, "perseus.mode is 'runn' (expected 'auto', 'profile', 'run', 'observe' or 'off')"),
+    ({"mode": True}, "perseus.mode is True (expected auto or profile or run or observe or off)"),
+    ({"mode": None}, "perseus.mode is None (expected 'auto', 'profile'"),
+    ({"device": "gpu"}, "perseus.device is 'gpu' (expected 'auto', 'nvml', 'guardd'"),
+    ({"on_error": "ignore"}, "perseus.on_error is 'ignore' (expected 'disable' or 'raise')"),
+    ({"run_dir": 3}, "perseus.run_dir is 3 (expected a valid string)"),
+    ({"profile": 5}, "perseus.profile is 5 (expected a block in braces)"),
+    ({"profile": None}, "perseus.profile is None (expected a block in braces)"),
+    ({"simulated": True}, "perseus.simulated is True (expected a block in braces)"),
+    ({"profile": {"min_window_s": "5"}}, "perseus.profile.min_window_s is the text '5' (expected a number)"),
+    ({"profile": {"min_window_s": True}}, "perseus.profile.min_window_s is True (expected a number)"),
+    ({"profile": {"min_window_s": -1}}, "perseus.profile.min_window_s is -1.0 (expected a number above 0)"),
+    ({"profile": {"min_window_s": NAN}}, "perseus.profile.min_window_s is nan (expected a number above 0)"),
+    ({"profile": {"max_clocks": 3.5}}, "perseus.profile.max_clocks is 3.5 (expected a valid integer"),
+    ({"profile": {"max_clocks": 1}}, "perseus.profile.max_clocks is 1 (expected at least 2)"),
+    ({"profile": {"warmup_iterations": 0}}, "perseus.profile.warmup_iterations is 0 (expected at least 1)"),
+    ({"audit": {"iterations": 0}}, "perseus.audit.iterations is 0 (expected at least 1)"),
+    ({"audit": {"every_iterations": -1}}, "perseus.audit.every_iterations is -1 (expected at least 0)"),
+    ({"straggler": {"enabled": "no"}}, "perseus.straggler.enabled is the text 'no' (expected true or false)"),
+    (
+        {"objective": {"policy": "deadline"}},
+        "perseus.objective.policy is 'deadline' and perseus.objective.deadline_s is not set",
+    ),
+    (
+        {"objective": {"deadline_s": 3}},
+        (
+            "perseus.objective.deadline_s is 3.0 and perseus.objective.policy is 'no_slowdown' "
+            "(it belongs to policy 'deadline')"
+        ),
+    ),
+    (
+        {"objective": {"policy": "power_cap", "power_cap_w": 0}},
+        "perseus.objective.power_cap_w is 0.0 (expected a number above 0)",
+    ),
+    ({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET}"}, "perseus.run_dir: KeyError raised while resolving"),
+]
+
+
+@pytest.mark.parametrize(("block", "message"), REFUSED, ids=[str(block) for block, _ in REFUSED])
+def test_bad_block_is_refused_in_one_line_that_names_the_key(block: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(block, {})
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [None, [], "on", True])
+def test_a_block_that_is_no_mapping_is_refused(block: object) -> None:
+    with pytest.raises(ConfigError, match=r"expected a block like"):
+        parse(block, {})
+
+
+def test_an_empty_block_is_every_default() -> None:
+    assert parse({}, {}) == PerseusConfig()
+
+
+def test_every_mode_is_read() -> None:
+    assert [parse({"mode": mode}, {}).mode for mode in get_args(Mode)] == list(get_args(Mode))
+
+
+def test_values_reach_their_places() -> None:
+    config = parse(
+        {
+            "enabled": True,
+            "run_dir": "here",
+            "objective": {"policy": "max_slowdown", "max_slowdown_pct": 5},
+            "profile": {"max_clocks": 8},
+            "simulated": {"gpu": "a40", "forward_s": [0.1, 0.2]},
+        },
+        {},
+    )
+    assert (config.enabled, config.run_dir, config.mode) == (True, "here", "auto")
+    assert config.objective.max_slowdown_pct == 5.0
+    assert (config.profile.max_clocks, config.profile.min_window_s) == (8, 5.0)
+    assert config.simulated == {"gpu": "a40", "forward_s": [0.1, 0.2]}
+
+
+def test_flags_win_over_the_block_and_empty_ones_do_not() -> None:
+    block = {"mode": "auto", "device": "nvml", "run_dir": "a"}
+    environment = {"PERSEUS_MODE": "profile", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": ""}
+    config = parse(block, environment)
+    assert (config.mode, config.device, config.run_dir) == ("profile", "null", "a")
+    assert set(environment) == set(FLAGS)
+
+
+def test_a_bad_flag_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^with PERSEUS_MODE, perseus\.mode is 'prof' \(expected"):
+        parse({}, {"PERSEUS_MODE": "prof"})
+
+
+def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_TEST_DIR", "there")
+    assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"
+
+
+@pytest.mark.parametrize(
+    ("config", "enabled"),
+    [
+        ({}, False),
+        ({"perseus": None}, False),
+        ({"perseus": {}}, False),
+        ({"perseus": {"enabled": False, "nonsense": 1}}, False),
+        ({"perseus": {"enabled": True}}, True),
+        ({"perseus": {"enabled": "yes"}}, True),  # refused later, with the key
+        ({"perseus": "on"}, True),
+    ],
+)
+def test_only_a_block_that_asks_for_us_counts(config: dict[str, object], *, enabled: bool) -> None:
+    assert is_enabled(config) is enabled
