@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused
+from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused, request
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
@@ -78,14 +78,13 @@ class GuardLink:
         Raises:
             DeviceError: the guard refused an earlier request, or is gone.
 
-        Cost: one send of some 50 bytes, about 10 us.
+        Cost: one send of some 40 bytes, about 15 us where it wakes the guard.
         """
         if self.failure is not None:
             raise self.failure
         with self._sending:
             self._number += 1
-            verb = "reset" if clock_mhz is None else "lock"
-            packet = encode({"do": verb, "number": self._number, "clock_mhz": clock_mhz})
+            packet = request(self._number, clock_mhz)
             if self._unsent is not None or not self._send(packet):
                 self._unsent = packet
                 self._wake_listener()

@@ -62,9 +62,7 @@ class Session:
             return
         try:
             self._lapse()
-            applied = self._writer.step()
-            if applied is not None:
-                self._tell({"is": "applied", **asdict(applied)})
+            self._writer.step()  # no news of success: it would wake a thread of the trainer every time
             self._report()
         except DeviceError as error:
             self._give_up(error)

@@ -25,6 +25,13 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
+def request(number: int, clock_mhz: int | None) -> bytes:
+    """Make the packet of a clock request, on the training thread's time: `encode` takes ten times as long."""
+    if clock_mhz is None:
+        return b'{"do":"reset","number":%d}' % number
+    return b'{"do":"lock","number":%d,"clock_mhz":%d}' % (number, clock_mhz)
+
+
 def decode(packet: bytes) -> dict[str, Value]:
     """Read a packet: an object whose values are plain.
 

@@ -62,6 +62,11 @@ def ask(sock: socket.socket, **message: object) -> dict[str, object]:
     return json.loads(sock.recv(MAX_BYTES))
 
 
+def lock(sock: socket.socket, clock_mhz: int) -> None:
+    sock.send(b'{"do":"lock","number":1,"clock_mhz":%d}' % clock_mhz)
+    assert ask(sock, do="sync")["is"] == "synced"
+
+
 def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
     until_s = time.monotonic() + limit_s
     while time.monotonic() < until_s:
@@ -106,7 +111,7 @@ def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daem
 def test_a_client_that_goes_below_the_floor_is_clamped(node: FakeNvml, start: Callable[..., Daemon]) -> None:
     sock, _ = start(EVERYTHING, floor_mhz=1000).take()
     with sock:
-        ask(sock, do="lock", number=1, clock_mhz=210)
+        lock(sock, 210)
         assert node.locked_mhz() == [1005, 0]
 
 
@@ -157,7 +162,7 @@ def test_a_silent_client_loses_its_clock_and_may_speak_again(
 ) -> None:
     sock, _ = start(EVERYTHING).take(lease_s=0.2)
     with sock:
-        ask(sock, do="lock", number=1, clock_mhz=900)
+        lock(sock, 900)
         assert node.locked_mhz() == [900, 0]
         assert eventually(lambda: node.locked_mhz() == [0, 0])
         sock.send(b'{"do":"lock","number":2,"clock_mhz":900}')
@@ -171,7 +176,7 @@ def test_a_service_that_is_asked_to_end_puts_all_back(
     daemon = start(EVERYTHING)
     with daemon.take(0)[0] as first, daemon.take(1)[0] as second:
         for sock in (first, second):
-            ask(sock, do="lock", number=1, clock_mhz=900)
+            lock(sock, 900)
         assert node.locked_mhz() == [900, 900]
         daemon.end(number)
         assert node.locked_mhz() == [0, 0]
@@ -181,7 +186,7 @@ def test_a_killed_service_is_made_good_by_the_next(node: FakeNvml, start: Callab
     daemon = start(EVERYTHING)
     sock, _ = daemon.take()
     with sock:
-        ask(sock, do="lock", number=1, clock_mhz=900)
+        lock(sock, 900)
         daemon.end(signal.SIGKILL)
         assert node.locked_mhz() == [900, 0]
         start(EVERYTHING)
@@ -200,7 +205,7 @@ def test_two_hundred_clients_and_half_open_connections_harm_no_lease(
             assert ask(sock, do="lock", number=1, clock_mhz=210)["is"] == "refused"
         for sock in crowd[::3]:
             sock.shutdown(socket.SHUT_WR)
-        ask(holder, do="lock", number=1, clock_mhz=900)
+        lock(holder, 900)
         assert node.locked_mhz() == [900, 0]
 
 
@@ -224,7 +229,7 @@ def test_ten_thousand_hostile_messages_change_nothing(node: FakeNvml, start: Cal
     holder, _ = daemon.take(0)
     draw, sock = random.Random(1), daemon.connect()
     with holder:
-        ask(holder, do="lock", number=1, clock_mhz=900)
+        lock(holder, 900)
         sets, answers = node.state.gpu[0].sets, 0
         for _ in range(10_000):
             if draw.random() < 0.01:

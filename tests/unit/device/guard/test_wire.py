@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, decode, encode, refusal, refused
+from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, decode, encode, refusal, refused, request
 from perseus_ds.errors import DeviceError, DevicePermissionError
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -13,6 +13,11 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) |
 @given(st.dictionaries(st.text(), PLAIN, max_size=5))
 def test_a_message_comes_back(message: dict[str, str | int | float | bool | None]) -> None:
     assert decode(encode(message)) == message
+
+
+def test_a_request_is_a_message() -> None:
+    assert decode(request(3, 900)) == {"do": "lock", "number": 3, "clock_mhz": 900}
+    assert decode(request(4, None)) == {"do": "reset", "number": 4}
 
 
 @given(st.binary(max_size=200))
