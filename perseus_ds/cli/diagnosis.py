@@ -10,6 +10,7 @@ from pathlib import Path
 from perseus_ds.cli.hook_status import HookStatus, hook_status
 from perseus_ds.cli.job_config import Finding, read_job_config
 from perseus_ds.cli.local_gpus import LocalGpus, SeenGpu, local_gpus
+from perseus_ds.config import PerseusConfig
 from perseus_ds.device import DeviceRequest, backends
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import ConfigError, DeviceError
@@ -56,12 +57,20 @@ class Diagnosis:
 def diagnose(config: Path | None) -> Diagnosis:
     """Look at everything; set nothing."""
     hook, gpus = hook_status(), local_gpus()
+    job, of_config = _of_config(config, hook)
+    setting = "auto" if job is None else job.device
     answers = tuple(_answers())
-    chosen = max((a for a in answers if a.priority is not None and a.priority >= 0), key=_priority)
-    of_config, refused = _of_config(config, hook)
-    findings = [*_of_hook(hook), *_of_gpus(gpus, chosen), *of_config]
+    by_itself = [answer for answer in answers if answer.priority is not None and answer.priority >= 0]
+    chosen = max(by_itself, key=lambda answer: answer.priority or 0.0)
     return Diagnosis(
-        hook, missing_right(), gpus, answers, chosen.name, chosen.summary, tuple(findings), refused
+        hook=hook,
+        missing_right=missing_right(),
+        gpus=gpus,
+        backends=answers,
+        chosen=chosen.name,
+        chosen_because=chosen.summary,
+        findings=(*_of_hook(hook), *_of_device(setting, answers, chosen), *_of_gpus(gpus), *of_config),
+        config_refused=config is not None and job is None,
     )
 
 
@@ -76,27 +85,30 @@ def _answers() -> Iterator[BackendAnswer]:
             yield BackendAnswer(backend.name, backend.summary, priority, "")
 
 
-def _priority(answer: BackendAnswer) -> float:
-    return -1.0 if answer.priority is None else answer.priority
-
-
 def _of_hook(hook: HookStatus) -> Iterator[Finding]:
     if not hook.armed:
         yield Finding(f"jobs of this Python do not load the plugin: {hook.reason}", hook.remedy)
 
 
-def _of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
-    if chosen.name == "null":
+def _of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say what the device that the job asks for cannot do here."""
+    if setting == "auto" and chosen.name == "null":
         yield Finding(
             "no GPU that we know: jobs run at default clocks and save nothing",
             "device: simulated tries everything out without a GPU",
         )
+    for answer in answers:
+        if answer.name == setting and answer.refusal:
+            yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: auto")
+
+
+def _of_gpus(found: LocalGpus) -> Iterator[Finding]:
     for gpu in found.gpus:
         name, able = f"GPU {gpu.identity.index} ({gpu.identity.name})", gpu.capabilities
-        if not able.can_lock and chosen.name == "nvml":
+        if not able.can_lock:
             yield Finding(
                 f"{name}: clocks can be read and not set: {able.why_not}",
-                "run as root or with CAP_SYS_ADMIN, or through a node service",
+                "run as root or with CAP_SYS_ADMIN",
             )
         if able.counter_period_s is None:
             yield Finding(f"{name} has no energy counter: nothing can be measured", "use a Volta or newer")
@@ -109,17 +121,18 @@ def _of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
             )
 
 
-def _of_config(config: Path | None, hook: HookStatus) -> tuple[list[Finding], bool]:
+def _of_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig | None, list[Finding]]:
+    """Read the job's file; no block means that it was refused or does not ask for us."""
     if config is None:
-        return [], False
+        return None, []
     try:
         job = read_job_config(config, os.environ, deepspeed_version=hook.deepspeed_version)
     except ConfigError as error:
-        return [Finding(error.message, error.hint or "correct the file")], True
+        return None, [Finding(error.message, error.hint or "correct the file")]
     if job.perseus is None:
         off = Finding(f"{config} does not ask for the plugin", 'add "perseus": {"enabled": true}')
-        return [off, *job.findings], False
-    return list(job.findings), False
+        return None, [off, *job.findings]
+    return job.perseus, list(job.findings)
 
 
 def _as_json(gpu: SeenGpu) -> dict[str, object]:

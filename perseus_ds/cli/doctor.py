@@ -3,7 +3,7 @@
 Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook, and
 says which backend `device: auto` takes and why. With --config it also reads a DeepSpeed JSON and names
 what in it would keep the job from training with the plugin. Sets nothing. Exit code 1 only if the
-configuration would be refused.
+configuration is refused, or does not ask for the plugin.
 """
 
 from __future__ import annotations

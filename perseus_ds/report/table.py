@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.figures import Figures, Row, Saving, figures
 
+_COLUMNS = 80
 _RULE = "-" * 66
 _HEADINGS = f"{'':<28}{'baseline':>12}{'perseus':>12}{'difference':>14}"
 
@@ -23,11 +25,12 @@ def table(run_dir: Path) -> str:
 
 def render(found: Figures, contents: Contents) -> str:
     """Lay the figures out; plain ASCII, so that every log file takes it."""
-    lines = [f"perseus: {found.job}", _RULE]
+    lines = [*_folded(f"perseus: {found.job}"), _RULE]
     if found.rows:
         lines += [_HEADINGS, *map(_line, found.rows), _RULE]
     lines += _savings(found)
-    lines += [f"missing {part.file}: {part.why}" for part in contents.missing]
+    for part in contents.missing:
+        lines += _folded(f"missing {part.file}: {part.why}")
     return "\n".join(lines)
 
 
@@ -39,14 +42,20 @@ def _line(row: Row) -> str:
 def _savings(found: Figures) -> list[str]:
     lines = []
     if found.measured is not None:
-        lines.append(_saving("measured", found.measured, "simulated GPU, " if found.simulated else ""))
+        where = "simulated, " if found.simulated else ""
+        lines.append(_saving("saving measured", found.measured, where))
     if found.predicted is not None:
-        lines.append(_saving("predicted", found.predicted, ""))
+        lines.append(_saving("saving predicted", found.predicted, ""))
     if found.gap_pct is not None:
-        lines.append(f"certified  no plan as fast needs {found.gap_pct:.3f} % less than this one")
+        lines.append(f"certified: no plan as fast needs {found.gap_pct:.3f} % less than this one")
     return lines
 
 
-def _saving(how: str, saving: Saving, where: str) -> str:
-    percents = f"{saving.saving_pct:.2f} % energy saved, {saving.slowdown_pct:+.2f} % time"
-    return f"{how:<10} {percents} ({where}{saving.source})"
+def _saving(name: str, saving: Saving, where: str) -> str:
+    return (
+        f"{name:<18}{saving.saving_pct:>8.2f} %{saving.slowdown_pct:>+9.2f} % time  ({where}{saving.source})"
+    )
+
+
+def _folded(text: str) -> list[str]:
+    return textwrap.wrap(text, _COLUMNS, subsequent_indent="    ")

@@ -1,0 +1,108 @@
+"""``perseus-ds doctor`` and ``clocks reset``, on a node with fake GPUs."""
+
+import json
+from pathlib import Path
+
+import fake_nvml
+import pytest
+from cli_program import Program
+
+
+def _config(tmp_path: Path, **content: object) -> Path:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_doctor_describes_every_gpu(on_node: Program) -> None:
+    answer = on_node("doctor")
+    assert (answer.code, answer.err) == (0, "")
+    assert "gpu 0    Fake A100, GPU-00000000" in answer.out
+    assert "clocks 210 to 1410 MHz in steps of 15" in answer.out
+    assert "device: auto takes" in answer.out
+
+
+def test_doctor_in_json(on_node: Program) -> None:
+    found = json.loads(on_node("doctor", "--json").out)
+    assert [device["identity"]["index"] for device in found["devices"]] == [0, 1]
+    assert found["devices"][0]["capabilities"]["clocks_mhz"][0] == 1410
+    assert {backend["name"] for backend in found["backends"]} >= {"nvml", "simulated", "null"}
+    assert found["auto"]["backend"] == "nvml"
+    assert {"hook", "missing_right", "findings"} <= set(found)
+
+
+def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[1].locked_mhz = 900
+    assert on_node("doctor").code == 0
+    assert node.locked_mhz() == [0, 900]
+    assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+
+
+def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].reasons = 0x4
+    assert "GPU 0 (Fake A100) is throttled just now: SW_POWER_CAP" in on_node("doctor").out
+
+
+def test_doctor_names_a_slice(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[1].mig = 1
+    answer = on_node("doctor")
+    assert answer.code == 0
+    assert "MIG" in answer.out
+
+
+def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perseus_ds.errors import DeviceUnavailableError  # noqa: PLC0415
+
+    def nothing() -> int:
+        raise DeviceUnavailableError("count GPUs: no driver", hint="check that nvidia-smi works here")
+
+    monkeypatch.setattr("perseus_ds.cli.local_gpus._count", nothing)
+    answer = perseus("doctor")
+    assert answer.code == 0
+    assert "gpu      count GPUs: no driver (check that nvidia-smi works here)" in answer.out
+
+
+def test_doctor_reads_the_configuration(on_node: Program, tmp_path: Path) -> None:
+    config = _config(tmp_path, autotuning={"enabled": True}, perseus={"enabled": True, "device": "simulated"})
+    answer = on_node("doctor", "--config", config)
+    assert answer.code == 0
+    assert "autotuning is on: the plugin stays off" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        ({"enabled": True, "mod": "run"}, "perseus.mod is not a known key"),
+        ({"enabled": False}, "does not ask for the plugin"),
+    ],
+)
+def test_doctor_refuses_a_configuration(
+    on_node: Program, tmp_path: Path, block: dict[str, object], named: str
+) -> None:
+    answer = on_node("doctor", "--config", _config(tmp_path, perseus=block))
+    assert answer.code == 1
+    assert named in answer.out
+
+
+def test_clocks_reset_finds_nothing_to_do(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].locked_mhz = 900
+    answer = on_node("clocks", "reset")
+    assert answer.code == 0
+    assert "no clock was left locked by a job of ours" in answer.out
+    assert node.locked_mhz() == [900, 0]
+
+
+def test_clocks_reset_all_resets_every_gpu(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].locked_mhz = 900
+    answer = on_node("clocks", "reset", "--all")
+    assert (answer.code, answer.err) == (0, "")
+    assert len(answer.out.splitlines()) == 2
+    assert node.locked_mhz() == [0, 0]
+
+
+def test_clocks_reset_says_which_gpu_failed(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[1].reset_error = 15
+    answer = on_node("clocks", "reset", "--all")
+    assert answer.code == 1
+    assert "could not be put back" in answer.out
+    assert "Traceback" not in answer.err

@@ -1,0 +1,76 @@
+"""``perseus-ds hook status``: armed or not, why, and what to do."""
+
+import json
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.cli import hook_status as module
+from perseus_ds.cli.hook import render
+from perseus_ds.cli.hook_status import HookStatus, hook_status
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    found: dict[str, str | None] = {"torch": "2.7.1+cu128", "deepspeed": "0.19.8"}
+    monkeypatch.setattr(module, "_version", lambda package: found[package])
+    return found
+
+
+def test_armed(versions: dict[str, str | None]) -> None:
+    status = hook_status({})
+    assert (status.armed, status.reason, status.remedy) == (True, "", "")
+    assert status.entry_point == "perseus_ds._autoload:arm"
+
+
+def test_switched_off_by_the_environment(versions: dict[str, str | None]) -> None:
+    status = hook_status({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD is 0" in status.reason
+    assert status.remedy == "unset TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "why"),
+    [
+        ("torch", None, "torch is not installed"),
+        ("torch", "2.4.1", "torch 2.4.1 has no autoload"),
+        ("torch", "1.13.0+cpu", "torch 1.13.0+cpu has no autoload"),
+        ("deepspeed", None, "deepspeed is not installed"),
+    ],
+)
+def test_what_is_installed_decides(
+    versions: dict[str, str | None], package: str, version: str | None, why: str
+) -> None:
+    versions[package] = version
+    status = hook_status({})
+    assert not status.armed
+    assert why in status.reason
+    assert status.remedy
+
+
+def test_no_entry_point(versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "entry_points", lambda **_: [])
+    assert "no entry point perseus_ds" in hook_status({}).reason
+
+
+@pytest.mark.parametrize("version", ["2.5.0", "2.13.0+cpu", "2.10.0a0+git123", "3.0"])
+def test_new_enough(versions: dict[str, str | None], version: str) -> None:
+    versions["torch"] = version
+    assert hook_status({}).armed
+
+
+def test_the_command_prints_and_tells_by_its_code(
+    perseus: Program, versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.cli.hook.hook_status", lambda: hook_status({}))
+    armed = perseus("hook", "status")
+    assert (armed.code, armed.out.splitlines()[0]) == (0, "start-up hook: armed")
+    versions["torch"] = "2.0.0"
+    off = perseus("hook", "status", "--json")
+    assert off.code == 1
+    assert json.loads(off.out)["armed"] is False
+
+
+def test_the_answer_comes_first() -> None:
+    status = HookStatus("/usr/bin/python", None, "1", None, None, "no torch", "install it")
+    assert render(status).splitlines()[:2] == ["start-up hook: not armed: no torch", "  do: install it"]

@@ -1,0 +1,105 @@
+"""The program as a whole: commands, help, exit codes, and what it imports."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perseus_ds
+from perseus_ds.cli import main
+from perseus_ds.cli.command_line import COMMANDS, parser
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"perseus-ds {perseus_ds.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["plan"], ["show", "p", "--deadline", "-1"], ["hook"]])
+def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert "usage: perseus-ds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_helps_in_prose(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert f"usage: perseus-ds {command}" in text
+    assert max(map(len, text.splitlines())) <= 106
+    prose = text.split("\n\n")[1:3]
+    assert prose[0].endswith((".", "…"))
+    assert len(prose[1].split()) > 10
+
+
+def test_the_contracts_commands_are_there() -> None:
+    assert set(COMMANDS) >= {"doctor", "run", "plan", "show", "report", "clocks", "hook"}
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    readme = Path(__file__).parents[3] / "README.md"
+    if not readme.exists() or "## Commands" not in readme.read_text():
+        pytest.skip("README.md has no section Commands yet")
+    section = readme.read_text().split("## Commands", 1)[1].split("\n## ", 1)[0]
+    words = [
+        line.split("perseus-ds ", 1)[1].split() for line in section.splitlines() if "perseus-ds " in line
+    ]
+    named = {word[0].strip("`|") for word in words if word[0].strip("`|").isalpha()}
+    assert named
+    assert named - set(COMMANDS) - {"command", "COMMAND"} == set()
+
+
+def test_the_document_names_every_command() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+    missing = [command for command in COMMANDS if f"## {command}" not in text]
+    assert missing == []
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_no_command_loads_torch_and_only_what_it_needs(command: str) -> None:
+    """What ``--help`` of a command imports; matplotlib and numba are never for nothing."""
+    script = (
+        "import sys\n"
+        "from perseus_ds.cli.command_line import parser\n"
+        f"parser({command!r})\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'deepspeed', 'matplotlib'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_top_level_loads_no_numpy() -> None:
+    script = "import sys, perseus_ds.cli; print('numpy' in sys.modules, 'rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perseus_ds.cli.hook.run", interrupt)
+    assert main(["hook", "status"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise PermissionError(13, "Permission denied", "/root/plan.json")
+
+    monkeypatch.setattr("perseus_ds.cli.hook.run", fail)
+    assert main(["hook", "status"]) == 1
+    assert capsys.readouterr().err == "perseus-ds: /root/plan.json: Permission denied\n"
+
+
+def test_only_the_called_command_has_its_arguments() -> None:
+    assert "--frontier-csv" not in parser("show").format_help()

@@ -1,0 +1,177 @@
+"""``perseus-ds plan`` and ``convert``: figures, files, and bad profiles refused in one line."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_program import CSV, Program
+
+from perseus_ds.errors import CertificateError
+from perseus_ds.plan import read_plans
+from perseus_ds.profile import Profile, read_profile
+
+SIZES = ("--stages", 2, "--microbatches", 3)
+
+
+def test_prints_the_figures(perseus: Program, profile_csv: Path) -> None:
+    answer = perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--verify")
+    assert answer.code == 0
+    assert answer.err == ""
+    for words in (
+        "T_min 0.69 s",
+        "T*",
+        "saving %",
+        "gap to the certified bound: mean",
+        "solved in",
+        "verified:",
+    ):
+        assert words in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 90
+
+
+def test_an_assumed_blocking_power_is_said(perseus: Program, profile_csv: Path) -> None:
+    answer = perseus("plan", profile_csv, *SIZES, "--json")
+    assert answer.err == (
+        "perseus-ds: assuming a blocking power of 83.64 W (A100, Perseus artifact); give --blocking-power-w\n"
+    )
+    assert json.loads(answer.out)["blocking_power_w"] == 83.64
+
+
+def test_a_profiles_own_blocking_power_is_taken(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "ours.json"
+    assert perseus("convert", profile_csv, ours, "--blocking-power-w", 61.5).code == 0
+    answer = perseus("plan", ours, *SIZES, "--json")
+    assert answer.err == ""
+    assert json.loads(answer.out)["blocking_power_w"] == 61.5
+
+
+def test_json_has_the_figures(perseus: Program, profile_csv: Path) -> None:
+    found = json.loads(perseus("plan", profile_csv, *SIZES, "--json").out)
+    assert found["t_min_s"] == pytest.approx(0.69)
+    assert found["baseline_iteration_time_s"] == pytest.approx(0.69)
+    assert found["rows"][0]["name"] == "no slowdown"
+    assert found["rows"][0]["slowdown_pct"] == pytest.approx(0.0, abs=1e-9)
+    assert {"t_star_s", "gap_mean_pct", "gap_worst_pct", "solve_time_s", "plans"} <= set(found)
+
+
+def test_beside_a_straggler_it_saves_at_least_as_much(perseus: Program, profile_csv: Path) -> None:
+    rows = json.loads(perseus("plan", profile_csv, *SIZES, "--json").out)["rows"]
+    assert all(row["straggler_saving_pct"] >= row["saving_pct"] - 1e-9 for row in rows)
+
+
+def test_the_frontier_as_csv(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    path, plan = tmp_path / "frontier.csv", tmp_path / "plan.json"
+    assert perseus("plan", profile_csv, *SIZES, "--frontier-csv", path, "-o", plan).code == 0
+    text = path.read_text().splitlines()
+    assert text[0] == "iteration_time_s,energy_j,effective_energy_j,lower_bound_j"
+    rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(text)]
+    plans = read_plans(plan)
+    assert [row["iteration_time_s"] for row in rows] == sorted(plans.iteration_time_s.tolist())
+    assert [row["energy_j"] for row in rows] == plans.energy_j.tolist()
+    assert all(row["lower_bound_j"] <= row["energy_j"] * (1 + 1e-9) for row in rows)
+
+
+def test_gpipe_takes_longer_or_as_long(perseus: Program, profile_csv: Path) -> None:
+    times = [
+        json.loads(perseus("plan", profile_csv, *SIZES, "--json", "--schedule", name).out)["t_min_s"]
+        for name in ("1f1b", "gpipe")
+    ]
+    assert times[0] <= times[1] + 1e-9
+
+
+def test_convert_loses_nothing_there_and_back(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "p.json", tmp_path / "p.csv"
+    assert perseus("convert", profile_csv, ours).code == 0
+    answer = perseus("convert", ours, theirs)
+    assert answer.out == f"{theirs}: 2 stages, 3 clocks, 12 points\n"
+    first, last = read_profile(profile_csv), read_profile(theirs)
+    assert [first.of(*key) for key in first.points] == [last.of(*key) for key in last.points]
+
+
+def test_convert_knows_two_forms(refused: Callable[..., str], profile_csv: Path, tmp_path: Path) -> None:
+    assert refused("convert", profile_csv, tmp_path / "p.xml").endswith("(.json or .csv)")
+
+
+def _csv(tmp_path: Path, old: str, new: str) -> Path:
+    path = tmp_path / "bad.csv"
+    assert old in CSV
+    path.write_text(CSV.replace(old, new, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("frequency,", "", "no column frequency"),
+        ("0.055,12", "-0.055,12", "row 3: time is -0.055"),
+        ("0.055,12", "0.055,nan", "row 3: energy is nan"),
+        ("0.055,12", "soon,12", "row 3: time is 'soon'"),
+        ("0.055,12", "0.055,0", "row 3: energy is 0"),
+        ("0,forward,1200", "x,forward,1200", "row 3: stage is 'x'"),
+        ("0,forward,1200", "-1,forward,1200", "row 3: stage is '-1'"),
+        ("0,forward,1200", "0,sideways,1200", "row 3: instruction is 'sideways'"),
+        ("0,forward,1200", "0,forward,1400", "row 3 measures the same"),
+    ],
+)
+def test_a_bad_row_is_named(
+    refused: Callable[..., str], tmp_path: Path, old: str, new: str, named: str
+) -> None:
+    path = _csv(tmp_path, old, new)
+    line = refused("plan", path, *SIZES)
+    assert str(path) in line
+    assert named in line
+
+
+def test_an_unknown_stage_is_one_line(refused: Callable[..., str], tmp_path: Path) -> None:
+    line = refused("plan", _csv(tmp_path, "1,backward,1000", "7,backward,1000"), *SIZES)
+    assert line.endswith("has 8 stages, --stages is 2 (give --stages 8)")
+
+
+def test_a_missing_computation_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "half.csv"
+    path.write_text("\n".join(line for line in CSV.splitlines() if not line.startswith("1,backward")) + "\n")
+    assert "no backward of stage 1" in refused("plan", path, *SIZES)
+
+
+def test_stages_that_do_not_fit(refused: Callable[..., str], profile_csv: Path) -> None:
+    line = refused("plan", profile_csv, "--stages", 4, "--microbatches", 3)
+    assert line == f"{profile_csv} has 2 stages, --stages is 4 (give --stages 2)"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("absent.csv", None, "No such file"),
+        ("empty.csv", "stage,instruction,frequency,time,energy\n", "no row"),
+        ("cut.json", '{"format": "perseus-profile", "vers', "cut short"),
+        ("other.json", "{}", "is not a profile"),
+        ("new.json", '{"format": "perseus-profile", "version": 99}', "version 99"),
+    ],
+)
+def test_a_file_that_is_no_profile(
+    refused: Callable[..., str], tmp_path: Path, name: str, text: str | None, named: str
+) -> None:
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    line = refused("plan", path, *SIZES)
+    assert str(path) in line
+    assert named in line
+
+
+def test_a_failed_check_is_a_refusal(
+    refused: Callable[..., str], profile_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> int:
+        raise CertificateError("plan 3 says iteration time 1 s; played again it is 2 s")
+
+    monkeypatch.setattr("perseus_ds.cli.plan.verify", fail)
+    assert "plan 3 says" in refused("plan", profile_csv, *SIZES, "--verify")
+
+
+def test_the_profile_is_left_alone(perseus: Program, profile_csv: Path) -> None:
+    perseus("plan", profile_csv, *SIZES)
+    assert profile_csv.read_text() == CSV
+    assert isinstance(read_profile(profile_csv), Profile)

@@ -1,0 +1,124 @@
+"""``perseus-ds show``: the right plan, three forms, and bad plan files refused in one line."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import PlanSet, read_plans, select
+
+
+@pytest.fixture
+def plans(plan_file: Path) -> PlanSet:
+    return read_plans(plan_file)
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_has_the_contracts_columns(perseus: Program, plan_file: Path) -> None:
+    text = perseus("show", plan_file, "--format", "csv").out
+    assert text.splitlines()[0] == "stage,microbatch,kind,clock_mhz,start_s,duration_s,energy_j"
+    rows = _rows(text)
+    assert len(rows) == 2 * 2 * 3
+    assert {row["kind"] for row in rows} == {"F", "B"}
+    assert {int(row["clock_mhz"]) for row in rows} <= {1400, 1200, 1000}
+
+
+def test_csv_adds_up_to_the_plan(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    plan = select(plans, Objective())
+    rows = _rows(perseus("show", plan_file, "--format", "csv").out)
+    end_s = max(float(row["start_s"]) + float(row["duration_s"]) for row in rows)
+    worked_s = sum(float(row["duration_s"]) for row in rows)
+    worked_j = sum(float(row["energy_j"]) for row in rows)
+    assert end_s == pytest.approx(plan.iteration_time_s)
+    assert worked_j + 70 * (2 * end_s - worked_s) == pytest.approx(plan.energy_j)
+
+
+def test_nothing_starts_before_what_it_waits_for(perseus: Program, plan_file: Path) -> None:
+    rows = _rows(perseus("show", plan_file, "--min-energy", "--format", "csv").out)
+    start = {(int(r["stage"]), r["kind"], int(r["microbatch"])): float(r["start_s"]) for r in rows}
+    end = {key: start[key] + float(row["duration_s"]) for key, row in zip(start, rows, strict=True)}
+    for microbatch in range(3):
+        assert end[0, "F", microbatch] <= start[1, "F", microbatch] + 1e-12
+        assert end[1, "F", microbatch] <= start[1, "B", microbatch] + 1e-12
+        assert end[1, "B", microbatch] <= start[0, "B", microbatch] + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("words", "objective"),
+    [
+        ((), Objective()),
+        (("--max-slowdown", 10), Objective("max_slowdown", max_slowdown_pct=10.0)),
+        (("--max-slowdown", 0), Objective("max_slowdown", max_slowdown_pct=0.0)),
+        (("--deadline", 0.8), Objective("deadline", deadline_s=0.8)),
+        (("--power-cap", 420), Objective("power_cap", power_cap_w=420.0)),
+        (("--min-energy",), Objective("min_energy")),
+    ],
+)
+def test_every_choice_goes_through_select(
+    perseus: Program, plan_file: Path, plans: PlanSet, words: tuple[object, ...], objective: Objective
+) -> None:
+    shown = json.loads(perseus("show", plan_file, *words, "--format", "json").out)
+    plan = select(plans, objective)
+    assert shown["iteration_time_s"] == plan.iteration_time_s
+    assert shown["energy_j"] == plan.energy_j
+    assert len(shown["instructions"]) == 12
+
+
+def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    text = perseus("show", plan_file).out
+    plan = select(plans, Objective())
+    assert f"plan {plan.index + 1} of {len(plans)}: 0.69 s (+0.00 %)" in text
+    rows = {line[:10]: line[10:].split() for line in text.splitlines() if "stage" in line[:10]}
+    assert list(rows) == ["F stage 0 ", "F stage 1 ", "B stage 0 ", "B stage 1 "]
+    choices = plan.choices()
+    for instruction, choice in choices.items():
+        clock = plans.options[instruction.stage, instruction.kind].clock_mhz[choice]
+        cell = rows[f"{instruction.kind.value} stage {instruction.stage} "][instruction.microbatch]
+        assert int(cell) == clock
+
+
+def test_one_choice_at_a_time(perseus: Program, plan_file: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        perseus("show", plan_file, "--min-energy", "--deadline", 1)
+    assert end.value.code == 2
+
+
+def test_a_deadline_below_t_min_says_t_min(refused: Callable[..., str], plan_file: Path) -> None:
+    line = refused("show", plan_file, "--deadline", 0.5)
+    assert line == "no plan meets a deadline of 0.5 s: T_min is 0.69 s (ask for T_min or later)"
+
+
+def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], plan_file: Path) -> None:
+    assert "no plan stays under 10 W" in refused("show", plan_file, "--power-cap", 10)
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda text: text[: len(text) // 2], "cut short"),
+        (lambda text: text.replace('"version": 1', '"version": 7', 1), "version 7"),
+        (lambda _: '{"format": "something"}', "is not a plan"),
+        (lambda text: text.replace('"choice"', '"choices"'), "damaged"),
+        (lambda text: text.replace('"F"', '"Q"', 1), "damaged"),
+        (lambda text: text.replace("0F0", "0X0", 1), "damaged"),
+    ],
+)
+def test_a_bad_plan_file_is_one_line(
+    refused: Callable[..., str], plan_file: Path, damage: Callable[[str], str], named: str
+) -> None:
+    plan_file.write_text(damage(plan_file.read_text()))
+    line = refused("show", plan_file)
+    assert line.startswith(str(plan_file))
+    assert named in line
+
+
+def test_no_plan_file(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert refused("show", tmp_path / "none.json") == f"{tmp_path / 'none.json'}: No such file or directory"

@@ -1,0 +1,100 @@
+"""Run directories as jobs leave them, made through the record writers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.plan import PlanSet, build, write_plans
+from perseus_ds.plan.play import Played, play, play_baseline
+from perseus_ds.profile import Point, Profile, write_profile
+from perseus_ds.run_directory import (
+    Measured,
+    RunDirectory,
+    Span,
+    Summary,
+    Timeline,
+    append_event,
+    write_summary,
+    write_timelines,
+)
+from perseus_ds.schedule import Kind, textbook
+
+BLOCKING_W = 70.0
+FINGERPRINT = {"gpu": "A100-SXM4-80GB", "simulated": "0123456789abcdef", "stages": "2"}
+
+
+def _points(time_s: float) -> tuple[Point, ...]:
+    """Time grows slower than the clock falls, power with about its square."""
+    return tuple(
+        Point(mhz, time_s * (0.2 + 0.8 * 1410 / mhz), time_s * (90 + 260 * (mhz / 1410) ** 3))
+        for mhz in (1410, 1290, 1170, 1050, 930)
+    )
+
+
+@pytest.fixture(scope="session")
+def profile() -> Profile:
+    points = {
+        (stage, kind): _points(base_s * (1.0 + 0.3 * stage))
+        for stage in range(2)
+        for kind, base_s in ((Kind.FORWARD, 0.05), (Kind.BACKWARD, 0.1))
+    }
+    return Profile(points, blocking_power_w=BLOCKING_W, fingerprint=FINGERPRINT)
+
+
+@pytest.fixture(scope="session")
+def plans(profile: Profile) -> PlanSet:
+    schedule = textbook("1f1b", stages=2, microbatches=4)
+    return build(profile, schedule, blocking_power_w=BLOCKING_W, fingerprint=FINGERPRINT)
+
+
+@pytest.fixture(scope="session")
+def timelines(plans: PlanSet) -> list[Timeline]:
+    plan = plans.plan(1)
+    return [
+        _timeline("perseus", play(plan), plan.iteration_time_s),
+        _timeline("baseline", play_baseline(plans), plans.baseline.iteration_time_s),
+    ]
+
+
+@pytest.fixture
+def write_run(
+    tmp_path: Path, profile: Profile, plans: PlanSet, timelines: list[Timeline]
+) -> Callable[..., Path]:
+    """Write a run directory of the named parts (all, unless named); the events are always there."""
+
+    def write(*parts: str, events: list[dict[str, object]] | None = None) -> Path:
+        files, wanted = (
+            RunDirectory(tmp_path / "run"),
+            set(parts or ("profile", "plan", "summary", "timelines")),
+        )
+        for event in events if events is not None else [{"event": "running", "plan": 1}]:
+            append_event(files.events, str(event["event"]), {k: v for k, v in event.items() if k != "event"})
+        if "profile" in wanted:
+            write_profile(profile, files.profile)
+        if "plan" in wanted:
+            write_plans(plans, files.plan)
+        if "summary" in wanted:
+            write_summary(_summary(plans), files.summary)
+        if "timelines" in wanted:
+            write_timelines(timelines, files.timelines)
+        return files.path
+
+    return write
+
+
+def _summary(plans: PlanSet) -> Summary:
+    return Summary(
+        baseline=Measured(1.0, 1000.0, 12),
+        perseus=Measured(1.002, 880.0, 40),
+        simulated=True,
+        predicted_saving_pct=12.5,
+        facts={"gpu": "A100-SXM4-80GB", "gpus": 4, "plan": 1},
+    )
+
+
+def _timeline(name: str, played: list[Played], iteration_time_s: float) -> Timeline:
+    spans = tuple(
+        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
+    )
+    return Timeline(name, iteration_time_s, BLOCKING_W, simulated=True, spans=spans)

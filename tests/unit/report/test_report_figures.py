@@ -1,0 +1,65 @@
+"""Figures, the chosen plan, and what may stand beside a frontier."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.plan import PlanSet
+from perseus_ds.report.chosen import chosen_plan
+from perseus_ds.report.comparable import per_pipeline
+from perseus_ds.report.contents import read_contents
+from perseus_ds.report.figures import Quantity, Saving, figures
+from perseus_ds.report.headline import headline, predicted_headline
+from perseus_ds.run_directory import Measured, Summary
+
+
+def _summary(**facts: object) -> Summary:
+    return Summary(Measured(1.0, 1000.0, 3), Measured(1.0, 900.0, 3), False, 10.0, facts)
+
+
+def test_the_job_says_which_plan_it_ran_at(plans: PlanSet) -> None:
+    assert chosen_plan(plans, _summary(plan=1), []).index == 1
+
+
+def test_the_journal_says_it_where_there_is_no_summary_and_its_last_word_counts(plans: PlanSet) -> None:
+    events = [{"event": "running", "plan": 0}, {"event": "running", "plan": 1}, {"event": "measured"}]
+    assert chosen_plan(plans, None, events).index == 1
+
+
+@pytest.mark.parametrize("nonsense", [-1, 10_000, "1", None])
+def test_nonsense_falls_back_to_the_plan_without_slowdown(plans: PlanSet, nonsense: object) -> None:
+    assert chosen_plan(plans, _summary(plan=nonsense), []).index == 0
+
+
+def test_measured_energy_is_divided_by_the_pipelines(plans: PlanSet) -> None:
+    found = per_pipeline(_summary(gpus=8), plans)
+    assert found is not None
+    assert found.baseline == (1.0, 250.0)
+
+
+@pytest.mark.parametrize("gpus", [None, 3, 1, "4"])
+def test_energy_of_an_unknown_or_odd_number_of_gpus_is_not_compared(plans: PlanSet, gpus: object) -> None:
+    assert per_pipeline(_summary(gpus=gpus), plans) is None
+
+
+def test_a_saving_multiplies_every_quantity() -> None:
+    saving = Saving(10.0, 20.0, "")
+    assert saving.factor(Quantity.ENERGY) == pytest.approx(0.9)
+    assert saving.factor(Quantity.TIME) == pytest.approx(1.2)
+    assert saving.factor(Quantity.POWER) == pytest.approx(0.75)
+
+
+def test_measured_and_predicted_never_stand_in_for_each_other(write_run: Callable[..., Path]) -> None:
+    both = figures(read_contents(write_run()))
+    assert headline(both) == "12.0 % less energy at +0.2 % time, measured on a simulated GPU"
+    assert predicted_headline(both).endswith("predicted, simulated GPU")
+
+
+def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run("plan", events=[])
+    plan = run_dir / "plan.json"
+    plan.write_text(plan.read_text().replace('"simulated": "0123456789abcdef"', '"simulated": "no"'))
+    contents = read_contents(run_dir)
+    assert not contents.simulated
+    assert headline(figures(contents)).endswith("predicted, not yet measured")

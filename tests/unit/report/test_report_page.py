@@ -1,0 +1,93 @@
+"""The page: one file, no network, every part that is there, and the reason for every part that is not."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.report import write_report
+
+_VOID = {"meta", "img", "link", "br", "rect", "path"}
+
+
+class _Balanced(HTMLParser):
+    """Notes tags that are closed out of order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID and (not self.open or self.open.pop() != tag):
+            self.wrong.append(tag)
+
+
+def test_writes_the_page_and_the_pictures(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    paths = write_report(run_dir)
+    names = ["report.html", "timeline.png", "saving.png", "frontier.png", "clocks.png"]
+    assert paths == [run_dir / name for name in names]
+    for path in paths[1:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_is_well_formed_and_needs_no_network(write_run: Callable[..., Path]) -> None:
+    text = write_report(write_run())[0].read_text()
+    page = _Balanced()
+    page.feed(text)
+    assert (page.open, page.wrong) == ([], [])
+    assert not re.search(r"https?://|src=\"(?!data:)|@import|<link", text)
+    assert text.count("data:image/png;base64,") == 4
+
+
+def test_the_page_tells_everything(write_run: Callable[..., Path]) -> None:
+    text = write_report(write_run())[0].read_text()
+    for words in (
+        "12.0 % less energy at +0.2 % time, measured on a simulated GPU",
+        "simulated GPU",
+        "energy saved, predicted",
+        "A100-SXM4-80GB",
+        "0F0: forward of microbatch 0, 1410 MHz",
+        "running",
+    ):
+        assert words in text
+
+
+def test_text_from_outside_is_escaped(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run(events=[{"event": "disabled", "reason": "<script>alert(1)</script>"}])
+    assert "<script>alert" not in write_report(run_dir)[0].read_text()
+
+
+def test_a_profile_alone_makes_a_page_that_says_what_is_missing(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
+    paths = write_report(run_dir)
+    assert [path.name for path in paths] == ["report.html"]
+    assert "mode profile does not write it" in paths[0].read_text()
+
+
+def test_profile_and_plan_draw_the_frontier(write_run: Callable[..., Path]) -> None:
+    paths = write_report(write_run("profile", "plan"))
+    assert [path.name for path in paths] == ["report.html", "frontier.png", "clocks.png"]
+    assert "predicted from a simulated GPU" in paths[0].read_text()
+
+
+def test_the_page_can_go_elsewhere(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    page = tmp_path / "elsewhere" / "page.html"
+    paths = write_report(write_run(), page=page)
+    assert paths[0] == page
+    assert {path.parent for path in paths} == {page.parent}
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize("missing", ["profile.json", "plan.json", "summary.json", "timelines.json"])
+def test_any_one_part_may_be_missing(write_run: Callable[..., Path], missing: str) -> None:
+    run_dir = write_run()
+    (run_dir / missing).unlink()
+    assert f"<td>{missing}</td>" in write_report(run_dir)[0].read_text()

@@ -1,0 +1,59 @@
+"""The table that rank 0 prints: right figures, 80 columns, plain ASCII."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.report import table
+
+
+def test_a_whole_run(write_run: Callable[..., Path]) -> None:
+    lines = table(write_run()).splitlines()
+    assert lines[0] == "perseus: 2 stages, 4 microbatches, 1f1b, simulated A100-SXM4-80GB"
+    assert lines[2:6] == [
+        "                                baseline     perseus    difference",
+        "time per iteration, s                  1       1.002       +0.20 %",
+        "energy per iteration, J             1000         880      -12.00 %",
+        "average power, W                    1000      878.24      -12.18 %",
+    ]
+    assert lines[7] == "saving measured      12.00 %    +0.20 % time  (simulated, 12 + 40 iterations)"
+    assert lines[8].startswith("saving predicted     12.50 %")
+
+
+def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
+    text = table(write_run())
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_says_what_is_missing_and_why(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
+    text = table(run_dir)
+    assert "missing plan.json: mode profile does not write it" in text
+    assert "saving" not in text
+
+
+def test_a_disabled_job_says_so(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run("profile", events=[{"event": "disabled", "reason": "the GPU was lost"}])
+    assert "missing summary.json: the plugin switched itself off: the GPU was lost" in table(run_dir)
+
+
+def test_a_damaged_part_is_named_and_the_rest_is_shown(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    (run_dir / "plan.json").write_text('{"format": "perseus-plan", "vers')
+    text = table(run_dir)
+    assert "missing plan.json: " in text
+    assert "is not JSON or is cut short" in " ".join(text.split())
+    assert "saving measured      12.00 %" in text
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) -> None:
+    run_dir = tmp_path / "run"
+    if there:
+        run_dir.mkdir()
+    with pytest.raises(PerseusError, match="no job has written here" if there else "no such run directory"):
+        table(run_dir)
