@@ -47,8 +47,16 @@ class Profile:
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():
+            if stage < 0:
+                raise ProfileError(f"stage {stage} does not exist", hint="stages count from 0")
             for point in points:
                 _check_point(f"stage {stage} {kind.name.lower()} at {point.clock_mhz} MHz", point)
+        for (stage, kind), time_s in self.fixed_s.items():
+            _check_not_negative(f"stage {stage} {kind.name.lower()}: time", time_s)
+        for clock_mhz, power_w in self.blocking_w.items():
+            _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
+        if self.blocking_power_w is not None:
+            _check_not_negative("blocking power", self.blocking_power_w)
 
     @property
     def stages(self) -> int:
@@ -81,3 +89,10 @@ def _check_point(where: str, point: Point) -> None:
     for name, value in (("time", point.time_s), ("energy", point.energy_j)):
         if not (math.isfinite(value) and value > 0):
             raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
+    for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
+        _check_not_negative(f"{where}: standard error of {name}", value)
+
+
+def _check_not_negative(what: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ProfileError(f"{what} is {value}", hint="expected a finite number, 0 or more")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile.record import Computation, Point, Profile
@@ -14,6 +16,7 @@ from perseus_ds.schedule import Kind
 
 FORMAT = "perseus-profile"
 VERSION = 1
+Part = TypeVar("Part")
 
 
 def write_profile(profile: Profile, path: Path) -> None:
@@ -59,7 +62,7 @@ def read_profile(path: Path) -> Profile:
         return _profile(content)
     except ProfileError as error:
         raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProfileError(
             f"{path} is damaged: {type(error).__name__} {error}", hint="profile the job again"
         ) from error
@@ -69,25 +72,34 @@ def _computation(key: Computation) -> dict[str, object]:
     return {"stage": key[0], "kind": key[1].value}
 
 
-def _profile(content: dict[str, object]) -> Profile:
+def _profile(content: Mapping[str, object]) -> Profile:
     points: dict[Computation, tuple[Point, ...]] = {}
-    rows = content["points"]
-    assert isinstance(rows, list)
-    for row in rows:
+    for row in _part(content, "points", list):
         key = (int(row.pop("stage")), Kind(row.pop("kind")))
         points[key] = (*points.get(key, ()), Point(**row))
-    fixed, blocking, fingerprint = content["fixed_s"], content["blocking_w"], content["fingerprint"]
-    power, window = content["blocking_power_w"], content["window_s"]
-    assert isinstance(fixed, list)
-    assert isinstance(blocking, dict)
-    assert isinstance(fingerprint, dict)
-    assert power is None or isinstance(power, int | float)
-    assert window is None or isinstance(window, int | float)
+    blocking = _part(content, "blocking_w", dict)
+    fixed = _part(content, "fixed_s", list)
     return Profile(
         points=points,
-        blocking_power_w=power,
+        blocking_power_w=_number_or_none(content, "blocking_power_w"),
         blocking_w={int(clock): float(watts) for clock, watts in blocking.items()},
         fixed_s={(int(row["stage"]), Kind(row["kind"])): float(row["time_s"]) for row in fixed},
-        fingerprint={str(name): str(value) for name, value in fingerprint.items()},
-        window_s=window,
+        fingerprint={str(k): str(v) for k, v in _part(content, "fingerprint", dict).items()},
+        window_s=_number_or_none(content, "window_s"),
     )
+
+
+def _part(content: Mapping[str, object], key: str, kind: type[Part]) -> Part:
+    part = content[key]
+    if not isinstance(part, kind):
+        raise TypeError(f"{key} is a {type(part).__name__}")
+    return part
+
+
+def _number_or_none(content: Mapping[str, object], key: str) -> float | None:
+    value = content[key]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{key} is {value!r}")
+    return float(value)

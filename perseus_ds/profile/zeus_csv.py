@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Kind
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
@@ -24,7 +26,7 @@ def read_csv(path: Path) -> Profile:
     """
     points: dict[Computation, dict[int, Point]] = defaultdict(dict)
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
             if missing:
@@ -49,23 +51,29 @@ def read_csv(path: Path) -> Profile:
 def write_csv(profile: Profile, path: Path) -> None:
     """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format."""
     names = {kind: name for name, kind in _KINDS.items()}
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        for stage, kind in sorted(profile.points, key=lambda key: (key[0], key[1] is Kind.BACKWARD)):
-            for point in profile.of(stage, kind):
-                rows.writerow([stage, names[kind], point.clock_mhz, point.time_s, point.energy_j])
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for stage, kind in sorted(profile.points, key=lambda key: (key[0], key[1] is Kind.BACKWARD)):
+        for point in profile.of(stage, kind):
+            rows.writerow([stage, names[kind], point.clock_mhz, point.time_s, point.energy_j])
+    write_whole(path, text.getvalue())
 
 
 def _point(row: Mapping[str, str | None], where: str) -> tuple[Computation, Point]:
     name = (row["instruction"] or "").strip().lower()
     if name not in _KINDS:
         raise ProfileError(f"{where}: instruction is {row['instruction']!r}", hint="forward or backward")
+    if None in row:
+        raise ProfileError(f"{where} has more cells than the header")
     stage = _number(row, "stage", where)
     if stage < 0 or not stage.is_integer():
         raise ProfileError(f"{where}: stage is {row['stage']!r}", hint="expected 0, 1, 2, ...")
+    clock_mhz = _positive(row, "frequency", where)
+    if not clock_mhz.is_integer():
+        raise ProfileError(f"{where}: frequency is {row['frequency']}", hint="expected a whole number of MHz")
     point = Point(
-        clock_mhz=round(_positive(row, "frequency", where)),
+        clock_mhz=int(clock_mhz),
         time_s=_positive(row, "time", where),
         energy_j=_positive(row, "energy", where),
     )
