@@ -1,0 +1,146 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_ds.errors import IncompleteProfileError, ProfileError
+from perseus_ds.profile import Point, Profile, read_profile, write_profile
+from perseus_ds.schedule import Kind
+
+PROFILE = Profile(
+    points={
+        (0, Kind.FORWARD): (Point(1410, 0.1, 30.0, 1e-3, 0.2, 40, 1395, 4), Point(1200, 0.12, 27.0)),
+        (1, Kind.BACKWARD): (Point(1410, 0.2, 61.0),),
+    },
+    blocking_power_w=83.64,
+    blocking_w={1410: 85.4, 705: 59.4},
+    fixed_s={(0, Kind.SEND_ACTIVATION): 2e-4, (1, Kind.STEP): 0.0},
+    fingerprint={"gpu": "A100", "stages": "2"},
+    window_s=5.0,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run" / "profile.json"
+    write_profile(PROFILE, path)
+    return path
+
+
+def test_reads_back_what_it_wrote(file: Path) -> None:
+    assert read_profile(file) == PROFILE
+    assert [path.name for path in file.parent.iterdir()] == ["profile.json"]
+
+
+def test_keys_carry_their_units(file: Path) -> None:
+    content = json.loads(file.read_text())
+    assert content["points"][0] == {
+        "stage": 0,
+        "kind": "F",
+        "clock_mhz": 1410,
+        "time_s": 0.1,
+        "energy_j": 30.0,
+        "time_se_s": 1e-3,
+        "energy_se_j": 0.2,
+        "samples": 40,
+        "achieved_mhz": 1395,
+        "event_reasons": 4,
+    }
+
+
+def test_every_truncation_is_refused_in_one_line(file: Path) -> None:
+    whole = file.read_text()
+    for length in range(0, len(whole) - 2, 7):
+        file.write_text(whole[:length])
+        with pytest.raises(ProfileError, match="is not JSON or is cut short") as caught:
+            read_profile(file)
+        assert str(caught.value).startswith(str(file))
+        assert "\n" not in str(caught.value)
+
+
+def change(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content.update({key: value})
+
+
+def change_point(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["points"][0].update({key: value})
+
+
+DAMAGE = {
+    "another format": (change("format", "else"), "is not a profile"),
+    "another version": (change("version", 99), "is a profile of version 99 (we read version 1)"),
+    "points are a number": (change("points", 3), "is damaged: TypeError points is a int"),
+    "fingerprint is a list": (change("fingerprint", []), "is damaged: TypeError fingerprint is a list"),
+    "blocking power is text": (
+        change("blocking_power_w", "hot"),
+        "blocking_power_w is 'hot'",
+    ),
+    "blocking power is negative": (change("blocking_power_w", -1), "blocking power is -1.0 (expected"),
+    "a blocking power is NaN": (
+        change("blocking_w", {"5": float("nan")}),
+        "power at 5 MHz is nan",
+    ),
+    "a key is missing": (lambda content: content.pop("fixed_s"), "is damaged: KeyError 'fixed_s'"),
+    "a fixed time is negative": (
+        change("fixed_s", [{"stage": 1, "kind": "OS", "time_s": -3}]),
+        "stage 1 step: time is -3.0 (expected a finite number, 0 or more)",
+    ),
+    "a point's key is unknown": (change_point("colour", 1), "is damaged: TypeError"),
+    "a point's kind is unknown": (
+        change_point("kind", "Q"),
+        "'Q' is not a valid Kind",
+    ),
+    "a point's stage is negative": (change_point("stage", -1), "stage -1 does not exist"),
+    "a point's time is NaN": (
+        change_point("time_s", float("nan")),
+        "0 forward at 1410 MHz: time is nan",
+    ),
+    "a point's energy is negative": (
+        change_point("energy_j", -1),
+        "0 forward at 1410 MHz: energy is -1",
+    ),
+    "a point's time is text": (change_point("time_s", "1"), "is damaged: TypeError"),
+    "a point's clock is zero": (change_point("clock_mhz", 0), "the clock is not a positive number of MHz"),
+    "a point's error is negative": (change_point("time_se_s", -1.0), "standard error of time is -1.0"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_refused_in_one_line_with_the_file(
+    file: Path, damage: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    content = json.loads(file.read_text())
+    damage(content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError) as caught:
+        read_profile(file)
+    assert str(caught.value).startswith(str(file))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "list.json").write_text("[]")
+    for name, message in [
+        ("bytes.json", "is not JSON"),
+        ("list.json", "is not a profile"),
+        ("nowhere.json", "No such file"),
+    ]:
+        with pytest.raises(ProfileError, match=message):
+            read_profile(tmp_path / name)
+
+
+def test_points_come_highest_clock_first_whatever_the_order() -> None:
+    points = tuple(Point(clock, 1.0, 1.0) for clock in (900, 1410, 1200))
+    profile = Profile({(0, Kind.FORWARD): points})
+    assert [point.clock_mhz for point in profile.of(0, Kind.FORWARD)] == [1410, 1200, 900]
+    assert profile.clocks_mhz == (1410, 1200, 900)
+    assert profile.stages == 1
+
+
+def test_what_was_not_measured_is_an_error_that_names_it() -> None:
+    with pytest.raises(IncompleteProfileError, match="no backward of stage 7"):
+        PROFILE.of(7, Kind.BACKWARD)
