@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perseus_ds.errors import PerseusError
+from perseus_ds.errors import PerseusError, ScheduleError
 from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.schedule import Instruction
 
@@ -57,7 +57,7 @@ def read_timelines(path: Path) -> list[Timeline]:
         return [Timeline(**row | {"spans": tuple(map(_span, row["spans"]))}) for row in content]
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, ScheduleError) as error:
         raise PerseusError(f"{path} is not a list of timelines: {type(error).__name__} {error}") from error
 
 
