@@ -70,6 +70,11 @@ def _open_nvml(request: DeviceRequest) -> Gpu:
     return guarded(gpu) if request.lock and gpu.capabilities().can_lock else gpu
 
 
+def _open_zeusd(request: DeviceRequest) -> Gpu:
+    """Through our guard too: the daemon itself resets nothing when we die."""
+    return guarded(zeusd.ZeusdGpu(request), "zeusd") if request.lock else nvml.NvmlGpu(request)
+
+
 def _open_simulated(request: DeviceRequest) -> Gpu:
     return SimulatedGpu(request.simulated or SimulatedSettings(), request.local_rank)
 
@@ -81,7 +86,7 @@ def _open_null(request: DeviceRequest) -> Gpu:
 _BACKENDS = (
     Backend("nvml", "NVIDIA's own library", nvml.priority, _open_nvml),
     Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
-    Backend("zeusd", "the Zeus daemon", zeusd.priority, zeusd.open_gpu),
+    Backend("zeusd", "the Zeus daemon", zeusd.priority, _open_zeusd),
     Backend("amdsmi", "AMD's own library", amdsmi.priority, amdsmi.open_gpu),
     Backend("simulated", "a GPU in software", lambda _: _NEVER_BY_ITSELF, _open_simulated),
     Backend("null", "no GPU that we know is here", lambda _: _LAST_RESORT, _open_null),

@@ -8,12 +8,10 @@ import signal
 import socket
 from pathlib import Path
 
-from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.loop import Loop
+from perseus_ds.device.guard.openers import open_gpu
 from perseus_ds.device.guard.policy import EVERYTHING, Peer
 from perseus_ds.device.guard.session import Session
-from perseus_ds.device.nvml import NvmlGpu
-from perseus_ds.device.request import DeviceRequest
 
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
 
@@ -25,7 +23,7 @@ def guard(fileno: int, parent: int) -> int:
     _survive_memory_pressure()
     loop = Loop()
     loop.serve(
-        Session(socket.socket(fileno=fileno), Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_nvml)
+        Session(socket.socket(fileno=fileno), Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_gpu)
     )
     loop.stop_when_empty()
     watch = _watch(parent)
@@ -34,11 +32,6 @@ def guard(fileno: int, parent: int) -> int:
     if os.getppid() != parent:
         loop.stop()
     return loop.run()
-
-
-def open_nvml(uuid: str) -> Gpu:
-    """Open the GPU that a client takes."""
-    return NvmlGpu(DeviceRequest("nvml", uuid=uuid))
 
 
 def _watch(parent: int) -> int | None:

@@ -13,14 +13,15 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.link import GuardLink
 from perseus_ds.device.guard.repair import repair
 from perseus_ds.device.guard.spawn import spawn
-from perseus_ds.device.record import Achieved, Capabilities, Identity
-from perseus_ds.errors import DeviceError, DeviceUnsupportedError
+from perseus_ds.device.read_through import ReadThroughGpu
+from perseus_ds.device.record import Capabilities
+from perseus_ds.errors import DeviceError
 
 _LEASE_S = 30.0
 _END_S = 10.0
 
 
-class GuardedGpu(Gpu):
+class GuardedGpu(ReadThroughGpu):
     """Reads through ``reader`` in this process; `lock_clock` is a message that never blocks the caller.
 
     `reset_clock` puts back what the guard found, which is the default unless an operator had locked it.
@@ -32,23 +33,14 @@ class GuardedGpu(Gpu):
         link: GuardLink,
         *,
         guard: subprocess.Popen[bytes] | None = None,
+        backend: str = "nvml",
         lease_s: float = _LEASE_S,
     ) -> None:
-        self._reader = reader
+        taken = link.take(reader.identify().uuid, owner_text(), backend=backend, lease_s=lease_s)
+        super().__init__(reader, _able(reader.capabilities(), taken.floor_mhz))
         self._link = link
         self._guard = guard
-        taken = link.take(reader.identify().uuid, owner_text(), lease_s)
         self.found_mhz = taken.found_mhz
-        self._capabilities = _able(reader.capabilities(), taken.floor_mhz)
-        self._clocks_mhz = frozenset(self._capabilities.clocks_mhz)
-
-    def identify(self) -> Identity:
-        """As the reader says."""
-        return self._reader.identify()
-
-    def capabilities(self) -> Capabilities:
-        """As the reader says, with the guard's right to lock."""
-        return self._capabilities
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Ask the guard for a clock; returns at once.
@@ -57,27 +49,13 @@ class GuardedGpu(Gpu):
             DeviceUnsupportedError: the clock is not on the grid.
             DeviceError: the guard refused an earlier request, or is gone.
         """
-        if clock_mhz not in self._clocks_mhz:
-            name, grid = self.identify().name, self._capabilities.grid
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        self._check_clock(clock_mhz)
         self._link.ask(clock_mhz)
 
     def reset_clock(self) -> None:
         """Ask the guard for the clock that it found; harmless when the guard is gone."""
         with contextlib.suppress(DeviceError):
             self._link.ask(None)
-
-    def achieved(self) -> Achieved:
-        """Read in this process."""
-        return self._reader.achieved()
-
-    def energy_j(self) -> float:
-        """Read in this process."""
-        return self._reader.energy_j()
-
-    def now_s(self) -> float:
-        """As the reader's."""
-        return self._reader.now_s()
 
     def sync(self) -> None:
         """Wait until the guard has done everything asked so far; for calibration and tests."""
@@ -94,11 +72,11 @@ class GuardedGpu(Gpu):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guard.wait(_END_S)
             self._guard = None
-        self._reader.close()
+        super().close()
 
 
-def guarded(reader: Gpu) -> GuardedGpu:
-    """Start a guard for a GPU that this process may set.
+def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
+    """Start a guard that sets a GPU's clock through ``backend``.
 
     Raises:
         DeviceError: the guard could not take the GPU; the reader is closed.
@@ -107,7 +85,7 @@ def guarded(reader: Gpu) -> GuardedGpu:
     uuid = reader.identify().uuid
     link = GuardLink(sock, on_lost=lambda: _repair_at_once(uuid))
     try:
-        return GuardedGpu(reader, link, guard=process)
+        return GuardedGpu(reader, link, guard=process, backend=backend)
     except DeviceError:
         link.close()
         sock.close()

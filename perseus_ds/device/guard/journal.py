@@ -27,6 +27,7 @@ class Journal:
     owner: str
     pid: int
     boot_id: str
+    backend: str = "nvml"
 
 
 def guard_dir() -> Path:
@@ -89,7 +90,7 @@ def read(uuid: str) -> Journal | None:
     try:
         fields = json.loads(text)
         found_mhz = None if fields["found_mhz"] is None else int(fields["found_mhz"])
-        texts = {key: str(fields[key]) for key in ("name", "owner", "boot_id")}
+        texts = {key: str(fields[key]) for key in ("name", "owner", "boot_id", "backend")}
         return Journal(uuid=uuid, found_mhz=found_mhz, pid=int(fields["pid"]), **texts)
     except (ValueError, KeyError, TypeError):
         return Journal(uuid, "unknown", None, "unknown (the journal is damaged)", 0, boot_id())

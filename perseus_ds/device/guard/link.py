@@ -47,7 +47,7 @@ class GuardLink:
         self._listener: threading.Thread | None = None
         _links.add(self)
 
-    def take(self, uuid: str, owner: str, lease_s: float = 30.0) -> Taken:
+    def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = 30.0) -> Taken:
         """Take control of a GPU.
 
         Raises:
@@ -55,7 +55,14 @@ class GuardLink:
         """
         self._socket.settimeout(_ANSWER_S)
         try:
-            self._socket.send(encode({"do": "take", "uuid": uuid, "owner": owner, "lease_s": lease_s}))
+            wish: Message = {
+                "do": "take",
+                "uuid": uuid,
+                "owner": owner,
+                "backend": backend,
+                "lease_s": lease_s,
+            }
+            self._socket.send(encode(wish))
             answer = decode(self._socket.recv(MAX_BYTES) or b"")
         except (OSError, MalformedError) as error:
             raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.child import open_nvml
 from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.seat import Seat
-from perseus_ds.device.guard.session import OpenGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"
@@ -36,7 +35,7 @@ class Repair:
         return f"{self.uuid}: {self.outcome.value}{f' ({self.detail})' if self.detail else ''}"
 
 
-def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_nvml) -> tuple[Repair, ...]:
+def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
     """Put back every GPU (or one) whose guard was killed, from the journal that it left.
 
     Raises:
@@ -46,15 +45,17 @@ def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_nvml) -> tuple[R
     return tuple(_repaired(known, open_gpu) for known in left)
 
 
-def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_nvml) -> tuple[Repair, ...]:
+def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
     """Remove any lock from these GPUs, also one that no journal knows, unless a living guard holds it."""
     return tuple(_reset(uuid, open_gpu) for uuid in uuids)
 
 
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
-        with open_gpu(uuid) as gpu:
-            seat = Seat(gpu, _OWNER)
+        left = journal.read(uuid)
+        backend = "nvml" if left is None else left.backend
+        with open_gpu(backend, uuid) as gpu:
+            seat = Seat(gpu, _OWNER, backend=backend)
             seat.leave()
     except DeviceError as error:
         return _failed(uuid, error)
@@ -63,7 +64,7 @@ def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair:
 
 def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
-        with open_gpu(uuid) as gpu:
+        with open_gpu("nvml", uuid) as gpu:
             lease = Lease(uuid, _OWNER)
             try:
                 gpu.reset_clock()

@@ -20,7 +20,7 @@ _TRIES, _BETWEEN_TRIES_S = 3, 0.05
 class Seat:
     """A lease, a journal and a GPU: taken together, given back together."""
 
-    def __init__(self, gpu: Gpu, owner: str) -> None:
+    def __init__(self, gpu: Gpu, owner: str, *, backend: str = "nvml") -> None:
         """Take the GPU; what a killed guard left is put right first.
 
         Raises:
@@ -33,8 +33,8 @@ class Seat:
         self._lease = Lease(self.uuid, owner)
         try:
             self.found_mhz = self._find()
-            found = Journal(self.uuid, identity.name, self.found_mhz, owner, os.getpid(), journal.boot_id())
-            journal.write(found)
+            pid, boot_id = os.getpid(), journal.boot_id()
+            journal.write(Journal(self.uuid, identity.name, self.found_mhz, owner, pid, boot_id, backend))
         except BaseException:
             self._lease.release()
             raise

@@ -10,11 +10,11 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_ds.device.guard.child import open_nvml
 from perseus_ds.device.guard.loop import Loop
+from perseus_ds.device.guard.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.policy import Peer, Policy
 from perseus_ds.device.guard.repair import Repair, repair
-from perseus_ds.device.guard.session import OpenGpu, Session
+from perseus_ds.device.guard.session import Session
 from perseus_ds.device.guard.wire import KIND
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
 
@@ -37,7 +37,7 @@ class ServiceSettings:
 class Service:
     """A listening socket and a guard's loop. `start` makes good what an earlier guard left."""
 
-    def __init__(self, settings: ServiceSettings, *, open_gpu: OpenGpu = open_nvml) -> None:
+    def __init__(self, settings: ServiceSettings, *, open_gpu: OpenGpu = open_gpu) -> None:
         self._settings = settings
         self._open_gpu = open_gpu
         self._loop = Loop()

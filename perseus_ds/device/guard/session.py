@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 
 from perseus_ds.device.conflict import Rule, conflicts
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard.openers import OpenGpu
 from perseus_ds.device.guard.policy import Peer, Policy
 from perseus_ds.device.guard.seat import Seat
 from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, Value, decode, encode, refusal
 from perseus_ds.device.guard.writer import ClockWriter
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
-
-OpenGpu = Callable[[str], Gpu]
 
 _LEASE_S = 30.0
 _LONGEST_LEASE_S = 600.0
@@ -116,7 +113,7 @@ class Session:
     def _do(self, message: Message) -> None:
         verb = message.get("do")
         if verb == "take":
-            self._take(_text(message, "uuid"), _text(message, "owner"), _number(message, "lease_s"))
+            self._take(message)
         elif verb == "beat":
             return
         elif self._writer is None or self.seat is None:
@@ -131,13 +128,15 @@ class Session:
         else:
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
-    def _take(self, uuid: str, owner: str, lease_s: float) -> None:
+    def _take(self, message: Message) -> None:
+        uuid, owner = _text(message, "uuid"), _text(message, "owner")
+        backend, lease_s = _text(message, "backend"), _number(message, "lease_s")
         if self.seat is not None:
             raise DeviceUnavailableError(f"this connection holds {self.seat.uuid} already")
         self._policy.check(self.peer, uuid)
-        gpu = self._open_gpu(uuid)
+        gpu = self._open_gpu(backend, uuid)
         try:
-            self.seat = Seat(gpu, f"{owner[:80]} ({self.peer})")
+            self.seat = Seat(gpu, f"{owner[:80]} ({self.peer})", backend=backend)
         except BaseException:
             gpu.close()
             raise

@@ -48,7 +48,9 @@ class Daemon:
 
     def take(self, index: int = 0, lease_s: float = 30.0) -> tuple[socket.socket, dict[str, object]]:
         sock = self.connect()
-        return sock, ask(sock, do="take", uuid=UUID.format(index), owner="test", lease_s=lease_s)
+        return sock, ask(
+            sock, do="take", uuid=UUID.format(index), owner="test", backend="nvml", lease_s=lease_s
+        )
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -217,8 +219,22 @@ def packet(draw: random.Random) -> bytes:
     if sort == 1:
         return draw.randbytes(MAX_BYTES + draw.randrange(1, 3000))
     verbs = ["take", "lock", "reset", "sync", "beat", "stop", "", None, 7]
-    values = [1, -1, 1e400, 1e308, 900, None, "x", True, "../../etc/passwd", [1], {"a": 1}, UUID.format(0)]
-    keys = ("uuid", "owner", "lease_s", "number", "clock_mhz")
+    values = [
+        1,
+        -1,
+        1e400,
+        1e308,
+        900,
+        None,
+        "x",
+        True,
+        "../../etc/passwd",
+        "nvml",
+        [1],
+        {"a": 1},
+        UUID.format(0),
+    ]
+    keys = ("uuid", "owner", "backend", "lease_s", "number", "clock_mhz")
     message = {"do": draw.choice(verbs), **{key: draw.choice(values) for key in keys if draw.random() < 0.7}}
     text = json.dumps(message).encode()
     return text if sort == 2 else text[: draw.randrange(1, len(text))] + draw.randbytes(draw.randrange(5))
