@@ -125,10 +125,10 @@ def _pack(choice: NDArray[np.uint8] | NDArray[np.uint16]) -> dict[str, object]:
 
 
 def _unpack(packed: Mapping[str, object]) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    name, shape = packed["dtype"], cast("list[int]", packed["shape"])
+    name, shape = str(packed["dtype"]), cast("list[int]", packed["shape"])
     if name not in {"uint8", "uint16"}:
         raise ValueError(f"choice is of type {name!r}")
-    dtype = np.dtype(cast("str", name)).newbyteorder("<")
+    dtype = np.dtype(name).newbyteorder("<")
     raw = zlib.decompress(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])))
     steps = np.frombuffer(raw, dtype).reshape(shape)
     return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
@@ -181,10 +181,19 @@ def _check_shapes(plans: PlanSet) -> None:
         raise ValueError(
             f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
         )
-    for vector in (plans.effective_energy_j, plans.lower_bound_j):
-        if len(vector) != len(plans):
-            raise ValueError("frontier columns of unequal length")
+    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j)
+    for (stage, kind), options in plans.options.items():
+        _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.time_s, options.energy_j)
+    if (np.diff(plans.iteration_time_s) < 0).any():
+        raise ValueError("iteration times do not ascend")
     highest = plans.choice.max(axis=0)
     for instruction, option in zip(computations, highest, strict=True):
         if option >= len(plans.options[instruction.stage, instruction.kind].clock_mhz):
             raise ValueError(f"{instruction} has no option {option}")
+
+
+def _check_columns(what: str, *columns: NDArray[np.float64] | NDArray[np.int64]) -> None:
+    if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
+        raise ValueError(f"{what}: columns of unequal length")
+    if not all(np.isfinite(column).all() for column in columns):
+        raise ValueError(f"{what}: a number that is not finite")
