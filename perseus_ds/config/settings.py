@@ -13,12 +13,17 @@ OnError = Literal["disable", "raise"]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Which point of the frontier to run at when nobody straggles."""
+    """Which point of the frontier to run at when nobody straggles.
+
+    ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
+    and a plan that fills all slack to the last bit would lose speed to the variation.
+    """
 
     policy: Policy = "no_slowdown"
     max_slowdown_pct: float | None = None
     deadline_s: float | None = None
     power_cap_w: float | None = None
+    reserve_pct: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from enum import Enum
+from statistics import fmean
 
 from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.profile import CounterTrace
+
+_RECENT = 1000
 
 
 class Mode(Enum):
@@ -19,11 +23,19 @@ class Mode(Enum):
 
 @dataclass(slots=True)
 class Total:
-    """Sum over whole iterations of one mode."""
+    """Sums over whole iterations of one mode, and the durations of the last of them."""
 
     iterations: int = 0
     time_s: float = 0.0
     energy_j: float = 0.0
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Mean of the middle half of the durations: a hiccup of the host belongs to neither side."""
+        ordered = sorted(self.recent_s)
+        quarter = len(ordered) // 4
+        return fmean(ordered[quarter : len(ordered) - quarter])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +79,5 @@ class Account:
         total = self.totals[block.mode]
         total.iterations += block.iterations
         total.time_s += block.end_s - block.start_s
+        total.recent_s.extend([(block.end_s - block.start_s) / block.iterations] * block.iterations)
         total.energy_j += trace.energy_between(block.start_s, block.end_s)

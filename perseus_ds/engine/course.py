@@ -30,7 +30,7 @@ from perseus_ds.engine.publishing import Durations, RankReport, summarise, timel
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import IncompleteProfileError, PerseusError
-from perseus_ds.plan import FrequencyPlan, loads, select
+from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
 from perseus_ds.profile import (
     Estimate,
     Profile,
@@ -152,7 +152,9 @@ class Course:
         """Estimate on every rank, then share; an error of one is an error of all."""
         ground = self._ground
         try:
-            mine: Measured | PerseusError = Measured(ground.job.stage, self._estimate(clock_mhz, iterations))
+            mine: Measured | PerseusError = Measured(
+                ground.job.stage, ground.job.replica, self._estimate(clock_mhz, iterations)
+            )
         except PerseusError as error:
             mine = error
         everyone = cast("list[Measured | PerseusError]", ground.council.share(mine))
@@ -208,12 +210,13 @@ class Course:
         ground = self._ground
         if ground.job.rank == 0:
             assert profile.blocking_power_w is not None
-            self._planner = BackgroundPlanner(
-                ground.directory,
+            request = PlanRequest(
                 ground.job.schedule,
                 fingerprint=ground.job.fingerprint,
                 blocking_power_w=profile.blocking_power_w,
+                reserve_pct=ground.config.objective.reserve_pct,
             )
+            self._planner = BackgroundPlanner(ground.directory, request)
         ground.voice.event("planning", "planning beside the training")
         return Planning(self._planned)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import write_request
+from perseus_ds.plan import PlanRequest, write_request
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.schedule import Schedule
 
 _NICE = 10
 
@@ -22,19 +20,12 @@ class BackgroundPlanner:
     communicators of the job.
     """
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        schedule: Schedule,
-        *,
-        fingerprint: Mapping[str, str],
-        blocking_power_w: float,
-    ) -> None:
+    def __init__(self, directory: RunDirectory, request: PlanRequest) -> None:
         self._directory = directory
         self._log = directory.path / "planner.log"
-        request = directory.path / "plan_request.json"
-        write_request(request, schedule, fingerprint=fingerprint, blocking_power_w=blocking_power_w)
-        command = [sys.executable, "-m", "perseus_ds.plan", directory.profile, request, directory.plan]
+        asked = directory.path / "plan_request.json"
+        write_request(asked, request)
+        command = [sys.executable, "-m", "perseus_ds.plan", directory.profile, asked, directory.plan]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
                 [str(part) for part in command],

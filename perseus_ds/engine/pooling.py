@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from perseus_ds.profile import Computation, Estimate, Point
+from perseus_ds.schedule import Kind
+
+_WAYS = (
+    (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1),
+    (Kind.SEND_GRAD, Kind.RECV_GRAD, -1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +21,7 @@ class Measured:
     """One rank's word on one clock."""
 
     stage: int
+    replica: int
     estimate: Estimate
 
 
@@ -30,22 +37,41 @@ class Pooled:
 def pool(measured: Iterable[Measured]) -> Pooled:
     """Average over the ranks of each stage (replicas, tensor-parallel peers: one GPU stands for all).
 
-    A fixed duration is the shortest that any rank of the stage saw: the rest was waiting.
+    A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest
+    of all stages (it waits for the gradients' norm over the pipeline): the rest was waiting.
     """
+    everyone = list(measured)
     points: dict[Computation, list[Point]] = defaultdict(list)
     fixed: dict[Computation, list[float]] = defaultdict(list)
     blocking: list[float] = []
-    for one in measured:
+    for one in everyone:
         for kind, point in one.estimate.points.items():
             points[one.stage, kind].append(point)
         for kind, duration_s in one.estimate.fixed_s.items():
             fixed[one.stage, kind].append(duration_s)
         blocking.append(one.estimate.blocking_power_w)
+    fixed_s = {key: min(group) for key, group in sorted(fixed.items(), key=_place)}
+    step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
+    fixed_s |= {key: step_s for key in fixed_s if key[1] is Kind.STEP}
     return Pooled(
         points={key: _mean(group) for key, group in sorted(points.items(), key=_place)},
-        fixed_s={key: min(group) for key, group in sorted(fixed.items(), key=_place)},
+        fixed_s=fixed_s | _transfers_s(everyone),
         blocking_power_w=fmean(blocking),
     )
+
+
+def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
+    """Mean duration of the transfers out of each stage, as its later end saw it: the earlier one waited.
+
+    Only durations of both ends are compared, never the clocks of two hosts.
+    """
+    ends = {(one.replica, one.stage): one.estimate.transfers_s for one in everyone}
+    found: dict[Computation, list[float]] = defaultdict(list)
+    for (replica, stage), sent in ends.items():
+        for send, receive, step in _WAYS:
+            received = ends.get((replica, stage + step), {}).get(receive, ())
+            found[stage, send] += map(min, sent.get(send, ()), received)
+    return {key: fmean(durations) for key, durations in sorted(found.items(), key=_place) if durations}
 
 
 def _place(item: tuple[Computation, object]) -> tuple[int, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from perseus_ds.engine.account import Mode, Total
 from perseus_ds.engine.job import Job
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.plan import FrequencyPlan
+from perseus_ds.plan import FrequencyPlan, Options
 from perseus_ds.run_directory import Measured, RunDirectory, Span, Summary, Timeline, write_json
 from perseus_ds.schedule import Instruction, dag_of
 
@@ -55,7 +55,7 @@ def summarise(
         if not all(total.iterations for total in totals):
             return None
         sides[mode] = Measured(
-            iteration_time_s=max(total.time_s / total.iterations for total in totals),
+            iteration_time_s=max(total.iteration_time_s for total in totals),
             energy_j=sum(total.energy_j / total.iterations for total in totals),
             iterations=min(total.iterations for total in totals),
         )
@@ -85,16 +85,26 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
             "rank": report.rank,
             "stage": report.stage,
             "replica": report.replica,
-            "totals": {mode.value: asdict(total) for mode, total in report.totals.items()},
+            "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
         }
         write_json(directory.ranks / f"rank_{report.rank:05d}.json", content)
+
+
+def _total(total: Total) -> dict[str, float]:
+    return {
+        "iterations": total.iterations,
+        "time_s": total.time_s,
+        "energy_j": total.energy_j,
+        "iteration_time_s": total.iteration_time_s,
+    }
 
 
 def _timeline(
     mode: Mode, rows: Mapping[int, list[float]], plan: FrequencyPlan, job: Job, *, simulated: bool
 ) -> Timeline:
     dag = dag_of(job.schedule)
+    options = plan.choices() if mode is Mode.PERSEUS else {}
     measured = {
         instruction: duration_s
         for stage, order in enumerate(job.schedule.orders)
@@ -105,7 +115,7 @@ def _timeline(
     durations = [_pure_s(node, measured, plan) for node in dag.nodes]
     starts = dag.earliest_starts(durations)
     spans = tuple(
-        _span(node, start, duration, plan if mode is Mode.PERSEUS else None, plan)
+        _span(node, start, duration, plan.of.options.get((node.stage, node.kind)), options.get(node, 0))
         for node, start, duration in zip(dag.nodes, starts, durations, strict=True)
     )
     return Timeline(
@@ -124,12 +134,9 @@ def _pure_s(node: Instruction, measured: Mapping[Instruction, float], plan: Freq
     return plan.of.fixed_s.get((node.stage, node.kind), 0.0)
 
 
-def _span(
-    node: Instruction, start_s: float, duration_s: float, played: FrequencyPlan | None, plan: FrequencyPlan
-) -> Span:
-    if not node.kind.is_computation:
+def _span(node: Instruction, start_s: float, duration_s: float, options: Options | None, option: int) -> Span:
+    """A computation at its option (0, the highest clock, in the baseline), or something without a clock."""
+    if options is None:
         return Span(node, start_s, duration_s, None, None)
-    options = plan.of.options[node.stage, node.kind]
-    option = 0 if played is None else played.choices()[node]
     power_w = float(options.energy_j[option] / options.time_s[option])
     return Span(node, start_s, duration_s, int(options.clock_mhz[option]), power_w)

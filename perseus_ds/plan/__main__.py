@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
             read_profile(profile),
             request.schedule,
             blocking_power_w=request.blocking_power_w,
+            reserve_pct=request.reserve_pct,
             fingerprint=request.fingerprint,
         )
         write_plans(plans, plan)

@@ -30,10 +30,14 @@ def build(
     schedule: Schedule,
     *,
     blocking_power_w: float,
+    reserve_pct: float = 0.0,
     fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlanSet:
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
+
+    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer, so that
+    real durations, which vary, do not push a path that has just enough slack beyond the critical one.
 
     Raises:
         IncompleteProfileError: a stage of the schedule was not measured.
@@ -46,7 +50,7 @@ def build(
             hint=f"plan with {profile.stages} stages",
         )
     validate(schedule)
-    translation = _translate(profile, schedule, blocking_power_w)
+    translation = _translate(profile, schedule, blocking_power_w, reserve_pct)
     frontier = solve_frontier(translation.problem, progress=progress)
     blocking_total_w = blocking_power_w * schedule.stages
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
@@ -68,7 +72,9 @@ def build(
     )
 
 
-def _translate(profile: Profile, schedule: Schedule, blocking_power_w: float) -> _Translation:
+def _translate(
+    profile: Profile, schedule: Schedule, blocking_power_w: float, reserve_pct: float
+) -> _Translation:
     dag = dag_of(schedule)
     computed = dict.fromkeys((n.stage, n.kind) for n in dag.nodes if n.kind.is_computation)
     options = {key: _options(profile, *key) for key in computed}
@@ -77,7 +83,7 @@ def _translate(profile: Profile, schedule: Schedule, blocking_power_w: float) ->
         for n in dag.nodes
         if not n.kind.is_computation
     }
-    tables = [_effective(option, blocking_power_w) for option in options.values()]
+    tables = [_effective(option, blocking_power_w, reserve_pct) for option in options.values()]
     tables += [OptionTable(np.array([time_s]), np.array([0.0])) for time_s in fixed.values()]
     number = {key: index for index, key in enumerate([*options, *fixed])}
     before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
@@ -100,12 +106,14 @@ def _options(profile: Profile, stage: int, kind: Kind) -> Options:
     )
 
 
-def _effective(options: Options, blocking_power_w: float) -> OptionTable:
+def _effective(options: Options, blocking_power_w: float, reserve_pct: float) -> OptionTable:
     """Subtract what the GPU would use anyway, waiting: before anything is filtered.
 
     Source: arXiv 2312.06902, equation 4.
     """
-    return OptionTable(options.time_s, options.energy_j - blocking_power_w * options.time_s)
+    slower = options.time_s > options.time_s.min()
+    time_s = np.where(slower, options.time_s * (1.0 + reserve_pct / 100.0), options.time_s)
+    return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
 
 
 def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:

@@ -19,18 +19,18 @@ class PlanRequest:
     schedule: Schedule
     fingerprint: Mapping[str, str]
     blocking_power_w: float
+    reserve_pct: float
 
 
-def write_request(
-    path: Path, schedule: Schedule, *, fingerprint: Mapping[str, str], blocking_power_w: float
-) -> None:
+def write_request(path: Path, request: PlanRequest) -> None:
     """Write the request as JSON."""
     content = {
-        "schedule": schedule.name,
-        "microbatches": schedule.microbatches,
-        "orders": [" ".join(map(str, order)) for order in schedule.orders],
-        "fingerprint": dict(fingerprint),
-        "blocking_power_w": blocking_power_w,
+        "schedule": request.schedule.name,
+        "microbatches": request.schedule.microbatches,
+        "orders": [" ".join(map(str, order)) for order in request.schedule.orders],
+        "fingerprint": dict(request.fingerprint),
+        "blocking_power_w": request.blocking_power_w,
+        "reserve_pct": request.reserve_pct,
     }
     write_json(path, content)
 
@@ -45,7 +45,12 @@ def read_request(path: Path) -> PlanRequest:
         content = json.loads(path.read_text())
         orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
         schedule = Schedule(content["schedule"], int(content["microbatches"]), orders)
-        return PlanRequest(schedule, dict(content["fingerprint"]), float(content["blocking_power_w"]))
+        return PlanRequest(
+            schedule,
+            fingerprint=dict(content["fingerprint"]),
+            blocking_power_w=float(content["blocking_power_w"]),
+            reserve_pct=float(content["reserve_pct"]),
+        )
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error
     except (KeyError, TypeError, ValueError) as error:

@@ -21,12 +21,17 @@ _PURE_QUANTILE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one window tells: a point per computation, the power of waiting, and fixed durations."""
+    """What one window tells: a point per computation, the power of waiting, and what no clock changes.
+
+    ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
+    the waiting for its other end, which only both ends together can take out.
+    """
 
     clock_mhz: int
     points: Mapping[Kind, Point]
     blocking_power_w: float
     fixed_s: Mapping[Kind, float]
+    transfers_s: Mapping[Kind, tuple[float, ...]]
 
 
 def estimate(window: Window) -> Estimate:
@@ -48,12 +53,13 @@ def estimate(window: Window) -> Estimate:
         kind: _point(window, kind, power_w=powers_w[index], error_w=errors_w[index])
         for index, kind in enumerate(computed)
     }
-    fixed = {i.kind for i in window.intervals if not i.kind.is_computation}
+    others = {i.kind for i in window.intervals if not i.kind.is_computation}
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
         blocking_power_w=float(powers_w[-1]),
-        fixed_s={kind: _pure_s([i for i in window.intervals if i.kind is kind]) for kind in fixed},
+        fixed_s={kind: _pure_s(_durations_s(window, kind)) for kind in others if not kind.is_transfer},
+        transfers_s={kind: tuple(_durations_s(window, kind)) for kind in others if kind.is_transfer},
     )
 
 
@@ -109,7 +115,7 @@ def _standard_errors(
 
 
 def _point(window: Window, kind: Kind, *, power_w: float, error_w: float) -> Point:
-    durations_s = np.array([i.duration_s for i in window.intervals if i.kind is kind])
+    durations_s = np.array(_durations_s(window, kind))
     mean_s = _robust_mean(durations_s)
     error_s = float(durations_s.std() / np.sqrt(len(durations_s)))
     return Point(
@@ -131,6 +137,10 @@ def _robust_mean(values: NDArray[np.float64]) -> float:
     return float(middle.mean())
 
 
-def _pure_s(intervals: Sequence[Interval]) -> float:
+def _durations_s(window: Window, kind: Kind) -> list[float]:
+    return [interval.duration_s for interval in window.intervals if interval.kind is kind]
+
+
+def _pure_s(durations_s: Sequence[float]) -> float:
     """Duration without the waiting for others that most of these instructions contain."""
-    return float(np.quantile([i.duration_s for i in intervals], _PURE_QUANTILE))
+    return float(np.quantile(durations_s, _PURE_QUANTILE))

@@ -13,7 +13,11 @@ from perseus_ds.run_directory.whole_file import write_json
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Means over whole iterations: time of one, and energy of all GPUs of the job in it."""
+    """Whole iterations of one side.
+
+    ``iteration_time_s`` is the mean of the middle half of their durations (hiccups of the host left out),
+    ``energy_j`` the mean energy of all GPUs of the job over one iteration (nothing left out).
+    """
 
     iteration_time_s: float
     energy_j: float

@@ -1,0 +1,169 @@
+"""Run real DeepSpeed pipeline engines quickly: import once, fork one process per rank.
+
+Each rank is a real process with real gloo communicators; what its body returns comes back, an exception
+is re-raised here with its traceback as text.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import deepspeed
+import torch
+import torch._dynamo
+from torch import nn
+
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+torch.set_num_threads(1)
+
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one rank returned and printed."""
+
+    rank: int
+    value: Any
+    output: str
+
+
+def run_ranks(
+    ranks: int, body: Callable[..., object], *args: object, environment: Mapping[str, str] | None = None
+) -> list[Said]:
+    """Call ``body(rank, *args)`` in one process per rank, communicators ready, and return what each said."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        queue = context.SimpleQueue()
+        processes = [
+            context.Process(target=_rank, args=(rank, ranks, folder, queue, body, args, environment or {}))
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            answers = _collect(queue, processes)
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    os.kill(process.pid, signal.SIGKILL)
+                process.join()
+        return [Said(rank, answers[rank], (Path(folder) / f"out{rank}").read_text()) for rank in range(ranks)]
+
+
+def _collect(queue: Any, processes: list[Any]) -> dict[int, object]:
+    answers: dict[int, object] = {}
+    deadline = time.monotonic() + PATIENCE_S
+    while len(answers) < len(processes):
+        if not queue.empty():
+            rank, value, error = queue.get()
+            if error is not None:
+                raise AssertionError(f"rank {rank} failed:\n{error}")
+            answers[rank] = value
+        elif time.monotonic() > deadline:
+            raise AssertionError(f"only ranks {sorted(answers)} ended within {PATIENCE_S:.0f} s")
+        elif any(p.exitcode not in (None, 0) for p in processes) and queue.empty():
+            raise AssertionError(f"exit codes {[p.exitcode for p in processes]}")
+        else:
+            time.sleep(0.005)
+    return answers
+
+
+def _rank(
+    rank: int,
+    ranks: int,
+    folder: str,
+    queue: Any,
+    body: Callable[..., object],
+    args: tuple[object, ...],
+    environment: Mapping[str, str],
+) -> None:
+    output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), **environment)
+    try:
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks
+        )
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+        value = body(rank, *args)
+        queue.put((rank, value, None))
+    except BaseException:  # noqa: BLE001
+        queue.put((rank, None, traceback.format_exc()))
+    finally:
+        os._exit(0)
+
+
+class Layer(nn.Module):
+    """A few multiplications."""
+
+    def __init__(self, width: int = 8, inner: int = 8) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden + self.down(torch.tanh(self.up(hidden)))
+
+
+def config(
+    microbatches: int = 4, *, perseus: Mapping[str, object] | None = None, **others: object
+) -> dict[str, Any]:
+    """A DeepSpeed configuration, with a perseus block if given."""
+    content: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": microbatches,
+        "steps_per_print": 10**9,
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
+        **others,
+    }
+    if perseus is not None:
+        content["perseus"] = dict(perseus)
+    return content
+
+
+def build(
+    content: Mapping[str, Any], *, stages: int, inner: tuple[int, ...] | None = None, seed: int = 7
+) -> Any:
+    """A pipeline engine with one layer per stage; ``inner`` widths make stages uneven."""
+    from deepspeed.pipe import LayerSpec, PipelineModule
+
+    torch.manual_seed(seed)
+    widths = inner or (8,) * stages
+    module = PipelineModule(
+        [LayerSpec(Layer, 8, width) for width in widths],
+        num_stages=stages,
+        loss_fn=nn.functional.mse_loss,
+        partition_method="uniform",
+        seed_layers=True,
+    )
+    engine, *_ = deepspeed.initialize(
+        model=module, model_parameters=[p for p in module.parameters()], config=dict(content)
+    )
+    return engine
+
+
+def batches(seed: int = 3) -> Any:
+    """Random inputs and targets, for ever, alike in every run."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        inputs = torch.randn(2, 8, generator=generator)
+        yield inputs, torch.sin(inputs)
+
+
+def losses(engine: Any, steps: int, *, seed: int = 3) -> list[str]:
+    """Train and return the exact loss of every step."""
+    data = batches(seed)
+    return [float(engine.train_batch(data)).hex() for _ in range(steps)]
