@@ -1,0 +1,43 @@
+import pytest
+from hand_made import hand_made
+
+from perseus_ds.config import Objective
+from perseus_ds.errors import InfeasibleError
+from perseus_ds.plan import select, select_for
+
+# The frontier: 6 s 1600 J, 7 s 1500 J, 9 s 1550 J (effective: 1000, 800, 650 J).
+CHOICES = [
+    (Objective(), 0),
+    (Objective("max_slowdown", max_slowdown_pct=10), 0),
+    (Objective("max_slowdown", max_slowdown_pct=20), 1),
+    (Objective("max_slowdown", max_slowdown_pct=1000), 1),  # 9 s would use more again
+    (Objective("min_energy"), 1),
+    (Objective("deadline", deadline_s=6.0), 0),
+    (Objective("deadline", deadline_s=100.0), 1),
+    (Objective("power_cap", power_cap_w=270.0), 0),
+    (Objective("power_cap", power_cap_w=220.0), 1),
+    (Objective("power_cap", power_cap_w=180.0), 2),
+]
+
+
+@pytest.mark.parametrize(("objective", "index"), CHOICES)
+def test_objective_chooses_by_total_energy(objective: Objective, index: int) -> None:
+    assert select(hand_made(), objective).index == index
+
+
+def test_a_deadline_before_t_min_is_refused_with_t_min() -> None:
+    with pytest.raises(InfeasibleError, match=r"no plan meets a deadline of 5\.9 s: T_min is 6 s"):
+        select(hand_made(), Objective("deadline", deadline_s=5.9))
+
+
+def test_a_cap_below_every_plan_is_refused_with_the_least() -> None:
+    with pytest.raises(InfeasibleError, match=r"under 100 W for one pipeline: the least is 172\.222 W"):
+        select(hand_made(), Objective("power_cap", power_cap_w=100.0))
+
+
+@pytest.mark.parametrize(
+    ("straggler_time_s", "index"),
+    [(0.0, 0), (6.0, 0), (6.99, 0), (7.0, 1), (8.9, 1), (9.0, 2), (1e9, 2)],
+)
+def test_beside_a_straggler_effective_energy_decides(straggler_time_s: float, index: int) -> None:
+    assert select_for(hand_made(), straggler_time_s).index == index

@@ -1,0 +1,142 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.run_directory import (
+    Measured,
+    RunDirectory,
+    Span,
+    Summary,
+    Timeline,
+    append_event,
+    read_events,
+    read_summary,
+    read_timelines,
+    write_summary,
+    write_timelines,
+    write_whole,
+)
+from perseus_ds.schedule import Instruction
+
+SUMMARY = Summary(
+    baseline=Measured(2.0, 1000.0, 20),
+    perseus=Measured(2.01, 850.0, 60),
+    simulated=True,
+    predicted_saving_pct=16.0,
+    facts={"gpu": "A100", "stages": 4},
+)
+TIMELINES = [
+    Timeline(
+        name="baseline",
+        iteration_time_s=2.0,
+        blocking_power_w=80.0,
+        simulated=True,
+        spans=(
+            Span(Instruction.parse("0F0"), 0.0, 0.5, 1410, 350.5),
+            Span(Instruction.parse("0SA0"), 0.5, 0.01, None, None),
+        ),
+    ),
+    Timeline("perseus", 2.01, 80.0, simulated=True, spans=()),
+]
+
+
+def test_the_files_of_the_contract_have_their_names() -> None:
+    run = RunDirectory(Path("here"))
+    names = [run.profile, run.plan, run.summary, run.events, run.timelines, run.ranks]
+    assert [str(path) for path in names] == [
+        "here/profile.json",
+        "here/plan.json",
+        "here/summary.json",
+        "here/events.jsonl",
+        "here/timelines.json",
+        "here/ranks",
+    ]
+
+
+def test_summary_comes_back_and_has_the_contracts_keys(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "summary.json"
+    write_summary(SUMMARY, file)
+    assert read_summary(file) == SUMMARY
+    content = json.loads(file.read_text())
+    assert content["baseline"] == {"iteration_time_s": 2.0, "energy_j": 1000.0, "iterations": 20}
+    assert content["perseus"]["energy_j"] == 850.0
+    assert content["saving_pct"] == pytest.approx(15.0)
+    assert content["slowdown_pct"] == pytest.approx(0.5)
+    assert content["measured"] is True
+
+
+def test_timelines_come_back(tmp_path: Path) -> None:
+    file = tmp_path / "timelines.json"
+    write_timelines(TIMELINES, file)
+    assert read_timelines(file) == TIMELINES
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"baseline": {}}', '{"baseline": null}'])
+def test_a_bad_summary_is_refused_in_one_line_with_its_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text(text)
+    with pytest.raises(PerseusError, match="is not a summary") as caught:
+        read_summary(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "3", '{"a": 1}', "[3]", "[null]", '[{"spans": [{}]}]', '[{"spans": [{"instruction": "0X0"}]}]'],
+)
+def test_bad_timelines_are_refused_in_one_line_with_their_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "timelines.json"
+    file.write_text(text)
+    with pytest.raises(PerseusError, match="is not a list of timelines") as caught:
+        read_timelines(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_are_refused_with_what_it_means(tmp_path: Path) -> None:
+    with pytest.raises(PerseusError, match=r"No such file.*\(the job has not measured its plan yet\)"):
+        read_summary(tmp_path / "summary.json")
+    with pytest.raises(PerseusError, match=r"timelines\.json: No such file"):
+        read_timelines(tmp_path / "timelines.json")
+
+
+def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "events.jsonl"
+    assert read_events(file) == []
+    append_event(file, "profiling", {"clock_mhz": 1410})
+    append_event(file, "planned", {"plans": 40})
+    first, second = read_events(file)
+    assert (first["event"], first["clock_mhz"]) == ("profiling", 1410)
+    assert (second["event"], second["plans"]) == ("planned", 40)
+    assert str(first["time"]) <= str(second["time"])
+
+
+def test_an_event_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    append_event(file, "planned", {})
+    with file.open("a") as journal:
+        journal.write('{"time": "2026')
+    assert [event["event"] for event in read_events(file)] == ["planned"]
+
+
+@pytest.mark.parametrize(("line", "why"), [("{", "is not JSON"), ("3", "is not an event")])
+def test_a_damaged_event_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
+    file = tmp_path / "events.jsonl"
+    append_event(file, "planned", {})
+    with file.open("a") as journal:
+        journal.write(f"{line}\n")
+    with pytest.raises(PerseusError, match=rf"events\.jsonl: line 2 {why}"):
+        read_events(file)
+
+
+def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "file.json"
+    write_whole(file, "first")
+    with file.open() as reader:
+        write_whole(file, "second")
+        assert reader.read() == "first"  # who had it open sees the old file, whole
+    assert file.read_text() == "second"
+    assert list(file.parent.iterdir()) == [file]
