@@ -1,5 +1,6 @@
 """GPUs as this package needs them: identity, clock, energy; one backend per file."""
 
+from perseus_ds.device.calibration import Calibration, calibrate, measured
 from perseus_ds.device.choose import backends, choose
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
@@ -10,6 +11,7 @@ from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, 
 __all__ = [
     "Achieved",
     "Backend",
+    "Calibration",
     "Capabilities",
     "Choice",
     "DeviceRequest",
@@ -22,6 +24,8 @@ __all__ = [
     "Truth",
     "Work",
     "backends",
+    "calibrate",
     "choose",
+    "measured",
     "simulated_settings",
 ]

@@ -29,7 +29,6 @@ class ConflictKind(Enum):
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
         Rule.GO_ON,
     )
-    POWER_PROFILE = ("the GPU's power profile was changed under us", Rule.GIVE_UP)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
 
     @property

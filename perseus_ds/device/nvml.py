@@ -156,6 +156,7 @@ class NvmlGpu(Gpu):
             else None
         )
         counted = self._optional(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+        persistent = self._optional(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle)))
         why_not = missing_right() if clocks else f"{self._what} lists no clocks"
         return Capabilities(
             tuple(sorted(clocks or (), reverse=True)),
@@ -165,6 +166,7 @@ class NvmlGpu(Gpu):
             counter_period_s=None if counted is None else _COUNTER_PERIOD_S,
             switch_latency_s=_SWITCH_LATENCY_S,
             switch_call_s=_SWITCH_CALL_S,
+            persistence=None if persistent is None else bool(persistent),
         )
 
     def _reasons(self) -> int:

@@ -57,6 +57,7 @@ class Capabilities:
     ``clocks_mhz`` descends. ``why_not`` is the reason when ``can_lock`` is false. A
     ``counter_period_s`` of ``None`` means that there is no energy counter. ``switch_latency_s`` is
     call plus settle, declared or measured; ``switch_call_s`` is the part of it that the call takes.
+    With ``persistence`` off a lock may silently not hold; ``None`` where there is no such mode.
     """
 
     clocks_mhz: tuple[int, ...]
@@ -66,6 +67,7 @@ class Capabilities:
     counter_period_s: float | None
     switch_latency_s: float
     switch_call_s: float = 0.0
+    persistence: bool | None = None
 
     @property
     def default_clock_mhz(self) -> int:

@@ -11,6 +11,7 @@ from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.testing.gpu_contract import GpuContract
 
 
+@pytest.mark.e2e
 class TestGuardedGpu(GpuContract):
     @pytest.fixture
     def gpu(self, node: FakeNvml) -> Iterator[Gpu]:

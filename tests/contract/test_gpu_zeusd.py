@@ -75,6 +75,7 @@ class TestZeusdGpu(GpuContract):
             yield gpu
 
 
+@pytest.mark.e2e
 def test_the_daemon_is_put_behind_our_guard_since_it_resets_nothing(node: FakeNvml, zeusd: Zeusd) -> None:
     choice = choose(DeviceRequest("zeusd", local_rank=1))
     assert isinstance(choice.gpu, GuardedGpu)

@@ -61,9 +61,10 @@ class GuardedGpu(ReadThroughGpu):
         """Wait until the guard has done everything asked so far; for calibration and tests."""
         self._link.sync()
 
-    def conflicts(self) -> dict[str, int]:
-        """The lines that the guard has said about others at work on this GPU, with their counts."""
-        return dict(self._link.conflicts)
+    def conflicts(self) -> tuple[tuple[str, int], ...]:
+        """What the guard saw of others at work on this GPU: the last line of each kind, and its count."""
+        lines = self._link.conflict_lines
+        return tuple((lines[kind], count) for kind, count in dict(self._link.conflicts).items())
 
     def close(self) -> None:
         """Hang up and wait until the guard has put the clock back."""

@@ -33,6 +33,7 @@ class GuardLink:
 
     def __init__(self, sock: socket.socket, *, on_lost: Callable[[], None] | None = None) -> None:
         self.conflicts: Counter[str] = Counter()
+        self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
         self._socket = sock
         self._on_lost = on_lost
@@ -188,7 +189,9 @@ class GuardLink:
         if sort == "refused":
             self.failure = refused(message)
         elif sort == "conflict":
-            self.conflicts[str(message.get("line"))] += 1
+            kind = str(message.get("kind"))
+            self.conflict_lines[kind] = str(message.get("line"))
+            self.conflicts[kind] += 1
         with self._answered:
             if sort == "synced":
                 self._synced = message

@@ -7,7 +7,7 @@ import socket
 import time
 from dataclasses import asdict
 
-from perseus_ds.device.conflict import Rule, conflicts
+from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 from perseus_ds.device.guard.openers import OpenGpu
 from perseus_ds.device.guard.policy import Peer, Policy
 from perseus_ds.device.guard.seat import Seat
@@ -145,6 +145,9 @@ class Session:
         floor_mhz, found_mhz = self._policy.floor_mhz, self.seat.found_mhz
         self._tell({"is": "taken", "uuid": self.seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
 
+        if gpu.capabilities().persistence is False:
+            self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
+
     def _wanted_mhz(self, seat: Seat, message: Message) -> int:
         clock_mhz, able = int(_number(message, "clock_mhz")), seat.gpu.capabilities()
         if clock_mhz not in able.clocks_mhz:
@@ -164,18 +167,21 @@ class Session:
         try:
             looked = self._writer.look()
         except DeviceLostError as error:
-            self._tell({"is": "conflict", "kind": "GPU_LOST", "line": error.message})
+            self._warn(ConflictKind.GPU_LOST, error.message)
             raise
         if looked is None:
             return
         for conflict in conflicts(*looked):
-            self._tell({"is": "conflict", "kind": conflict.kind.name, "line": conflict.line})
+            self._warn(conflict.kind, conflict.line)
             if conflict.rule is Rule.GIVE_UP:
                 self._strikes += 1
                 if self._strikes >= _STRIKES:
                     raise DeviceUnavailableError(conflict.line, hint="control is given up")
                 return
         self._strikes = 0
+
+    def _warn(self, kind: ConflictKind, line: str) -> None:
+        self._tell({"is": "conflict", "kind": kind.name, "line": line})
 
     def _tell(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""
