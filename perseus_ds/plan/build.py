@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def build(
     frontier = solve_frontier(translation.problem, progress=progress)
     blocking_total_w = blocking_power_w * schedule.stages
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
-    plans = discretise(translation.problem, frontier, times_s)
+    plans = _undominated(discretise(translation.problem, frontier, times_s))
     return PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
@@ -114,6 +114,21 @@ def _effective(options: Options, blocking_power_w: float, reserve_pct: float) ->
     slower = options.time_s > options.time_s.min()
     time_s = np.where(slower, options.time_s * (1.0 + reserve_pct / 100.0), options.time_s)
     return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
+
+
+def _undominated(plans: DiscretePlans) -> DiscretePlans:
+    """Drop every plan that another one beats or equals in time and cost; time ascending."""
+    order = np.lexsort((plans.cost_j, plans.time_s))
+    cost_j = plans.cost_j[order]
+    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(cost_j)[:-1]])
+    kept = order[cost_j < cheapest_before]
+    return replace(
+        plans,
+        time_s=plans.time_s[kept],
+        cost_j=plans.cost_j[kept],
+        bound_j=plans.bound_j[kept],
+        choice=plans.choice[kept],
+    )
 
 
 def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
