@@ -12,7 +12,7 @@ def headline(plan: FrequencyPlan) -> str:
     """Say which plan it is and what it is worth."""
     plans = plan.of
     return (
-        f"plan {plan.index + 1} of {len(plans)}: {plan.iteration_time_s:.6g} s ({plan.slowdown_pct:+.2f} %),"
+        f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({plan.slowdown_pct:+.2f} %),"
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
         f" gap {plans.gap_pct[plan.index]:.3f} %\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"

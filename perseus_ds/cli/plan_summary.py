@@ -54,15 +54,14 @@ class PlanSummary:
 
 def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
     """Read the figures off the frontier."""
-    fastest_s, slowest_s = plans.iteration_time_s[[0, -1]]
-    chosen = [("no slowdown", select(plans, Objective()))]
-    chosen += [
-        (f"+{pct:g} %", select(plans, Objective("max_slowdown", max_slowdown_pct=pct)))
-        for pct in SLOWDOWNS_PCT
-        if fastest_s * (1.0 + pct / 100.0) < slowest_s
-    ]
-    chosen.append(("least energy", select(plans, Objective("min_energy"))))
-    chosen.append(("T*", plans.plan(len(plans) - 1)))
+    rows = [_row("no slowdown", select(plans, Objective()))]
+    for pct in SLOWDOWNS_PCT:
+        limit_s = float(plans.iteration_time_s[0]) * (1.0 + pct / 100.0)
+        if limit_s < plans.iteration_time_s[-1]:
+            plan = select(plans, Objective("max_slowdown", max_slowdown_pct=pct))
+            rows.append(_row(f"+{pct:g} %", plan, straggler_s=limit_s))
+    rows.append(_row("least energy", select(plans, Objective("min_energy"))))
+    rows.append(_row("T*", plans.plan(len(plans) - 1)))
     return PlanSummary(
         stages=plans.schedule.stages,
         microbatches=plans.schedule.microbatches,
@@ -78,7 +77,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
         gap_worst_pct=float(plans.gap_pct.max()),
         solve_time_s=plans.solve_time_s,
         checked=checked,
-        rows=tuple(_row(name, plan) for name, plan in chosen),
+        rows=tuple(rows),
     )
 
 
@@ -106,7 +105,8 @@ _HEADINGS = (
 )
 
 
-def _row(name: str, plan: FrequencyPlan) -> Row:
+def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
+    """Read one row off; the straggler is as slow as asked, else as the plan itself."""
     return Row(
         name=name,
         iteration_time_s=plan.iteration_time_s,
@@ -114,7 +114,7 @@ def _row(name: str, plan: FrequencyPlan) -> Row:
         energy_j=plan.energy_j,
         saving_pct=plan.saving_pct,
         gap_pct=float(plan.of.gap_pct[plan.index]),
-        straggler_saving_pct=_straggler_saving_pct(plan.of, plan.iteration_time_s),
+        straggler_saving_pct=_straggler_saving_pct(plan.of, max(straggler_s, plan.iteration_time_s)),
     )
 
 

@@ -126,4 +126,4 @@ def _predicted(contents: Contents) -> Saving | None:
     if plan is None:
         return None
     saving_pct = plan.saving_pct if contents.summary is None else contents.summary.predicted_saving_pct
-    return Saving(saving_pct, plan.slowdown_pct, f"plan {plan.index + 1} of {len(plan.of)}")
+    return Saving(saving_pct, plan.slowdown_pct, f"plan {plan.index} of {len(plan.of)}")

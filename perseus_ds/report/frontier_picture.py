@@ -11,7 +11,8 @@ from perseus_ds.report import theme
 from perseus_ds.report.comparable import PerPipeline
 
 _SIZE_IN = (9.6, 6.6)
-_MARGINS = theme.Margins(left=0.95, right=0.45, bottom=0.65)
+_MANY = 100
+_MARGINS = theme.Margins(left=1.05, right=0.45, bottom=0.65)
 
 
 def draw_frontier(
@@ -24,7 +25,7 @@ def draw_frontier(
         grid = theme.below_title(figure, 2, 1, margins=_MARGINS, height_ratios=[4.0, 1.0], hspace=0.12)
         above = figure.add_subplot(grid[0, 0])
         below = figure.add_subplot(grid[1, 0], sharex=above)
-        _energies(above, plans)
+        _energies(above, plans, measured)
         _marks(above, chosen, measured)
         _gap(below, plans)
         for axes in (above, below):
@@ -36,10 +37,13 @@ def draw_frontier(
         return theme.save(figure, path)
 
 
-def _energies(axes: Axes, plans: PlanSet) -> None:
+def _energies(axes: Axes, plans: PlanSet, measured: PerPipeline | None) -> None:
     """Draw plans and bound; what lies under the bound no plan can reach."""
     time_s, energy_j, bound_j = plans.iteration_time_s, plans.energy_j, plans.lower_bound_j
-    lowest_j, highest_j = float(bound_j.min()), max(float(energy_j.max()), plans.baseline.energy_j)
+    shown_j = [plans.baseline.energy_j, *energy_j.tolist(), *bound_j.tolist()]
+    if measured is not None:
+        shown_j += [measured.baseline[1], measured.perseus[1]]
+    lowest_j, highest_j = min(shown_j), max(shown_j)
     floor_j = lowest_j - 0.12 * (highest_j - lowest_j)
     axes.fill_between(time_s, floor_j, bound_j, color=theme.BOUND, alpha=0.07, linewidth=0)
     axes.plot(time_s, bound_j, color=theme.BOUND, linewidth=1.0, label="certified lower bound")
@@ -49,7 +53,7 @@ def _energies(axes: Axes, plans: PlanSet) -> None:
         color=theme.PERSEUS,
         linewidth=1.0,
         marker="o",
-        markersize=3.5,
+        markersize=3.5 if len(plans) < _MANY else 1.8,
         label=f"plans on real clocks ({len(plans)})",
     )
     axes.set_ylim(floor_j, highest_j + 0.1 * (highest_j - floor_j))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from perseus_ds.report.clocks_picture import draw_clocks
@@ -14,6 +15,17 @@ from perseus_ds.report.frontier_picture import draw_frontier
 from perseus_ds.report.headline import headline, predicted_headline
 from perseus_ds.report.saving_picture import draw_saving
 from perseus_ds.report.timeline_picture import draw_timelines
+from perseus_ds.report.timeline_svg import MOST_SPANS
+
+MEASURED_DURATIONS = "Measured durations, placed by the schedule's graph; colour is mean power."
+
+
+class Place(Enum):
+    """How a picture stands on the page; the value is its CSS class."""
+
+    WIDE = "wide"
+    NARROW = "narrow"
+    BESIDE_THE_PAGE = "none"  # the page draws it itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,7 @@ class Picture:
     path: Path
     heading: str
     caption: str
+    place: Place = Place.NARROW
 
 
 def draw_all(contents: Contents, found: Figures, directory: Path) -> Iterator[Picture]:
@@ -38,8 +51,9 @@ def draw_all(contents: Contents, found: Figures, directory: Path) -> Iterator[Pi
 
 def _timeline(contents: Contents, found: Figures, path: Path) -> Picture:
     draw_timelines(contents.in_order(), path, title=headline(found), subtitle=found.job)
-    caption = "Both to one time scale; every box has the colour of its mean power."
-    return Picture(path, "One iteration, to print", caption)
+    spans = sum(len(timeline.spans) for timeline in contents.timelines.values())
+    place = Place.BESIDE_THE_PAGE if spans <= MOST_SPANS else Place.WIDE
+    return Picture(path, "One iteration, before and after", MEASURED_DURATIONS, place)
 
 
 def _saving(found: Figures, path: Path) -> Picture:
@@ -61,11 +75,11 @@ def _frontier(contents: Contents, found: Figures, path: Path) -> Picture:
 def _clocks(contents: Contents, found: Figures, path: Path) -> Picture:
     assert contents.chosen is not None
     draw_clocks(contents.chosen, path, title=_clocks_title(contents), subtitle=found.job)
-    return Picture(path, "Clocks of the plan", "What each stage runs each microbatch at.")
+    return Picture(path, "Clocks of the plan", "What each stage runs each microbatch at.", Place.WIDE)
 
 
 def _clocks_title(contents: Contents) -> str:
     assert contents.chosen is not None
     plan = contents.chosen
     where = " (simulated GPU)" if contents.simulated else ""
-    return f"Clocks of plan {plan.index + 1} of {len(plan.of)}, {plan.iteration_time_s:.4g} s{where}"
+    return f"Clocks of plan {plan.index} of {len(plan.of)}, {plan.iteration_time_s:.4g} s{where}"

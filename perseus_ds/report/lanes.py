@@ -11,6 +11,7 @@ from perseus_ds.schedule import Kind
 _HEIGHT = {Kind.FORWARD: 0.62, Kind.BACKWARD: 0.86}
 _OTHER_HEIGHT = 0.34
 WAITING_HEIGHT = 0.22
+_NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ def lanes(timeline: Timeline) -> list[Lane]:
         for stage, spans in sorted(of_stage.items())
         if spans.sort(key=lambda span: span.start_s) is None
     ]
+
+
+def panel_name(timeline: Timeline) -> str:
+    """What a timeline is called over its panel."""
+    return _NAMES.get(timeline.name, timeline.name)
 
 
 def height(kind: Kind) -> float:

@@ -8,8 +8,9 @@ from html import escape
 
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.figures import Figures
-from perseus_ds.report.gallery import Picture
+from perseus_ds.report.gallery import MEASURED_DURATIONS, Picture, Place
 from perseus_ds.report.journal import journal_lines
+from perseus_ds.report.number import short
 from perseus_ds.report.page_style import SCRIPT, STYLE
 from perseus_ds.report.power_scale import power_scale
 from perseus_ds.report.timeline_svg import MOST_SPANS, timelines_svg
@@ -24,7 +25,7 @@ def page_of(contents: Contents, found: Figures, pictures: Sequence[Picture], *, 
         _figures_table(found),
         _missing(contents),
         _timelines(contents),
-        *map(_picture, pictures),
+        *(_picture(picture) for picture in pictures if picture.place is not Place.BESIDE_THE_PAGE),
         _facts("The job", contents.fingerprint, "what the plan is valid for"),
         _facts("Beside the numbers", {} if contents.summary is None else contents.summary.facts, ""),
         _journal(contents),
@@ -66,8 +67,13 @@ def _figures_table(found: Figures) -> str:
     if not found.rows:
         return ""
     rows = [
-        [f"{r.name}, {r.unit}", f"{r.baseline:.5g}", f"{r.perseus:.5g}", f"{r.difference_pct:+.2f} %"]
-        for r in found.rows
+        [
+            f"{row.name}, {row.unit}",
+            short(row.baseline, digits=5),
+            short(row.perseus, digits=5),
+            f"{row.difference_pct:+.2f} %",
+        ]
+        for row in found.rows
     ]
     where = " on a simulated GPU" if found.simulated else ""
     return _section(
@@ -88,9 +94,9 @@ def _timelines(contents: Contents) -> str:
         return ""
     spans = sum(len(timeline.spans) for timeline in timelines)
     if spans > MOST_SPANS:
-        text = f"{spans} instructions are too many to point at here; the picture below has them all."
-        return _section("One iteration", f"<p>{text}</p>")
-    caption = '<p class="faint">Point at a box for its clock, power and time.</p>'
+        return ""  # too many to point at: the picture stands here instead
+    words = f"{MEASURED_DURATIONS} Point at a box for its numbers."
+    caption = f'<p class="faint">{escape(words)}</p>'
     return _section(
         "One iteration, before and after",
         f'{caption}<div class="picture">{timelines_svg(timelines)}{_scale(timelines)}</div>',
@@ -111,7 +117,7 @@ def _picture(picture: Picture) -> str:
     data = base64.b64encode(picture.path.read_bytes()).decode()
     image = f'<img alt="{escape(picture.heading)}" src="data:image/png;base64,{data}">'
     caption = f'<p class="faint">{escape(picture.caption)}</p>'
-    return _section(picture.heading, f'{caption}<div class="picture">{image}</div>')
+    return _section(picture.heading, f'{caption}<div class="picture {picture.place.value}">{image}</div>')
 
 
 def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:

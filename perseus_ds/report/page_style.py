@@ -15,7 +15,8 @@ p { margin: .3rem 0; max-width: 75ch; }
 .badge { display: inline-block; border: 1px solid var(--warn); color: var(--warn); border-radius: 1em;
   padding: 0 .7em; font-size: .85rem; }
 .cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.4rem 0; }
-.card { background: var(--card); border-radius: 8px; padding: .8rem 1.1rem; min-width: 11rem; }
+.card { background: var(--card); border-radius: 8px; padding: .7rem 1rem;
+  flex: 1 1 11rem; font-size: .85rem; }
 .card b { display: block; font-size: 1.7rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .card.measured b { color: var(--accent); }
 .card.predicted { background: none; border: 1px dashed var(--faint); }
@@ -26,7 +27,7 @@ th { font-weight: 600; } td.n, th.n { text-align: right; }
 .picture { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: .6rem;
   margin: .6rem 0; break-inside: avoid; overflow-x: auto; }
 .picture img { display: block; width: 100%; height: auto; margin: 0 auto; }
-.picture.narrow img { max-width: 860px; }
+.picture.narrow img { max-width: 900px; }
 svg.timeline { display: block; width: 100%; min-width: 720px; height: auto; color: #1c2430;
   font: 11px system-ui, "DejaVu Sans", sans-serif; }
 svg.timeline text:not(.number) { fill: #5f6975; }
@@ -34,6 +35,7 @@ svg.timeline text.name { fill: #1c2430; font-weight: 600; font-size: 13px; }
 svg.timeline text.number { text-anchor: middle; pointer-events: none; }
 svg.timeline rect.work { stroke: #fff; stroke-width: .8; } svg.timeline rect:hover { stroke: #1c2430;
   stroke-width: 1.6; }
+svg.timeline .tick { stroke: #5f6975; }
 svg.timeline .end { stroke: #1c2430; stroke-width: 1.6; }
 .scale { display: flex; align-items: center; gap: .6rem; color: #5f6975; font-size: .8rem;
   padding: .3rem 4.2rem; }

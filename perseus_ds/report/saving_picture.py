@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from perseus_ds.report import theme
 from perseus_ds.report.figures import Figures, Row
+from perseus_ds.report.number import short
 
 _SIZE_IN = (9.6, 4.9)
 _MARGINS = theme.Margins(left=0.7, right=0.35, bottom=0.75)
@@ -45,12 +46,12 @@ def draw_saving(found: Figures, path: Path, *, title: str, subtitle: str) -> Pat
 def bars(row: Row, found: Figures) -> Sequence[Bar]:
     """Compute one panel's bars; the prediction stands on the measured baseline."""
     shown = [
-        Bar("baseline", row.baseline, f"{row.baseline:.4g}"),
-        Bar("plan", row.perseus, f"{row.perseus:.4g}\n{row.difference_pct:+.1f} %"),
+        Bar("baseline", row.baseline, short(row.baseline)),
+        Bar("plan", row.perseus, f"{short(row.perseus)}\n{row.difference_pct:+.1f} %"),
     ]
     if found.predicted is not None:
         value = found.predicted.factor(row.quantity) * row.baseline
-        text = f"{value:.4g}\n{100.0 * (value / row.baseline - 1.0):+.1f} %"
+        text = f"{short(value)}\n{100.0 * (value / row.baseline - 1.0):+.1f} %"
         shown.append(Bar("plan", value, text, predicted=True))
     return shown
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.figures import Figures, Row, Saving, figures
+from perseus_ds.report.number import short
 
 _COLUMNS = 80
 _RULE = "-" * 66
@@ -36,7 +37,8 @@ def render(found: Figures, contents: Contents) -> str:
 
 def _line(row: Row) -> str:
     name = f"{row.name}, {row.unit}"
-    return f"{name:<28}{row.baseline:>12.5g}{row.perseus:>12.5g}{row.difference_pct:>+12.2f} %"
+    baseline, perseus = short(row.baseline, digits=5), short(row.perseus, digits=5)
+    return f"{name:<28}{baseline:>12}{perseus:>12}{row.difference_pct:>+12.2f} %"
 
 
 def _savings(found: Figures) -> list[str]:

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from perseus_ds.report import theme
-from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes
+from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
+from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Kind
@@ -19,7 +20,6 @@ _WIDTH_IN = 13.3
 _MARGINS = theme.Margins(left=0.85, right=1.55, bottom=1.0)
 _SMALLEST_DIGIT_IN = 0.075  # room for one digit of the numbers in the boxes
 _MOST_NUMBERS = 1500
-_NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
 
 
 def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, subtitle: str) -> Path:
@@ -39,7 +39,7 @@ def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, sub
         for axes in panels[:-1]:
             axes.tick_params(labelbottom=False)
         panels[-1].set_xlabel("time in the iteration (s)")
-        _legend(figure, scale, timelines[-1].blocking_power_w)
+        _legend(figure, scale, timelines[-1].blocking_power_w, has_others=_has_others(timelines))
         _colour_bar(figure, scale)
         return theme.save(figure, path)
 
@@ -57,8 +57,8 @@ def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> N
     axes.set_yticks([lane.stage + 0.5 for lane in rows], [f"stage {lane.stage}" for lane in rows])
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_title(_NAMES.get(timeline.name, timeline.name), fontweight="bold")
-    axes.set_title(f"{timeline.iteration_time_s:.4g} s, {energy_j(timeline):.4g} J", loc="right")
+    axes.set_title(panel_name(timeline), fontweight="bold")
+    axes.set_title(f"{short(timeline.iteration_time_s)} s, {short(energy_j(timeline))} J", loc="right")
 
 
 def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float) -> None:
@@ -102,7 +102,7 @@ def _power_w(span: Span, blocking_w: float) -> float:
     return blocking_w if span.power_w is None else span.power_w
 
 
-def _legend(figure: Figure, scale: PowerScale, blocking_w: float) -> None:
+def _legend(figure: Figure, scale: PowerScale, blocking_w: float, *, has_others: bool) -> None:
     """Explain the heights: short is forward, tall is backward, low is waiting."""
     middle = scale.colour((scale.lowest_w + scale.highest_w) / 2)
     width_in, height_in = figure.get_size_inches()
@@ -111,14 +111,19 @@ def _legend(figure: Figure, scale: PowerScale, blocking_w: float) -> None:
         (height(Kind.FORWARD), middle, "forward (microbatch)"),
         (height(Kind.BACKWARD), middle, "backward (microbatch)"),
         (WAITING_HEIGHT, scale.colour(blocking_w), f"waiting, at {blocking_w:.0f} W"),
+        (height(Kind.STEP), scale.colour(blocking_w), "transfers, reduction, step"),
     )
-    for tall, colour, text in entries:
+    for tall, colour, text in entries if has_others else entries[:3]:
         size = (0.3 / width_in, 0.3 * tall / height_in)
         figure.add_artist(
             Rectangle((left_in / width_in, floor_in / height_in), *size, facecolor=colour, edgecolor="none")
         )
         figure.text((left_in + 0.38) / width_in, (floor_in + 0.04) / height_in, text, fontsize=9.0)
         left_in += 2.0
+
+
+def _has_others(timelines: Sequence[Timeline]) -> bool:
+    return any(not span.instruction.kind.is_computation for t in timelines for span in t.spans)
 
 
 def _colour_bar(figure: Figure, scale: PowerScale) -> None:

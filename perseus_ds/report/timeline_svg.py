@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes
+from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
+from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Kind
 
 MOST_SPANS = 30_000  # about 5 MB of SVG
-_LEFT, _WIDTH, _LANE, _HEAD, _FOOT = 70, 1130, 34, 26, 14
+_LEFT, _WIDTH, _LANE, _HEAD, _FOOT, _AXIS = 70, 1130, 34, 26, 14, 22
 _DIGIT = 6.5
+_LEAST_TICKS = 5
 _WORDS = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
 
 
@@ -41,6 +44,8 @@ def timelines_svg(timelines: Sequence[Timeline]) -> str:
         panel, tall = _panel(timeline, scale, top)
         parts.append(panel)
         top += tall
+    parts.append(_axis(end_s, top))
+    top += _AXIS
     size = f'viewBox="0 0 {_LEFT + _WIDTH + 10} {top:.0f}"'
     return f'<svg class="timeline" {size} role="img" aria-label="timelines">{"".join(parts)}</svg>'
 
@@ -49,15 +54,30 @@ def _panel(timeline: Timeline, scale: _Scale, top: float) -> tuple[str, float]:
     rows = lanes(timeline)
     floor = top + _HEAD + _LANE * len(rows)
     end = _LEFT + timeline.iteration_time_s * scale.per_second
-    summary = f"{timeline.iteration_time_s:.4g} s, {energy_j(timeline):.4g} J"
+    summary = f"{short(timeline.iteration_time_s)} s, {short(energy_j(timeline))} J"
     parts = [
-        f'<text x="{_LEFT}" y="{top + 17:.0f}" class="name">{escape(timeline.name)}</text>',
+        f'<text x="{_LEFT}" y="{top + 17:.0f}" class="name">{escape(panel_name(timeline))}</text>',
         f'<text x="{end:.1f}" y="{top + 17:.0f}" text-anchor="end">{summary}</text>',
     ]
     for index, lane in enumerate(rows):
         parts.extend(_lane(lane, scale, top + _HEAD + _LANE * (index + 0.95)))
     parts.append(f'<path d="M{end:.1f} {top + _HEAD:.0f}V{floor:.0f}" class="end"/>')
     return "".join(parts), floor + _FOOT - top
+
+
+def _axis(end_s: float, top: float) -> str:
+    """Draw round times below the panels."""
+    step_s = 10.0 ** math.floor(math.log10(end_s))
+    while end_s / step_s < _LEAST_TICKS:
+        step_s /= 2.0
+    parts = []
+    for tick in range(int(end_s / step_s) + 1):
+        x = _LEFT + _WIDTH * tick * step_s / end_s
+        parts.append(f'<path d="M{x:.1f} {top - 6:.0f}v5" class="tick"/>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{top + 11:.0f}" text-anchor="middle">{tick * step_s:.4g} s</text>'
+        )
+    return "".join(parts)
 
 
 def _lane(lane: Lane, scale: _Scale, floor: float) -> Iterator[str]:

@@ -75,7 +75,7 @@ def test_every_choice_goes_through_select(
 def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     text = perseus("show", plan_file).out
     plan = select(plans, Objective())
-    assert f"plan {plan.index + 1} of {len(plans)}: 0.69 s (+0.00 %)" in text
+    assert f"plan {plan.index} of {len(plans)}: 0.69 s (+0.00 %)" in text
     rows = {line[:10]: line[10:].split() for line in text.splitlines() if "stage" in line[:10]}
     assert list(rows) == ["F stage 0 ", "F stage 1 ", "B stage 0 ", "B stage 1 "]
     choices = plan.choices()

@@ -11,6 +11,7 @@ from perseus_ds.report.comparable import per_pipeline
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.figures import Quantity, Saving, figures
 from perseus_ds.report.headline import headline, predicted_headline
+from perseus_ds.report.number import short
 from perseus_ds.run_directory import Measured, Summary
 
 
@@ -63,3 +64,11 @@ def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> N
     contents = read_contents(run_dir)
     assert not contents.simulated
     assert headline(figures(contents)).endswith("predicted, not yet measured")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(17206.83, "17207"), (0.0123456, "0.01235"), (12.3456, "12.35"), (0.0, "0.000"), (1000, "1000")],
+)
+def test_numbers_have_no_exponent(value: float, text: str) -> None:
+    assert short(value) == text

@@ -44,7 +44,7 @@ def test_the_page_is_well_formed_and_needs_no_network(write_run: Callable[..., P
     page.feed(text)
     assert (page.open, page.wrong) == ([], [])
     assert not re.search(r"https?://|src=\"(?!data:)|@import|<link", text)
-    assert text.count("data:image/png;base64,") == 4
+    assert text.count("data:image/png;base64,") == 3
 
 
 def test_the_page_tells_everything(write_run: Callable[..., Path]) -> None:

@@ -14,9 +14,9 @@ def test_a_whole_run(write_run: Callable[..., Path]) -> None:
     assert lines[0] == "perseus: 2 stages, 4 microbatches, 1f1b, simulated A100-SXM4-80GB"
     assert lines[2:6] == [
         "                                baseline     perseus    difference",
-        "time per iteration, s                  1       1.002       +0.20 %",
-        "energy per iteration, J             1000         880      -12.00 %",
-        "average power, W                    1000      878.24      -12.18 %",
+        "time per iteration, s             1.0000      1.0020       +0.20 %",
+        "energy per iteration, J           1000.0      880.00      -12.00 %",
+        "average power, W                  1000.0      878.24      -12.18 %",
     ]
     assert lines[7] == "saving measured      12.00 %    +0.20 % time  (simulated, 12 + 40 iterations)"
     assert lines[8].startswith("saving predicted     12.50 %")

@@ -1,0 +1,11 @@
+"""Numbers as a reader wants them: a few digits, never an exponent."""
+
+from __future__ import annotations
+
+import math
+
+
+def short(value: float, *, digits: int = 4) -> str:
+    """Round to ``digits`` digits, but not before the decimal point: 0.01235, 12.35, 17207."""
+    whole = 1 + math.floor(math.log10(abs(value))) if value else 1
+    return f"{value:.{max(0, digits - whole)}f}"
