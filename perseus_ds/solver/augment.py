@@ -1,74 +1,115 @@
-"""Flow along critical paths: depth-first passes that send all they find."""
+"""Flow along critical paths: the path that a search found, or all that a depth-first pass finds."""
 
+# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
 from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.flow import room, send
 from perseus_ds.solver.network import SINK, SOURCE, Network
-from perseus_ds.solver.state import State, far_end, room, send, wait
+from perseus_ds.solver.problem import Indices, Ints
+from perseus_ds.solver.state import FAR, State
 
 
 @compiled
-def augment(network: Network, state: State, stamp: int) -> int:
-    """Send flow over steps without wait until a depth-first pass is exhausted; return the units sent.
-
-    A node is entered once per pass unless a path through it reached the sink, so a pass is linear in the
-    arcs plus the length of the paths it sends along; it may leave some flow to the next pass.
-    """
-    sent, depth, node = 0, 0, SOURCE
-    _enter(network, state, node, stamp)
-    while True:
-        step = _next_step(network, state, node, stamp)
-        if step >= 0:
-            state.path[depth] = step
-            depth += 1
-            node = far_end(network, step)
-            if node != SINK:
-                _enter(network, state, node, stamp)
-                continue
-            units = _least_room(network, state, depth)
-            sent += units
-            depth = _send_along(network, state, depth, units)
-        elif depth == 0:
-            return sent
-        else:
-            depth -= 1
-        node = far_end(network, state.path[depth] ^ 1)
+def trace(to: Indices, twin: Indices, reached_by: Indices, path: Indices) -> int:
+    """Write the steps by which the sink was reached, last first; return how many."""
+    node, depth = SINK, 0
+    while node != SOURCE:
+        path[depth] = reached_by[node]
+        node = to[twin[path[depth]]]
+        depth += 1
+    return depth
 
 
 @compiled
-def _enter(network: Network, state: State, node: int, stamp: int) -> None:
-    state.mark[node] = stamp
-    state.next[node] = network.first[node]
+def wait_along(network: Network, state: State, depth: int) -> int:
+    """Sum the waits of the last path: no shortest path is longer. FAR if a step has no room left."""
+    total = 0
+    for place in range(depth):
+        step = state.path[place]
+        wait = state.time[network.to[step]] - state.time[network.to[network.twin[step]]] + state.gap[step]
+        if wait >= FAR // 4 - total:
+            return FAR
+        total += wait
+    return total if depth > 0 else FAR
 
 
 @compiled
-def _next_step(network: Network, state: State, node: int, stamp: int) -> int:
-    """Return the next step without wait to a node not yet entered; below zero when there is none."""
-    while state.next[node] < network.first[node + 1]:
-        step = network.touching[state.next[node]]
-        if state.mark[far_end(network, step)] != stamp and wait(network, state, step) == 0:
-            return int(step)
-        state.next[node] += 1
-    return -1
-
-
-@compiled
-def _least_room(network: Network, state: State, depth: int) -> int:
-    units = room(network, state, state.path[0])
+def send_along(network: Network, state: State, depth: int) -> int:
+    """Send what fits along the whole path; return the units sent."""
+    arc, ahead, back, bottom = network.arc, network.ahead, network.back, network.bottom
+    length, top, flow, rung, gap = network.length, network.top, state.flow, state.rung, state.gap
+    path = state.path
+    units = room(path[0], arc, ahead, bottom, top, flow, rung)
     for place in range(1, depth):
-        units = min(units, room(network, state, state.path[place]))
+        units = min(units, room(path[place], arc, ahead, bottom, top, flow, rung))
+    for place in range(depth):
+        send(path[place], units, arc, ahead, back, bottom, length, top, flow, rung, gap)
     return units
 
 
 @compiled
-def _send_along(network: Network, state: State, depth: int, units: int) -> int:
-    """Send, reopen the nodes behind the first full step, return how far the path still stands."""
-    stands = depth
-    for place in range(depth - 1, -1, -1):
-        step = state.path[place]
-        if room(network, state, step) == units:
-            stands = place
-        send(network, state, step, units)
+def exhaust(network: Network, state: State, stamp: int) -> int:
+    """Send flow over steps without wait until a depth-first pass finds no more; return the units sent.
+
+    No step is looked at twice in one pass, so a pass is linear in the steps plus the length of the paths
+    it sends along; it may leave some flow to the next pass.
+    """
+    first, to, twin, path = network.first, network.to, network.twin, state.path
+    time, gap, mark, next_step = state.time, state.gap, state.mark, state.next
+    sent, depth, node = 0, 0, SOURCE
+    mark[SOURCE], next_step[SOURCE] = stamp, first[SOURCE]
+    while True:
+        step = _open_step(first, to, time, gap, mark, next_step, node, stamp)
+        if step >= 0:
+            path[depth] = step
+            depth += 1
+            node = to[step]
+            if node != SINK:
+                if mark[node] != -stamp:
+                    next_step[node] = first[node]
+                mark[node] = stamp
+                continue
+            sent += send_along(network, state, depth)
+            depth = _stands(to, twin, time, gap, mark, path, depth, stamp)
+        elif depth == 0:
+            return sent
+        else:
+            depth -= 1
+        node = to[twin[path[depth]]]
+
+
+@compiled
+def _open_step(
+    first: Indices,
+    to: Indices,
+    time: Ints,
+    gap: Ints,
+    mark: Indices,
+    next_step: Indices,
+    node: int,
+    stamp: int,
+) -> int:
+    """Return the next step without wait to a node not yet entered; below zero when there is none."""
+    for step in range(next_step[node], first[node + 1]):
+        if mark[to[step]] != stamp and time[to[step]] - time[node] + gap[step] == 0:
+            next_step[node] = step
+            return int(step)
+    next_step[node] = first[node + 1]
+    return -1
+
+
+@compiled
+def _stands(
+    to: Indices, twin: Indices, time: Ints, gap: Ints, mark: Indices, path: Indices, depth: int, stamp: int
+) -> int:
+    """Reopen the nodes behind the first step that has become a wait; return how many steps still stand."""
+    stands = 0
+    while stands < depth:
+        step = path[stands]
+        if time[to[step]] - time[to[twin[step]]] + gap[step] > 0:
+            break
+        stands += 1
     for place in range(stands, depth - 1):
-        state.mark[far_end(network, state.path[place])] = 0
+        mark[to[path[place]]] = -stamp
     return stands

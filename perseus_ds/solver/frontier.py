@@ -106,11 +106,10 @@ def solve_frontier(
     until = most if until_s is None else _until(whole, least, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
-    tally = np.zeros(2, dtype=np.int64)
-    parts = [_first(whole, most, arcs=len(network.tail))]
+    parts = [_first(whole, most, arcs=len(network.ahead))]
     while int(parts[-1].time[-1]) > least:
-        found = room_for(CHUNK, activities=len(problem), arcs=len(network.tail))
-        count = sweep(network, state, least, tally, found)
+        found = room_for(CHUNK, activities=len(problem), arcs=len(network.ahead))
+        count = sweep(network, state, least, found)
         parts.append(Breakpoints(*(column[:count] for column in found)))
         if progress is not None:
             progress((most - int(parts[-1].time[-1])) / (most - least))

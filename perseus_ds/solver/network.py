@@ -13,22 +13,26 @@ SOURCE, SINK = 0, 1
 
 
 class Network(NamedTuple):
-    """Arcs with rungs, and for every node the arcs that touch it.
+    """Arcs with rungs, and for every node the steps that leave it.
 
-    The first arcs are the activities, in the problem's order; the others are precedences. ``touching``
-    packs, node after node, ``2 * arc`` where the arc leaves and ``2 * arc + 1`` where it enters.
+    An arc can be walked ahead and back: two steps, each the other's ``twin``. The steps from node ``v``
+    are ``first[v]`` to ``first[v + 1]``; each leads to node ``to``. The first arcs are the activities, in
+    the problem's order, the others precedences; ``ahead`` and ``back`` are an arc's steps, ``bottom`` its
+    slowest rung.
 
-    Shape: ``tail``, ``head``, ``bottom`` (first rung) [arcs]; ``length``, ``top`` [rungs];
-    ``first`` [nodes + 1]; ``touching`` [2 * arcs].
+    Shape: ``first`` [nodes + 1]; ``to``, ``twin``, ``arc`` [steps]; ``ahead``, ``back``, ``bottom`` [arcs];
+    ``length``, ``top`` [rungs].
     """
 
-    tail: Indices
-    head: Indices
+    first: Indices
+    to: Indices
+    twin: Indices
+    arc: Indices
+    ahead: Indices
+    back: Indices
     bottom: Indices
     length: Ints
     top: Ints
-    first: Indices
-    touching: Indices
 
 
 def network_of(whole: Whole) -> tuple[Network, Indices]:
@@ -38,14 +42,16 @@ def network_of(whole: Whole) -> tuple[Network, Indices]:
     """
     start, end, crossing = _events(whole)
     problem, rungs = whole.problem, whole.rungs
-    tail = np.concatenate((start, end[problem.before[crossing]])).astype(np.int32)
-    head = np.concatenate((end, start[problem.after[crossing]])).astype(np.int32)
+    tail = np.concatenate((start, end[problem.before[crossing]]))
+    head = np.concatenate((end, start[problem.after[crossing]]))
     delays, which = np.unique(whole.delay[crossing], return_inverse=True)
-    bottom = np.concatenate((rungs.first[problem.table_of], len(rungs.length) + which)).astype(np.int32)
-    length = np.concatenate((rungs.length, delays))
-    top = np.concatenate((rungs.top, np.full(len(delays), UNBOUNDED)))
-    first, touching = _touching(tail, head)
-    return Network(tail, head, bottom, length, top, first, touching), crossing
+    network = Network(
+        *_steps(tail, head),
+        bottom=np.concatenate((rungs.first[problem.table_of], len(rungs.length) + which)).astype(np.int32),
+        length=np.concatenate((rungs.length, delays)),
+        top=np.concatenate((rungs.top, np.full(len(delays), UNBOUNDED))),
+    )
+    return network, crossing
 
 
 def _events(whole: Whole) -> tuple[Indices, Indices, Indices]:
@@ -71,8 +77,19 @@ def _events(whole: Whole) -> tuple[Indices, Indices, Indices]:
     return start.astype(np.int32), end.astype(np.int32), crossing.astype(np.int32)
 
 
-def _touching(tail: Indices, head: Indices) -> tuple[Indices, Indices]:
-    node = np.column_stack((tail, head)).ravel()
-    first = np.zeros(int(node.max()) + 2, dtype=np.int32)
-    np.cumsum(np.bincount(node), out=first[1:])
-    return first, np.argsort(node, kind="stable").astype(np.int32)
+def _steps(tail: Indices, head: Indices) -> tuple[Indices, Indices, Indices, Indices, Indices, Indices]:
+    """Sort both steps of every arc by the node they leave, those ahead first: they lead to the sink."""
+    leaves, leads = np.column_stack((tail, head)).ravel(), np.column_stack((head, tail)).ravel()
+    order = np.lexsort((np.arange(len(leaves)) & 1, leaves))
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    first = np.concatenate(([0], np.cumsum(np.bincount(leaves)))).astype(np.int32)
+    twin = place[order ^ 1]
+    return (
+        first,
+        leads[order].astype(np.int32),
+        twin,
+        (order >> 1).astype(np.int32),
+        place[0::2].copy(),
+        place[1::2].copy(),
+    )

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.augment import augment
+from perseus_ds.solver.augment import exhaust, send_along, trace, wait_along
 from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Ints
-from perseus_ds.solver.search import advance
+from perseus_ds.solver.search import search, shift
 from perseus_ds.solver.state import State
 
 
@@ -37,23 +37,50 @@ def room_for(count: int, *, activities: int, arcs: int) -> Breakpoints:
 
 
 @compiled
-def sweep(network: Network, state: State, least: int, tally: Ints, found: Breakpoints) -> int:
+def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
 
-    ``tally`` carries the passes made and the flow sent from one call to the next. Longer than ``least``
-    (the longest path of all activities at their fastest), every critical path has an arc that can still
-    be shortened, so every pass sends a finite flow.
+    Longer than ``least`` (the longest path of all activities at their fastest), every critical path has an
+    arc that can still be shortened, so every pass sends a finite flow. A search that gains no time means
+    that several paths are critical at once: a depth-first pass takes them all.
+
+    Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """
-    count = 0
+    count, tally = 0, state.tally
     while count < len(found.time) and state.time[SINK] - state.time[SOURCE] > least:
-        shorter = advance(network, state)
-        if shorter == 0:
-            tally[0] += 1
-            tally[1] += augment(network, state, tally[0])
-        else:
+        shorter = _advance(network, state)
+        if shorter > 0:
             _record(network, state, tally[1], found, count)
             count += 1
+            if state.time[SINK] - state.time[SOURCE] > least:
+                tally[1] += send_along(network, state, tally[2])
+        else:
+            tally[0] += 1
+            tally[1] += exhaust(network, state, tally[0])
+            tally[2] = 0
     return count
+
+
+@compiled
+def _advance(network: Network, state: State) -> int:
+    """Search and shift; leave the shortest path in ``path``."""
+    state.label[SINK] = wait_along(network, state, state.tally[2])
+    state.reached_by[SINK] = -1
+    met = search(
+        network.first,
+        network.to,
+        state.time,
+        state.gap,
+        state.label,
+        state.reached_by,
+        state.met,
+        state.stack,
+        state.keys,
+        state.nodes,
+    )
+    if state.reached_by[SINK] >= 0:
+        state.tally[2] = trace(network.to, network.twin, state.reached_by, state.path)
+    return shift(state.time, state.label, state.met, met)
 
 
 @compiled
@@ -61,5 +88,6 @@ def _record(network: Network, state: State, price: int, found: Breakpoints, row:
     found.time[row] = state.time[SINK] - state.time[SOURCE]
     found.price[row] = price
     for arc in range(found.window.shape[1]):
-        found.window[row, arc] = state.time[network.head[arc]] - state.time[network.tail[arc]]
+        head, tail = network.to[network.ahead[arc]], network.to[network.back[arc]]
+        found.window[row, arc] = state.time[head] - state.time[tail]
     found.flow[row] = state.flow
