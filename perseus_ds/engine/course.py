@@ -15,6 +15,7 @@ from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.job import Job
 from perseus_ds.engine.opening import Move, Opening
 from perseus_ds.engine.phases import (
+    DEFAULT_CLOCK,
     News,
     Phase,
     Planning,
@@ -109,22 +110,57 @@ class Course:
             case Move.PROFILE:
                 return self._profiling(iteration_s)
             case Move.OBSERVE:
-                return self._observing(opening)
+                return self._observing(opening, iteration_s)
 
-    def _observing(self, opening: Opening) -> Phase:
+    def _observing(self, opening: Opening, iteration_s: float) -> Phase:
+        """Measure one window at default clocks, say what it shows and what a plan would save."""
+        ground = self._ground
         if opening.plan is not None:
-            plan = select(loads(opening.plan), self._ground.config.objective)
-            self._ground.voice.event(
+            plan = select(loads(opening.plan), ground.config.objective)
+            ground.voice.event(
                 "predicted",
                 f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
                 saving_pct=plan.saving_pct,
             )
-        return Rest()
+        if not ground.watch.watching:
+            return Rest()
+        sweep = Sweep(ground.capabilities.clocks_mhz[:1])
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
+            pooled = self._pool(clock_mhz, window)
+            sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+            self._tell_observed(pooled)
+
+        return Profiling(
+            sweep,
+            self._window_iterations(iteration_s),
+            measured=measured,
+            then=Rest,
+            score_at=lambda _: DEFAULT_CLOCK,
+        )
+
+    def _tell_observed(self, pooled: Pooled) -> None:
+        rows = [
+            {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
+            | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
+            for (stage, kind), point in pooled.points.items()
+        ]
+        energy_j = sum(point.energy_j for point in pooled.points.values())
+        self._ground.voice.event(
+            "observed",
+            f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
+            f"{pooled.blocking_power_w:.4g} W while waiting",
+            blocking_power_w=pooled.blocking_power_w,
+            computations=rows,
+        )
+
+    def _window_iterations(self, iteration_s: float) -> int:
+        return max(2, -int(-self._ground.config.profile.min_window_s // iteration_s))
 
     def _profiling(self, iteration_s: float) -> Phase:
         settings = self._ground.config.profile
         sweep = Sweep(candidate_clocks(self._ground.capabilities.clocks_mhz, settings.max_clocks))
-        iterations = max(2, -int(-settings.min_window_s // iteration_s))
+        iterations = self._window_iterations(iteration_s)
         self._ground.voice.event(
             "profiling",
             f"profiling {len(sweep.clocks_mhz)} clocks, {iterations} iterations of "

@@ -97,14 +97,16 @@ class Profiling(Phase):
         *,
         measured: Callable[[int, Sequence[Iteration]], None],
         then: Callable[[], Phase],
+        score_at: Callable[[int], Score] = Steady,
     ) -> None:
         self._sweep = sweep
+        self._score_at = score_at
         self._iterations = iterations
         self._measured = measured
         self._then = then
         self._window: list[Iteration] = []
         self._first: int | None = None
-        self.score = Steady(sweep.clock_mhz)
+        self.score = score_at(sweep.clock_mhz)
 
     def following(self, index: int, passed: Sequence[Iteration], news: News | None) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
@@ -121,7 +123,7 @@ class Profiling(Phase):
         self._measured(self._sweep.clock_mhz, window)
         if self._sweep.finished:
             return self._then()
-        self.score = Steady(self._sweep.clock_mhz)
+        self.score = self._score_at(self._sweep.clock_mhz)
         return self
 
 
