@@ -17,8 +17,9 @@ from perseus_ds.engine.account import Account
 from perseus_ds.engine.clock_requests import ClockRequests
 from perseus_ds.engine.conductor import Conductor
 from perseus_ds.engine.council import Council
-from perseus_ds.engine.course import Course, Ground
+from perseus_ds.engine.course import Course
 from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.interception import Interception
 from perseus_ds.engine.job import Job, recognise
 from perseus_ds.engine.opening import Opening, decide

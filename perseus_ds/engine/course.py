@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
-from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Capabilities
-from perseus_ds.engine.account import Account, Mode
+from perseus_ds.engine.account import Mode
+from perseus_ds.engine.auditing import audited
 from perseus_ds.engine.conductor import Score
-from perseus_ds.engine.council import Council
-from perseus_ds.engine.energy_watch import EnergyWatch
-from perseus_ds.engine.job import Job
+from perseus_ds.engine.ground import Ground
+from perseus_ds.engine.measuring import pooled, profile_of
 from perseus_ds.engine.opening import Move, Opening
 from perseus_ds.engine.phases import (
     DEFAULT_CLOCK,
@@ -26,39 +23,10 @@ from perseus_ds.engine.phases import (
     planned_score,
 )
 from perseus_ds.engine.planning import BackgroundPlanner
-from perseus_ds.engine.pooling import Measured, Pooled, pool
-from perseus_ds.engine.publishing import Durations, RankReport, summarise, timelines, write_ranks
+from perseus_ds.engine.pooling import Pooled
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.engine.voice import Voice
-from perseus_ds.errors import IncompleteProfileError, PerseusError
-from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
-from perseus_ds.profile import (
-    Estimate,
-    Profile,
-    Sweep,
-    Window,
-    candidate_clocks,
-    estimate,
-    read_profile,
-    write_profile,
-)
-from perseus_ds.run_directory import RunDirectory, write_summary, write_timelines
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What every step of the course stands on."""
-
-    job: Job
-    config: PerseusConfig
-    capabilities: Capabilities
-    simulated: bool
-    council: Council
-    watch: EnergyWatch
-    account: Account
-    durations: Durations
-    directory: RunDirectory
-    voice: Voice
+from perseus_ds.plan import PlanRequest, loads, select
+from perseus_ds.profile import Profile, Sweep, candidate_clocks, read_profile, write_profile
 
 
 class Course:
@@ -70,8 +38,7 @@ class Course:
     def __init__(self, ground: Ground, opening: Opening) -> None:
         self._ground = ground
         self._planner: BackgroundPlanner | None = None
-        self._pooled: list[Pooled] = []
-        self._plan: FrequencyPlan | None = None
+        self._windows: list[Pooled] = []
         self._phase: Phase = WarmUp(
             ground.config.profile.warmup_iterations, lambda iteration_s: self._open(opening, iteration_s)
         )
@@ -127,9 +94,9 @@ class Course:
         sweep = Sweep(ground.capabilities.clocks_mhz[:1])
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            pooled = self._pool(clock_mhz, window)
-            sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
-            self._tell_observed(pooled)
+            seen = pooled(self._ground, clock_mhz, window)
+            sweep.record(seen.points, blocking_power_w=seen.blocking_power_w)
+            self._tell_observed(seen)
 
         return Profiling(
             sweep,
@@ -139,18 +106,18 @@ class Course:
             score_at=lambda _: DEFAULT_CLOCK,
         )
 
-    def _tell_observed(self, pooled: Pooled) -> None:
+    def _tell_observed(self, seen: Pooled) -> None:
         rows = [
             {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
             | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
-            for (stage, kind), point in pooled.points.items()
+            for (stage, kind), point in seen.points.items()
         ]
-        energy_j = sum(point.energy_j for point in pooled.points.values())
+        energy_j = sum(point.energy_j for point in seen.points.values())
         self._ground.voice.event(
             "observed",
             f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
-            f"{pooled.blocking_power_w:.4g} W while waiting",
-            blocking_power_w=pooled.blocking_power_w,
+            f"{seen.blocking_power_w:.4g} W while waiting",
+            blocking_power_w=seen.blocking_power_w,
             computations=rows,
         )
 
@@ -171,9 +138,9 @@ class Course:
         )
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            pooled = self._pool(clock_mhz, window)
-            self._pooled.append(pooled)
-            sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+            seen = pooled(self._ground, clock_mhz, window)
+            self._windows.append(seen)
+            sweep.record(seen.points, blocking_power_w=seen.blocking_power_w)
             self._ground.voice.event(
                 "profiling",
                 f"profiled {clock_mhz} MHz ({sweep.done} of at most {len(sweep.clocks_mhz)})",
@@ -184,55 +151,9 @@ class Course:
 
         return Profiling(sweep, iterations, measured=measured, then=lambda: self._profiled(sweep))
 
-    def _pool(self, clock_mhz: int, iterations: Sequence[Iteration]) -> Pooled:
-        """Estimate on every rank, then share; an error of one is an error of all."""
-        ground = self._ground
-        try:
-            mine: Measured | PerseusError = Measured(
-                ground.job.stage, ground.job.replica, self._estimate(clock_mhz, iterations)
-            )
-        except PerseusError as error:
-            mine = error
-        everyone = cast("list[Measured | PerseusError]", ground.council.share(mine))
-        for one in everyone:
-            if isinstance(one, PerseusError):
-                raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-        return pool(one for one in everyone if isinstance(one, Measured))
-
-    def _estimate(self, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
-        start_s, end_s = iterations[0].start_s, iterations[-1].end_s
-        assert start_s is not None
-        watch = self._ground.watch
-        achieved_mhz, reasons = watch.clock_between(start_s, end_s)
-        window = Window(
-            clock_mhz=clock_mhz,
-            start_s=start_s,
-            end_s=end_s,
-            intervals=tuple(interval for iteration in iterations for interval in iteration.intervals),
-            counter=watch.trace(start_s),
-            achieved_mhz=achieved_mhz,
-            event_reasons=reasons,
-        )
-        watch.forget(end_s)
-        return estimate(window)
-
     def _profiled(self, sweep: Sweep) -> Phase:
         ground = self._ground
-        blocking_w = {
-            clock: pooled.blocking_power_w
-            for clock, pooled in zip(sweep.clocks_mhz, self._pooled, strict=False)
-        }
-        fixed_s = {
-            key: min(pooled.fixed_s[key] for pooled in self._pooled) for key in self._pooled[0].fixed_s
-        }
-        profile = Profile(
-            points={key: tuple(points) for key, points in sweep.points.items()},
-            blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
-            blocking_w=blocking_w,
-            fixed_s=fixed_s,
-            fingerprint=dict(ground.job.profile_fingerprint),
-            window_s=ground.config.profile.min_window_s,
-        )
+        profile = profile_of(ground, sweep, self._windows)
         if ground.job.rank == 0:
             write_profile(profile, ground.directory.profile)
         where = f"wrote {ground.directory.profile}"
@@ -267,7 +188,7 @@ class Course:
     def _run(self, text: str) -> Phase:
         ground, audit = self._ground, self._ground.config.audit
         plans = loads(text)
-        plan = self._plan = select(plans, ground.config.objective)
+        plan = select(plans, ground.config.objective)
         ground.voice.event(
             "running",
             f"running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
@@ -283,52 +204,5 @@ class Course:
             planned_score(plan, stage=ground.job.stage, lead_s=ground.capabilities.switch_latency_s),
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
-            audited=self._audited,
+            audited=lambda: audited(ground, plan),
         )
-
-    def _audited(self) -> None:
-        """Share what was measured and write it down; the figures are sums over all audits so far."""
-        ground = self._ground
-        assert self._plan is not None
-        mine = RankReport(
-            rank=ground.job.rank,
-            stage=ground.job.stage,
-            replica=ground.job.replica,
-            totals=ground.account.totals,
-            durations_s={mode: ground.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
-        )
-        reports = cast("list[RankReport]", ground.council.share(mine))
-        if ground.job.rank == 0:
-            self._publish(reports, self._plan)
-
-    def _publish(self, reports: Sequence[RankReport], plan: FrequencyPlan) -> None:
-        ground = self._ground
-        summary = summarise(reports, plan, simulated=ground.simulated, facts=self._facts(plan))
-        if summary is None:
-            return
-        write_summary(summary, ground.directory.summary)
-        write_timelines(
-            timelines(reports, plan, ground.job, simulated=ground.simulated), ground.directory.timelines
-        )
-        write_ranks(reports, ground.directory)
-        ground.voice.event(
-            "measured",
-            f"measured: {summary.saving_pct:.1f} % energy saved, iteration time "
-            f"{summary.slowdown_pct:+.2f} % ({summary.perseus.iterations} iterations at the plan, "
-            f"{summary.baseline.iterations} at default clocks)",
-            saving_pct=summary.saving_pct,
-            slowdown_pct=summary.slowdown_pct,
-        )
-
-    def _facts(self, plan: FrequencyPlan) -> dict[str, object]:
-        job = self._ground.job
-        return {
-            "gpu": job.fingerprint["gpu"],
-            "gpus": job.ranks,
-            "stages": job.schedule.stages,
-            "microbatches": job.schedule.microbatches,
-            "plan": plan.index,
-            "planned_iteration_time_s": plan.iteration_time_s,
-            "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
-            "objective": self._ground.config.objective.policy,
-        }

@@ -1,0 +1,59 @@
+"""After an audit: what all ranks measured so far, written down and said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from perseus_ds.engine.account import Mode
+from perseus_ds.engine.ground import Ground
+from perseus_ds.engine.publishing import RankReport, summarise, timelines, write_ranks
+from perseus_ds.plan import FrequencyPlan
+from perseus_ds.run_directory import write_summary, write_timelines
+
+
+def audited(ground: Ground, plan: FrequencyPlan) -> None:
+    """Share what was measured and write it down; the figures are sums over all audits so far."""
+    mine = RankReport(
+        rank=ground.job.rank,
+        stage=ground.job.stage,
+        replica=ground.job.replica,
+        totals=ground.account.totals,
+        durations_s={mode: ground.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
+    )
+    reports = cast("list[RankReport]", ground.council.share(mine))
+    if ground.job.rank == 0:
+        _publish(ground, reports, plan)
+
+
+def _publish(ground: Ground, reports: Sequence[RankReport], plan: FrequencyPlan) -> None:
+    summary = summarise(reports, plan, simulated=ground.simulated, facts=_facts(ground, plan))
+    if summary is None:
+        return
+    write_summary(summary, ground.directory.summary)
+    write_timelines(
+        timelines(reports, plan, ground.job, simulated=ground.simulated), ground.directory.timelines
+    )
+    write_ranks(reports, ground.directory)
+    ground.voice.event(
+        "measured",
+        f"measured: {summary.saving_pct:.1f} % energy saved, iteration time "
+        f"{summary.slowdown_pct:+.2f} % ({summary.perseus.iterations} iterations at the plan, "
+        f"{summary.baseline.iterations} at default clocks)",
+        saving_pct=summary.saving_pct,
+        slowdown_pct=summary.slowdown_pct,
+    )
+
+
+def _facts(ground: Ground, plan: FrequencyPlan) -> dict[str, object]:
+    job = ground.job
+    return {
+        "gpu": job.fingerprint["gpu"],
+        "gpus": job.ranks,
+        "stages": job.schedule.stages,
+        "microbatches": job.schedule.microbatches,
+        "plan": plan.index,
+        "planned_iteration_time_s": plan.iteration_time_s,
+        "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
+        "objective": ground.config.objective.policy,
+    }

@@ -1,0 +1,31 @@
+"""What every step of a job's course stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Capabilities
+from perseus_ds.engine.account import Account
+from perseus_ds.engine.council import Council
+from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.job import Job
+from perseus_ds.engine.publishing import Durations
+from perseus_ds.engine.voice import Voice
+from perseus_ds.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The job, what the user wants of it, and the parts that all steps share."""
+
+    job: Job
+    config: PerseusConfig
+    capabilities: Capabilities
+    simulated: bool
+    council: Council
+    watch: EnergyWatch
+    account: Account
+    durations: Durations
+    directory: RunDirectory
+    voice: Voice
