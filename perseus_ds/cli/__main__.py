@@ -1,7 +1,8 @@
-"""``python -m perseus_ds.cli``: the command, where its script is not on the PATH."""
+"""``python -m perseus_ds.cli``: the program where no script is installed."""
 
 import sys
 
-from perseus_ds.cli import main
+from perseus_ds.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.plan import FrequencyPlan
+from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
 
 _KINDS = (Kind.FORWARD, Kind.BACKWARD)
@@ -10,9 +11,9 @@ _KINDS = (Kind.FORWARD, Kind.BACKWARD)
 
 def headline(plan: FrequencyPlan) -> str:
     """Say which plan it is and what it is worth."""
-    plans = plan.of
+    plans, slower = plan.of, signed(plan.slowdown_pct, decimals=2)
     return (
-        f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({plan.slowdown_pct:+.2f} %),"
+        f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({slower} %),"
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
         f" gap {plans.gap_pct[plan.index]:.3f} %\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"

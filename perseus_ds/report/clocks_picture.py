@@ -36,10 +36,7 @@ def draw_clocks(plan: FrequencyPlan, path: Path, *, title: str, subtitle: str) -
             axes.set_title(kind.name.lower(), fontweight="bold")
         panels[0].tick_params(labelbottom=False)
         panels[-1].set_xlabel("microbatch")
-        width_in, height_in = figure.get_size_inches()
-        box = (1.0 - 1.1 / width_in, 0.65 / height_in, 0.16 / width_in, 1.0 - 1.8 / height_in)
-        bar = figure.colorbar(image, cax=figure.add_axes(box))
-        bar.set_label("clock (MHz)")
+        theme.colour_bar(figure, image, margins=_MARGINS, label="clock (MHz)")
         return theme.save(figure, path)
 
 

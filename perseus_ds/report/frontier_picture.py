@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.report import theme
 from perseus_ds.report.comparable import PerPipeline
+from perseus_ds.report.number import signed
 
 _SIZE_IN = (9.6, 6.6)
 _MANY = 100
@@ -119,7 +120,7 @@ def _saved(axes: Axes, chosen: FrequencyPlan) -> None:
     arrow = {"arrowstyle": "-|>", "color": theme.INK, "shrinkA": 8, "shrinkB": 9}
     axes.annotate("", end, start, arrowprops=arrow)
     axes.annotate(
-        f"{chosen.saving_pct:.1f} % saved,\n{chosen.slowdown_pct:+.1f} % time",
+        f"{chosen.saving_pct:.1f} % saved,\n{signed(chosen.slowdown_pct, decimals=1)} % time",
         ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2),
         (10, 0),
         textcoords="offset points",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.report.figures import Figures, Saving
+from perseus_ds.report.number import signed
 
 
 def headline(found: Figures) -> str:
@@ -26,4 +27,4 @@ def predicted_headline(found: Figures) -> str:
 
 def _in_words(saving: Saving) -> str:
     less = f"{abs(saving.saving_pct):.1f} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
-    return f"{less} at {saving.slowdown_pct:+.1f} % time"
+    return f"{less} at {signed(saving.slowdown_pct, decimals=1)} % time"

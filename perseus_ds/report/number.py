@@ -9,3 +9,8 @@ def short(value: float, *, digits: int = 4) -> str:
     """Round to ``digits`` digits, but not before the decimal point: 0.01235, 12.35, 17207."""
     whole = 1 + math.floor(math.log10(abs(value))) if value else 1
     return f"{value:.{max(0, digits - whole)}f}"
+
+
+def signed(value: float, *, decimals: int) -> str:
+    """Write with a sign, but never a zero below zero: +1.37, -12.0, +0.0."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"

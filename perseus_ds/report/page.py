@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.figures import Figures
 from perseus_ds.report.gallery import MEASURED_DURATIONS, Picture, Place
+from perseus_ds.report.html_parts import card, section, table
 from perseus_ds.report.journal import journal_lines
-from perseus_ds.report.number import short
+from perseus_ds.report.number import short, signed
 from perseus_ds.report.page_style import SCRIPT, STYLE
 from perseus_ds.report.power_scale import power_scale
 from perseus_ds.report.timeline_svg import MOST_SPANS, timelines_svg
@@ -48,19 +49,17 @@ def _cards(found: Figures) -> str:
     cards = []
     if saving := found.measured:
         text = f"energy saved, measured ({saving.source})"
-        cards.append(_card("measured", f"{saving.saving_pct:.1f} %", text))
-        cards.append(_card("measured", f"{saving.slowdown_pct:+.2f} %", "iteration time, measured"))
+        cards.append(card("measured", f"{saving.saving_pct:.1f} %", text))
+        cards.append(
+            card("measured", f"{signed(saving.slowdown_pct, decimals=2)} %", "iteration time, measured")
+        )
     if saving := found.predicted:
         text = f"energy saved, predicted ({saving.source})"
-        cards.append(_card("predicted", f"{saving.saving_pct:.1f} %", text))
+        cards.append(card("predicted", f"{saving.saving_pct:.1f} %", text))
     if found.gap_pct is not None:
         text = "at most above the best possible plan (certified)"
-        cards.append(_card("predicted", f"{found.gap_pct:.3f} %", text))
+        cards.append(card("predicted", f"{found.gap_pct:.3f} %", text))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
-
-
-def _card(kind: str, value: str, text: str) -> str:
-    return f'<div class="card {kind}"><b>{escape(value)}</b>{escape(text)}</div>'
 
 
 def _figures_table(found: Figures) -> str:
@@ -71,21 +70,19 @@ def _figures_table(found: Figures) -> str:
             f"{row.name}, {row.unit}",
             short(row.baseline, digits=5),
             short(row.perseus, digits=5),
-            f"{row.difference_pct:+.2f} %",
+            f"{signed(row.difference_pct, decimals=2)} %",
         ]
         for row in found.rows
     ]
     where = " on a simulated GPU" if found.simulated else ""
-    return _section(
-        f"Measured{where}", _table(["", "baseline", "perseus", "difference"], rows, numbers_from=1)
-    )
+    return section(f"Measured{where}", table(["", "baseline", "perseus", "difference"], rows, numbers_from=1))
 
 
 def _missing(contents: Contents) -> str:
     if not contents.missing:
         return ""
     rows = [[part.file, part.why] for part in contents.missing]
-    return _section("Not here", _table(["file", "why"], rows))
+    return section("Not here", table(["file", "why"], rows))
 
 
 def _timelines(contents: Contents) -> str:
@@ -97,7 +94,7 @@ def _timelines(contents: Contents) -> str:
         return ""  # too many to point at: the picture stands here instead
     words = f"{MEASURED_DURATIONS} Point at a box for its numbers."
     caption = f'<p class="faint">{escape(words)}</p>'
-    return _section(
+    return section(
         "One iteration, before and after",
         f'{caption}<div class="picture">{timelines_svg(timelines)}{_scale(timelines)}</div>',
     )
@@ -117,7 +114,7 @@ def _picture(picture: Picture) -> str:
     data = base64.b64encode(picture.path.read_bytes()).decode()
     image = f'<img alt="{escape(picture.heading)}" src="data:image/png;base64,{data}">'
     caption = f'<p class="faint">{escape(picture.caption)}</p>'
-    return _section(picture.heading, f'{caption}<div class="picture {picture.place.value}">{image}</div>')
+    return section(picture.heading, f'{caption}<div class="picture {picture.place.value}">{image}</div>')
 
 
 def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:
@@ -125,25 +122,11 @@ def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:
         return ""
     caption = f'<p class="faint">{escape(note)}</p>' if note else ""
     rows = [[key.replace("_", " "), str(value)] for key, value in facts.items()]
-    return _section(heading, caption + _table(["", ""], rows))
+    return section(heading, caption + table(["", ""], rows))
 
 
 def _journal(contents: Contents) -> str:
     if not contents.events:
         return ""
     rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
-    return _section("What happened", f'<div class="journal">{_table(["time", "event", ""], rows)}</div>')
-
-
-def _section(heading: str, body: str) -> str:
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 99) -> str:
-    def cells(tag: str, values: Sequence[str]) -> str:
-        marks = [' class="n"' if column >= numbers_from else "" for column in range(len(values))]
-        return "".join(f"<{tag}{mark}>{escape(v)}</{tag}>" for mark, v in zip(marks, values, strict=True))
-
-    head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table>{head}{body}</table>"
+    return section("What happened", f'<div class="journal">{table(["time", "event", ""], rows)}</div>')

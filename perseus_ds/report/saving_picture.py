@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from perseus_ds.report import theme
 from perseus_ds.report.figures import Figures, Row
-from perseus_ds.report.number import short
+from perseus_ds.report.number import short, signed
 
 _SIZE_IN = (9.6, 4.9)
 _MARGINS = theme.Margins(left=0.7, right=0.35, bottom=0.75)
@@ -47,11 +47,11 @@ def bars(row: Row, found: Figures) -> Sequence[Bar]:
     """Compute one panel's bars; the prediction stands on the measured baseline."""
     shown = [
         Bar("baseline", row.baseline, short(row.baseline)),
-        Bar("plan", row.perseus, f"{short(row.perseus)}\n{row.difference_pct:+.1f} %"),
+        Bar("plan", row.perseus, f"{short(row.perseus)}\n{signed(row.difference_pct, decimals=1)} %"),
     ]
     if found.predicted is not None:
         value = found.predicted.factor(row.quantity) * row.baseline
-        text = f"{short(value)}\n{100.0 * (value / row.baseline - 1.0):+.1f} %"
+        text = f"{short(value)}\n{signed(100.0 * (value / row.baseline - 1.0), decimals=1)} %"
         shown.append(Bar("plan", value, text, predicted=True))
     return shown
 

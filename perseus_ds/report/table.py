@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.figures import Figures, Row, Saving, figures
-from perseus_ds.report.number import short
+from perseus_ds.report.number import short, signed
 
 _COLUMNS = 80
 _RULE = "-" * 66
@@ -37,8 +37,8 @@ def render(found: Figures, contents: Contents) -> str:
 
 def _line(row: Row) -> str:
     name = f"{row.name}, {row.unit}"
-    baseline, perseus = short(row.baseline, digits=5), short(row.perseus, digits=5)
-    return f"{name:<28}{baseline:>12}{perseus:>12}{row.difference_pct:>+12.2f} %"
+    before, after = short(row.baseline, digits=5), short(row.perseus, digits=5)
+    return f"{name:<28}{before:>12}{after:>12}{signed(row.difference_pct, decimals=2):>12} %"
 
 
 def _savings(found: Figures) -> list[str]:
@@ -54,9 +54,8 @@ def _savings(found: Figures) -> list[str]:
 
 
 def _saving(name: str, saving: Saving, where: str) -> str:
-    return (
-        f"{name:<18}{saving.saving_pct:>8.2f} %{saving.slowdown_pct:>+9.2f} % time  ({where}{saving.source})"
-    )
+    slower = signed(saving.slowdown_pct, decimals=2)
+    return f"{name:<18}{saving.saving_pct:>8.2f} %{slower:>9} % time  ({where}{saving.source})"
 
 
 def _folded(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
@@ -78,6 +79,16 @@ def below_title(figure: Figure, rows: int, columns: int, *, margins: Margins, **
         top=1.0 - _HEAD_IN / height_in,
         **spacing,  # type: ignore[arg-type]
     )
+
+
+def colour_bar(figure: Figure, colours: ScalarMappable, *, margins: Margins, label: str) -> None:
+    """Draw a colour bar in the right margin, as high as the axes."""
+    width_in, height_in = figure.get_size_inches()
+    left, floor = 1.0 - (margins.right - 0.3) / width_in, margins.bottom / height_in
+    box = (left, floor, 0.16 / width_in, 1.0 - _HEAD_IN / height_in - floor)
+    bar = figure.colorbar(colours, cax=figure.add_axes(box))
+    bar.set_label(label)
+    bar.outline.set_visible(False)
 
 
 def bare(axes: Axes) -> None:

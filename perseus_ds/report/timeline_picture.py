@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from perseus_ds.report import theme
 from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
 from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
+from perseus_ds.report.timeline_key import draw_key
 from perseus_ds.run_directory import Span, Timeline
-from perseus_ds.schedule import Kind
 
 _WIDTH_IN = 13.3
 _MARGINS = theme.Margins(left=0.85, right=1.55, bottom=1.0)
@@ -38,9 +36,11 @@ def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, sub
             _panel(axes, timeline, scale, end_s)
         for axes in panels[:-1]:
             axes.tick_params(labelbottom=False)
+        for axes in panels[1:]:
+            axes.axvline(timelines[0].iteration_time_s, color=theme.FAINT_INK, linestyle=(0, (4, 3)))
         panels[-1].set_xlabel("time in the iteration (s)")
-        _legend(figure, scale, timelines[-1].blocking_power_w, has_others=_has_others(timelines))
-        _colour_bar(figure, scale)
+        draw_key(figure, timelines, scale, left_in=_MARGINS.left)
+        theme.colour_bar(figure, scale.mappable(), margins=_MARGINS, label="mean power (W)")
         return theme.save(figure, path)
 
 
@@ -100,35 +100,3 @@ def _numbers(axes: Axes, spans: Sequence[Span], scale: PowerScale, seconds_per_i
 
 def _power_w(span: Span, blocking_w: float) -> float:
     return blocking_w if span.power_w is None else span.power_w
-
-
-def _legend(figure: Figure, scale: PowerScale, blocking_w: float, *, has_others: bool) -> None:
-    """Explain the heights: short is forward, tall is backward, low is waiting."""
-    middle = scale.colour((scale.lowest_w + scale.highest_w) / 2)
-    width_in, height_in = figure.get_size_inches()
-    left_in, floor_in = _MARGINS.left, 0.2
-    entries = (
-        (height(Kind.FORWARD), middle, "forward (microbatch)"),
-        (height(Kind.BACKWARD), middle, "backward (microbatch)"),
-        (WAITING_HEIGHT, scale.colour(blocking_w), f"waiting, at {blocking_w:.0f} W"),
-        (height(Kind.STEP), scale.colour(blocking_w), "transfers, reduction, step"),
-    )
-    for tall, colour, text in entries if has_others else entries[:3]:
-        size = (0.3 / width_in, 0.3 * tall / height_in)
-        figure.add_artist(
-            Rectangle((left_in / width_in, floor_in / height_in), *size, facecolor=colour, edgecolor="none")
-        )
-        figure.text((left_in + 0.38) / width_in, (floor_in + 0.04) / height_in, text, fontsize=9.0)
-        left_in += 2.0
-
-
-def _has_others(timelines: Sequence[Timeline]) -> bool:
-    return any(not span.instruction.kind.is_computation for t in timelines for span in t.spans)
-
-
-def _colour_bar(figure: Figure, scale: PowerScale) -> None:
-    width_in, height_in = figure.get_size_inches()
-    box = (1.0 - 1.25 / width_in, _MARGINS.bottom / height_in, 0.16 / width_in, 1.0 - 2.15 / height_in)
-    bar = figure.colorbar(scale.mappable(), cax=figure.add_axes(box))
-    bar.set_label("mean power (W)")
-    bar.outline.set_visible(False)

@@ -71,7 +71,7 @@ def on_node(node: fake_nvml.FakeNvml) -> Program:
     """Call ``perseus-ds`` in a process on that node."""
 
     def call(*words: object) -> Answer:
-        program = [sys.executable, "-c", "from perseus_ds.cli import main; raise SystemExit(main())"]
+        program = [sys.executable, "-m", "perseus_ds.cli"]
         done = subprocess.run(
             [*program, *map(str, words)],
             env=node.environment(),

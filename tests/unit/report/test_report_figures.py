@@ -11,7 +11,7 @@ from perseus_ds.report.comparable import per_pipeline
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.figures import Quantity, Saving, figures
 from perseus_ds.report.headline import headline, predicted_headline
-from perseus_ds.report.number import short
+from perseus_ds.report.number import short, signed
 from perseus_ds.run_directory import Measured, Summary
 
 
@@ -72,3 +72,8 @@ def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> N
 )
 def test_numbers_have_no_exponent(value: float, text: str) -> None:
     assert short(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.366, "+1.37"), (-12.0, "-12.00"), (-0.001, "+0.00")])
+def test_a_difference_has_a_sign_and_zero_is_not_below_zero(value: float, text: str) -> None:
+    assert signed(value, decimals=2) == text
