@@ -132,6 +132,9 @@ def _clear(path: Path) -> None:
 
 
 def _gid(group: str) -> int:
+    """A group by name or number; in a container it may have no name."""
+    if group.isdecimal():
+        return int(group)
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:

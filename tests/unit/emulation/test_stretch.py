@@ -1,5 +1,7 @@
 """Real handlers stretched to a simulated GPU's time, on a stand-in for the engine."""
 
+import threading
+
 import pytest
 
 from perseus_ds.device import SimulatedGpu, SimulatedSettings, Work
@@ -105,3 +107,14 @@ def test_an_engine_without_forward_is_refused(gpu: SimulatedGpu) -> None:
     engine._INSTRUCTION_MAP = {}
     with pytest.raises(UnsupportedEngineError, match="no ForwardPass"):
         emulate(engine, gpu, SimulatedSettings())
+
+
+def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
+    gpu = SimulatedGpu(SimulatedSettings(noise=0.0, time_scale=0.05, switch_latency_s=0.0))
+    task = gpu.begin(Work(4.0, memory_bound=0.0))
+    gpu.release(task)
+    waiting = threading.Thread(target=gpu.wait, args=(task,))
+    waiting.start()
+    gpu.lock_clock(705)
+    waiting.join()
+    assert task.ended_s - task.started_s > 5.0

@@ -1,0 +1,133 @@
+"""A whole DeepSpeed job on the fake driver, ended as jobs are ended: no clock stays locked."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_nvml import FakeNvml
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
+PERSEUS = {"enabled": True, "device": "nvml", "profile": {"min_window_s": 2.0, "max_clocks": 5}}
+
+
+class Job:
+    """Four ranks through DeepSpeed's own launcher, with ``device: nvml``."""
+
+    def __init__(self, node: FakeNvml, folder: Path) -> None:
+        config = json.loads((ROOT / "configs" / "demo.json").read_text(encoding="utf-8"))
+        config["perseus"] = {**PERSEUS, "run_dir": str(folder / "run")}
+        (folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        launcher = str(Path(sys.executable).with_name("deepspeed"))
+        script = [
+            str(ROOT / "scripts" / "demo_job" / "train.py"),
+            "--deepspeed_config",
+            str(folder / "ds.json"),
+        ]
+        with (folder / "out").open("w") as out:
+            self.process = subprocess.Popen(
+                [launcher, "--num_gpus", "4", "--master_port", port, *script, "--steps", "100000"],
+                env={
+                    **node.environment(),
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                    "OMP_NUM_THREADS": "1",
+                    "DS_ACCELERATOR": "cpu",
+                    "TORCH_EXTENSIONS_DIR": str(ROOT / ".cache" / "torch_extensions"),
+                },
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def below(self, words: str) -> list[int]:
+        """The job's own processes whose command line has these words."""
+        return [pid for pid in descendants(self.process.pid) if words in command_line(pid)]
+
+    def end(self) -> None:
+        for pid in [self.process.pid, *descendants(self.process.pid)]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(30)
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def eventually(true: Callable[[], bool], limit_s: float) -> bool:
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        if true():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def node_of_four(node: FakeNvml, tmp_path: Path) -> FakeNvml:
+    return FakeNvml(tmp_path / "gpus", gpus=4, call_us=2000, settle_us=5000, period_us=20_000)
+
+
+@pytest.fixture
+def job(node_of_four: FakeNvml, tmp_path: Path) -> Iterator[Job]:
+    job = Job(node_of_four, tmp_path)
+    yield job
+    job.end()
+
+
+def kill_a_rank(job: Job) -> None:
+    os.kill(job.below("--local_rank=2")[-1], signal.SIGKILL)
+
+
+def terminate_the_launcher(job: Job) -> None:
+    job.process.terminate()
+
+
+def press_ctrl_c(job: Job) -> None:
+    os.killpg(job.process.pid, signal.SIGINT)
+
+
+def kill_every_guard(job: Job) -> None:
+    for guard in job.below("perseus_ds.device.guard"):
+        os.kill(guard, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("blow", [kill_a_rank, terminate_the_launcher, press_ctrl_c, kill_every_guard])
+def test_however_the_job_ends(
+    node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
+) -> None:
+    locked = eventually(lambda: all(0 < mhz < 1410 for mhz in node_of_four.locked_mhz()), 150)
+    assert locked, (tmp_path / "out").read_text()[-3000:]
+    guards = job.below("perseus_ds.device.guard")
+    assert len(guards) == 4
+    blow(job)
+    assert eventually(lambda: not any(command_line(guard) for guard in guards), 60)
+    assert eventually(lambda: not any(node_of_four.locked_mhz()), 60)
