@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from functools import wraps
 from types import ModuleType
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -20,7 +21,9 @@ from perseus_ds.engine.seam import (
     is_training,
     raw_config,
 )
-from perseus_ds.engine.session import Session
+
+if TYPE_CHECKING:  # every pipeline job passes here: those without us do not wait for the solver
+    from perseus_ds.engine.session import Session
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
 
