@@ -70,7 +70,10 @@ class Council:
             self._seats = [mine]
             return
         self._seats = [torch.empty_like(mine) for _ in range(self.size)]
-        self._work = dist.all_gather(self._seats, mine, group=self._group, async_op=True)
+        try:
+            self._work = dist.all_gather(self._seats, mine, group=self._group, async_op=True)
+        except RuntimeError as error:
+            raise _silent("posting", error) from error
 
     def collect(self) -> NDArray[np.float64] | None:
         """Return what all ranks posted last, a row each; None before the first post.

@@ -107,12 +107,18 @@ class Session:
             self._guarded(self._stand_aside)
 
     def leave(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Give everything back; safe to call twice. One thing that fails keeps no other from its turn."""
         if self.left:
             return
         self.left = True
         for act in reversed(self._leaving):
+            self._give_back(act)
+
+    def _give_back(self, act: Callable[[], None]) -> None:
+        try:
             act()
+        except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
+            self._voice.say_here(f"while leaving: {error}")
 
     def _play(self) -> None:
         self._playing = self._course.mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from perseus_ds.run_directory import RunDirectory, append_event
 
@@ -38,6 +39,14 @@ class Voice:
     def event(self, event: str, line: str | None = None, **facts: object) -> None:
         """Record an event, and print its line if it has one."""
         if self._rank == 0 and self._directory is not None:
-            append_event(self._directory.events, event, facts | ({"line": line} if line else {}))
+            self._record(self._directory, event, facts | ({"line": line} if line else {}))
         if line is not None:
             self.say(line)
+
+    def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
+        """Append to the journal; a full disk ends the journal, not the work."""
+        try:
+            append_event(directory.events, event, facts)
+        except OSError as error:
+            self._directory = None
+            self.say(f"{directory.events} is not written any more: {error.strerror}")
