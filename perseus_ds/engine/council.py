@@ -19,7 +19,8 @@ class Council:
     """All ranks of the job over one gloo group of our own.
 
     ``post`` and ``collect`` are one iteration apart, so that the exchange happens while training goes on;
-    every rank collects the same numbers at the same iteration, and decides alike without a leader.
+    every rank collects the same numbers at the same iteration, and decides alike without a leader. The
+    first number says whether its rank has failed: who has will not come to meet the others.
     """
 
     def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
@@ -34,10 +35,11 @@ class Council:
         """Give every rank what every rank has; blocks, for rare moments only.
 
         Raises:
-            EngineError: some rank did not answer in time.
+            EngineError: some rank has failed, or did not answer in time.
         """
         if self._group is None:
             return [mine]
+        self._see_all_well()
         everyone: list[object] = [None] * self.size
         try:
             dist.all_gather_object(everyone, mine, group=self._group)
@@ -49,10 +51,11 @@ class Council:
         """Give every rank what rank 0 has; blocks, for rare moments only.
 
         Raises:
-            EngineError: some rank did not answer in time.
+            EngineError: some rank has failed, or did not answer in time.
         """
         if self._group is None:
             return thing
+        self._see_all_well()
         box = [thing]
         try:
             dist.broadcast_object_list(box, src=0, group=self._group)
@@ -89,6 +92,15 @@ class Council:
             except RuntimeError as error:
                 raise _silent("exchanging", error) from error
         return np.stack([seat.numpy() for seat in self._seats])
+
+    def someone_failed(self) -> bool:
+        """Whether the numbers posted last, when all are here, tell of a failure."""
+        numbers = self.collect()
+        return numbers is not None and bool(numbers[:, 0].any())
+
+    def _see_all_well(self) -> None:
+        if self.someone_failed():
+            raise EngineError("another rank of the job reported an error, see its log")
 
 
 def _silent(doing: str, error: RuntimeError) -> EngineError:

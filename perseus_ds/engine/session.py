@@ -149,7 +149,12 @@ class Session:
         if news is not None and news.failed:
             self._follow()
             return
-        self._course.advance(index, passed, news)
+        try:
+            self._course.advance(index, passed, news)
+        except EngineError:
+            if not self._council.someone_failed():
+                raise
+            self._follow()
 
     def _book(self, passed: Sequence[Iteration]) -> None:
         for iteration in passed:
