@@ -68,16 +68,21 @@ class Account:
             self._open.clear()
             return
         trace = self._watch.trace(self._open[0].start_s)
-        while self._open and trace.covers(self._open[0].start_s, self._open[0].end_s):
+        while self._open and _decided(trace, self._open[0]):
             self._book(self._open.pop(0), trace)
         if self._open:
             self._watch.forget(self._open[0].start_s)
 
     def _book(self, block: _Block, trace: CounterTrace) -> None:
-        if block.mode is Mode.NEITHER:
+        if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
             return
         total = self.totals[block.mode]
         total.iterations += block.iterations
         total.time_s += block.end_s - block.start_s
         total.recent_s.extend([(block.end_s - block.start_s) / block.iterations] * block.iterations)
         total.energy_j += trace.energy_between(block.start_s, block.end_s)
+
+
+def _decided(trace: CounterTrace, block: _Block) -> bool:
+    """Whether more of the trace would change nothing: it has passed the block, or missed its beginning."""
+    return len(trace) > 0 and bool(trace.time_s[-1] >= block.end_s or trace.time_s[0] > block.start_s)
