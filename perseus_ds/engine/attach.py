@@ -29,7 +29,7 @@ from perseus_ds.engine.seam import PipelineEngine, PipeSchedule, raw_config
 from perseus_ds.engine.session import Session
 from perseus_ds.engine.stopwatch import stopwatch_for
 from perseus_ds.engine.voice import Voice
-from perseus_ds.errors import PerseusError
+from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.run_directory import RunDirectory
 
 
@@ -103,7 +103,9 @@ def _session(
     gpu = choice.gpu
     stopwatch = stopwatch_for(gpu, device_type=_device_type(engine))
     watch = EnergyWatch(gpu)
+    undo.append(watch.close)
     requests = ClockRequests(gpu)
+    undo.append(requests.close)
     account, durations = Account(watch), Durations()
     ground = Ground(
         job=job,
@@ -134,7 +136,7 @@ def _session(
     watch.start()
     interception = Interception(engine, session)
     interception.install()
-    for act in (*undo, watch.close, requests.close, course.close, interception.remove):
+    for act in (*undo, course.close, interception.remove):
         session.on_leaving(act)
     return session
 
@@ -198,6 +200,11 @@ def _opening(config: PerseusConfig, job: Job, directory: RunDirectory, council: 
 
 def _emulated(engine: PipelineEngine, gpu: SimulatedGpu, council: Council) -> Callable[[], None]:
     """Make this stage last as long as its share of the model would on the simulated GPU."""
+    listed = gpu.settings.forward_s
+    if listed is not None and len(listed) != engine.num_stages:
+        raise ConfigError(
+            f"perseus.simulated.forward_s has {len(listed)} entries and the job {engine.num_stages} stages"
+        )
     module = getattr(engine, "module", None)
     weights = cast("list[tuple[int, float]]", council.share((engine.stage_id, weight_of_stage(module))))
     by_stage = dict(weights)
