@@ -26,7 +26,7 @@ from perseus_ds.engine.planning import BackgroundPlanner
 from perseus_ds.engine.pooling import Pooled
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.plan import PlanRequest, loads, select
-from perseus_ds.profile import Profile, Sweep, candidate_clocks, read_profile, write_profile
+from perseus_ds.profile import Sweep, candidate_clocks, read_profile, write_profile
 
 
 class Course:
@@ -73,7 +73,7 @@ class Course:
                 assert opening.plan is not None
                 return self._run(opening.plan)
             case Move.PLAN:
-                return self._planning(read_profile(self._ground.directory.profile))
+                return self._planning()
             case Move.PROFILE:
                 return self._profiling(iteration_s)
             case Move.OBSERVE:
@@ -161,11 +161,13 @@ class Course:
             ground.voice.event("profiled", f"{where}; mode is profile: default clocks from here on")
             return Rest()
         ground.voice.event("profiled", where)
-        return self._planning(profile)
+        return self._planning()
 
-    def _planning(self, profile: Profile) -> Phase:
+    def _planning(self) -> Phase:
+        """Plan from the profile in the run directory, which rank 0 alone needs to see."""
         ground = self._ground
         if ground.job.rank == 0:
+            profile = read_profile(ground.directory.profile)
             assert profile.blocking_power_w is not None
             request = PlanRequest(
                 ground.job.schedule,
