@@ -62,6 +62,7 @@ class Recorder:
     def interrupt(self) -> None:
         """Something that is not training came between: the next iteration has no beginning."""
         self._last_end = None
+        self._marks = _Marks()
 
     def finish(self) -> int:
         """The iteration is over on the host; return its index."""
