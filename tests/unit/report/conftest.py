@@ -1,6 +1,7 @@
 """Run directories as jobs leave them, made through the record writers."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,17 +58,15 @@ def timelines(plans: PlanSet) -> list[Timeline]:
     ]
 
 
-@pytest.fixture
-def write_run(
-    tmp_path: Path, profile: Profile, plans: PlanSet, timelines: list[Timeline]
-) -> Callable[..., Path]:
-    """Write a run directory of the named parts (all, unless named); the events are always there."""
+RunWriter = Callable[..., Path]
 
-    def write(*parts: str, events: list[dict[str, object]] | None = None) -> Path:
-        files, wanted = (
-            RunDirectory(tmp_path / "run"),
-            set(parts or ("profile", "plan", "summary", "timelines")),
-        )
+
+@pytest.fixture(scope="session")
+def run_writer(profile: Profile, plans: PlanSet, timelines: list[Timeline]) -> RunWriter:
+    """Write the named parts (all, unless named) into a directory; the events are always there."""
+
+    def write(path: Path, *parts: str, events: list[dict[str, object]] | None = None) -> Path:
+        files, wanted = RunDirectory(path), parts or ("profile", "plan", "summary", "timelines")
         for event in events if events is not None else [{"event": "running", "plan": 1}]:
             append_event(files.events, str(event["event"]), {k: v for k, v in event.items() if k != "event"})
         if "profile" in wanted:
@@ -75,7 +74,7 @@ def write_run(
         if "plan" in wanted:
             write_plans(plans, files.plan)
         if "summary" in wanted:
-            write_summary(_summary(plans), files.summary)
+            write_summary(_summary(), files.summary)
         if "timelines" in wanted:
             write_timelines(timelines, files.timelines)
         return files.path
@@ -83,7 +82,13 @@ def write_run(
     return write
 
 
-def _summary(plans: PlanSet) -> Summary:
+@pytest.fixture
+def write_run(tmp_path: Path, run_writer: RunWriter) -> RunWriter:
+    """Write a run directory of this test's own."""
+    return partial(run_writer, tmp_path / "run")
+
+
+def _summary() -> Summary:
     return Summary(
         baseline=Measured(1.0, 1000.0, 12),
         perseus=Measured(1.002, 880.0, 40),
