@@ -33,7 +33,7 @@ class Lease:
             os.close(self._file)
             raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}") from error
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, owner.encode()[:256], 0)
+        os.pwrite(self._file, owner.encode(errors="replace")[:256], 0)
 
     def release(self) -> None:
         """Let go; the second call does nothing."""

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused, request
+from perseus_ds.device.guard.outbox import Outbox
+from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
@@ -36,15 +37,11 @@ class GuardLink:
         self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
         self._socket = sock
+        self._outbox = Outbox(sock)
         self._on_lost = on_lost
-        self._sending = threading.Lock()
-        self._number = 0
-        self._unsent: bytes | None = None
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._synced: Message | None = None
         self._answered = threading.Condition()
         self._closed = False
-        self._beat_s = 1.0
         self._listener: threading.Thread | None = None
         _links.add(self)
 
@@ -54,34 +51,18 @@ class GuardLink:
         Raises:
             DeviceError: refused, or no answer.
         """
-        self._socket.settimeout(_ANSWER_S)
-        try:
-            wish: Message = {
-                "do": "take",
-                "uuid": uuid,
-                "owner": owner,
-                "backend": backend,
-                "lease_s": lease_s,
-            }
-            self._socket.send(encode(wish))
-            answer = decode(self._socket.recv(MAX_BYTES) or b"")
-        except (OSError, MalformedError) as error:
-            raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
-        if answer.get("is") != "taken":
-            raise refused(answer)
+        wish: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
+        taken = _taken(self._first_answer(encode(wish)))
         self._socket.setblocking(False)
-        self._beat_s = lease_s / _BEATS_PER_LEASE
-        self._listener = threading.Thread(target=self._listen, name="perseus-guard-link", daemon=True)
-        self._listener.start()
-        found_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
-        return Taken(
-            found_mhz if isinstance(found_mhz, int) else None, floor_mhz if isinstance(floor_mhz, int) else 0
+        listen = threading.Thread(
+            target=self._listen, args=(lease_s / _BEATS_PER_LEASE,), name="perseus-guard-link", daemon=True
         )
+        self._listener = listen
+        listen.start()
+        return taken
 
     def ask(self, clock_mhz: int | None) -> None:
         """Send a request (``None``: as it was found) without ever blocking.
-
-        With the socket full, the newest request waits for room and those before it are dropped.
 
         Raises:
             DeviceError: the guard refused an earlier request, or is gone.
@@ -90,22 +71,17 @@ class GuardLink:
         """
         if self.failure is not None:
             raise self.failure
-        with self._sending:
-            self._number += 1
-            packet = request(self._number, clock_mhz)
-            if self._unsent is not None or not self._send(packet):
-                self._unsent = packet
-                self._wake_listener()
+        self._outbox.ask(clock_mhz)
 
     def sync(self, timeout_s: float = _ANSWER_S) -> Message:
         """Wait until everything asked so far has been done; return the writer's figures.
 
         Raises:
-            DeviceUnavailableError: no answer in time, or the guard is gone.
+            DeviceError: no answer in time, or the guard refused or is gone.
         """
         until_s = time.monotonic() + timeout_s
         self._synced = None
-        while not self._try_sync() and time.monotonic() < until_s:
+        while self.failure is None and not self._outbox.say("sync") and time.monotonic() < until_s:
             time.sleep(0.001)
         answer = self._answer(until_s)
         if answer is None:
@@ -114,18 +90,23 @@ class GuardLink:
 
     def close(self) -> None:
         """Hang up: the guard puts the clock back. The second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
-            if self._listener is None:
-                self._lost()
-            elif self._listener is not threading.current_thread():
-                self._listener.join(_ANSWER_S)
+        if self._closed:
+            return
+        self._closed = True
+        self.failure = DeviceUnavailableError("the link to the guard is closed")
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
+        if self._listener is None:
+            self._outbox.close()
+        elif self._listener is not threading.current_thread():
+            self._listener.join(_ANSWER_S)
 
-    def _try_sync(self) -> bool:
-        with self._sending:
-            return self._closed or (self._unsent is None and self._send(encode({"do": "sync"})))
+    def forget(self) -> None:
+        """In a forked child: close its copy, so that the guard still sees the parent's end."""
+        self._closed = True
+        self.failure = DeviceUnavailableError("a forked process does not set clocks")
+        with contextlib.suppress(OSError):
+            self._socket.close()
 
     def _answer(self, until_s: float) -> Message | None:
         with self._answered:
@@ -133,45 +114,31 @@ class GuardLink:
                 self._answered.wait(0.05)
             return self._synced
 
-    def _send(self, packet: bytes) -> bool:
-        """Send now or not at all; a broken connection is noticed by the listener."""
+    def _first_answer(self, packet: bytes) -> Message:
+        self._socket.settimeout(_ANSWER_S)
         try:
             self._socket.send(packet)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        return True
+            return decode(self._socket.recv(MAX_BYTES))
+        except (OSError, MalformedError) as error:
+            raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
 
-    def _listen(self) -> None:
+    def _listen(self, beat_s: float) -> None:
         poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
+        poll.register(self._outbox, select.POLLIN)
         beaten_s = time.monotonic()
         while not self._closed:
-            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent is not None else 0))
-            ready = dict(poll.poll(max(0.0, beaten_s + self._beat_s - time.monotonic()) * 1000))
-            if self._wake in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._wake)
-            if self._socket.fileno() in ready and not self._hear():
+            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._outbox.waits else 0))
+            poll.poll(max(0.0, beaten_s + beat_s - time.monotonic()) * 1000)
+            if not self._hear():
                 break
-            self._flush()
-            if time.monotonic() >= beaten_s + self._beat_s:
+            self._outbox.flush()
+            if time.monotonic() >= beaten_s + beat_s:
                 beaten_s = time.monotonic()
-                with self._sending:
-                    self._send(encode({"do": "beat"}))
+                self._outbox.say("beat")
         self._lost()
 
-    def _wake_listener(self) -> None:
-        if self._wake >= 0:
-            os.eventfd_write(self._wake, 1)
-
-    def _flush(self) -> None:
-        with self._sending:
-            if self._unsent is not None and self._send(self._unsent):
-                self._unsent = None
-
     def _hear(self) -> bool:
+        """Take in what was said; return whether the guard is still there."""
         while True:
             try:
                 packet = self._socket.recv(MAX_BYTES)
@@ -204,17 +171,16 @@ class GuardLink:
                 self._on_lost()
         with self._answered:
             self._answered.notify_all()
-        with self._sending:
-            self._socket.close()
-            os.close(self._wake)
-            self._wake = -1
+        self._outbox.close()
 
-    def forget(self) -> None:
-        """In a forked child: close its copy, so that the guard still sees the parent's end."""
-        self._closed = True
-        self.failure = DeviceUnavailableError("a forked process does not set clocks")
-        with contextlib.suppress(OSError):
-            self._socket.close()
+
+def _taken(answer: Message) -> Taken:
+    if answer.get("is") != "taken":
+        raise refused(answer)
+    found_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+    return Taken(
+        found_mhz if isinstance(found_mhz, int) else None, floor_mhz if isinstance(floor_mhz, int) else 0
+    )
 
 
 _links: WeakSet[GuardLink] = WeakSet()

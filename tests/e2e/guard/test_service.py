@@ -229,6 +229,8 @@ def packet(draw: random.Random) -> bytes:
         "x",
         True,
         "../../etc/passwd",
+        "\ud800",
+        "é\0",
         "nvml",
         [1],
         {"a": 1},

@@ -1,0 +1,102 @@
+"""What a guard does for a GPU that a client has taken: write, read back, report, lapse, put back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
+from perseus_ds.device.guard.seat import Seat
+from perseus_ds.device.guard.writer import ClockWriter, WriterFigures
+from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
+
+_LONGEST_LEASE_S = 600.0
+_SHORTEST_LEASE_S = 0.1
+_STRIKES = 3  # looks in a row before a foreign clock counts as one
+
+Warn = Callable[[ConflictKind, str], None]
+
+
+class Control:
+    """A seat, its writer, and the lease that a client keeps by speaking."""
+
+    def __init__(self, seat: Seat, *, lease_s: float, warn: Warn) -> None:
+        self.seat = seat
+        self._warn = warn
+        self._lease_s = min(max(lease_s, _SHORTEST_LEASE_S), _LONGEST_LEASE_S)
+        self._heard_s = time.monotonic()
+        self._lapsed = False
+        self._strikes = 0
+        self._writer = ClockWriter(seat)
+        if seat.gpu.capabilities().persistence is False:
+            warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
+
+    def hear(self) -> None:
+        """Note that the client has spoken."""
+        self._heard_s, self._lapsed = time.monotonic(), False
+
+    def ask(self, number: int, clock_mhz: int | None) -> None:
+        """Note a request (``None``: as it was found)."""
+        self._writer.ask(number, clock_mhz)
+
+    def step(self) -> None:
+        """Write what was asked, read back what is due, and notice a client that fell silent.
+
+        Raises:
+            DeviceError: control is given up; the clock is as it was found, as far as the driver lets it.
+        """
+        try:
+            if not self._lapsed and time.monotonic() > self._heard_s + self._lease_s:
+                self._lapsed = True
+                self._let_go()
+            self._writer.step()
+            self._look()
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self._let_go()
+            raise
+
+    def due_s(self) -> float | None:
+        """When `step` has something to do though nobody speaks."""
+        look_s, lapse_s = self._writer.next_look_s(), self._heard_s + self._lease_s
+        if self._lapsed:
+            return look_s
+        return lapse_s if look_s is None else min(look_s, lapse_s)
+
+    def figures(self) -> WriterFigures:
+        """What the writer has seen."""
+        return self._writer.figures()
+
+    def leave(self) -> None:
+        """Put the GPU back and let it go.
+
+        Raises:
+            DeviceError: it could not be put back; the journal stays.
+        """
+        try:
+            self.seat.leave()
+        finally:
+            with contextlib.suppress(DeviceError):
+                self.seat.gpu.close()
+
+    def _let_go(self) -> None:
+        """Put the clock back and begin anew: the client may ask again."""
+        self._writer, self._strikes = ClockWriter(self.seat), 0
+        self.seat.put_back()
+
+    def _look(self) -> None:
+        try:
+            looked = self._writer.look()
+        except DeviceLostError as error:
+            self._warn(ConflictKind.GPU_LOST, error.message)
+            raise
+        if looked is None:
+            return
+        seen = conflicts(*looked)
+        for conflict in seen:
+            self._warn(conflict.kind, conflict.line)
+        fatal = [conflict for conflict in seen if conflict.rule is Rule.GIVE_UP]
+        self._strikes = self._strikes + 1 if fatal else 0
+        if self._strikes >= _STRIKES:
+            raise DeviceUnavailableError(fatal[0].line, hint="control is given up")
