@@ -57,7 +57,7 @@ def diagnose(config: Path | None) -> Diagnosis:
         backends=answered,
         chosen=chosen.name,
         chosen_because=chosen.summary,
-        findings=(*of_hook(hook), *of_device(setting, answered, chosen), *of_gpus(gpus), *of_config),
+        findings=(*of_hook(hook), *of_device(setting, answered, chosen), *of_gpus(gpus, chosen), *of_config),
         config_refused=config is not None and job is None,
     )
 

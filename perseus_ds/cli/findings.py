@@ -30,11 +30,11 @@ def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendA
             yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: auto")
 
 
-def of_gpus(found: LocalGpus) -> Iterator[Finding]:
+def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
     """Say what each GPU lacks, or suffers from just now."""
     for gpu in found.gpus:
         name, able = f"GPU {gpu.identity.index} ({gpu.identity.name})", gpu.capabilities
-        if not able.can_lock:
+        if not able.can_lock and chosen.name == "nvml":
             yield Finding(
                 f"{name}: clocks can be read and not set: {able.why_not}",
                 "run as root or with CAP_SYS_ADMIN",

@@ -18,7 +18,12 @@ from perseus_ds.cli.output import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds hook``."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    status = actions.add_parser("status", help="armed or not, why, and what to do", description=__doc__)
+    status = actions.add_parser(
+        "status",
+        help="armed or not, why, and what to do",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     status.add_argument("--json", action="store_true", help="print JSON")
 
 

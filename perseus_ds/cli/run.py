@@ -28,10 +28,13 @@ from perseus_ds.run_directory import RunDirectory
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds run``."""
+    parser.usage = "%(prog)s [-h] [--mode M] [--device D] [--run-dir R] -- JOB"
     parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
     parser.add_argument("--device", choices=get_args(DeviceSetting), help="in place of the block's device")
     parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")
-    parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- JOB", help="the command to start")
+    parser.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="JOB", help="the command to start, as you would without us"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
