@@ -1,15 +1,20 @@
-"""Ask for clocks from the training thread without ever waiting: last one wins, no-ops skipped."""
+"""Ask for clocks from the training thread without ever waiting: stream order, last wins, no-ops skipped."""
 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 import torch
 
 from perseus_ds.device import Gpu
+from perseus_ds.engine.surprise import refusal_of
 from perseus_ds.errors import PerseusError
+
+_POLL_S = 0.5e-3
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +30,33 @@ class Request:
     event: torch.cuda.Event | None = None
     delay_s: float = 0.0
 
+    def overtakes(self, older: Request) -> bool:
+        """Whether the device has come as far as this request, so that the older one has no turn left.
+
+        One that must still wait lets an older one without delay pass first.
+        """
+        if self.delay_s and not older.delay_s:
+            return False
+        return self.event is None or bool(self.event.query())  # type: ignore[no-untyped-call]
+
+
+_END = Request(None, 0.0)
+
 
 class ClockRequests:
-    """One thread that forwards requests to the device, in order.
+    """One thread that forwards requests to the device, in the order of the stream.
 
-    A request that a newer one without delay has overtaken is dropped; a delayed one waits in a single
-    place and gives way to whatever comes after it. The first error is kept for the training thread to
-    find at its next iteration; after it nothing is asked for any more.
+    The host runs ahead of the device, so a request first waits for its event. When the device has reached
+    a newer one by then, the older is dropped; a delayed one gives way to whatever the device reaches before
+    it is due. The first error is kept for the training thread to find at its next iteration; after it
+    nothing is asked for any more.
     """
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._queue: SimpleQueue[Request | None] = SimpleQueue()
+        self._queue: SimpleQueue[Request] = SimpleQueue()
         self._asked: int | None = None
-        self._delayed: Request | None = None
+        self._closing = False
         self.error: PerseusError | None = None
         self.changes = 0
         self._thread = threading.Thread(target=self._serve, name="perseus-clocks", daemon=True)
@@ -52,61 +70,76 @@ class ClockRequests:
         self._queue.put(request)
 
     def close(self) -> None:
-        """Give the clock back to the device and end the thread."""
-        self._queue.put(Request(None, self._gpu.now_s()))
-        self._queue.put(None)
-        self._thread.join()
+        """Give the clock back to the device and end the thread; what still waits is dropped.
+
+        A device that hangs is not waited for: closing the device itself is then what restores the clock.
+        """
+        self._closing = True
+        self._queue.put(_END)
+        self._thread.join(_PATIENCE_S)
 
     def _serve(self) -> None:
+        present = self._queue.get()
+        while present is not _END:
+            try:
+                present = self._turn(present)
+            except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+                self.error = self.error or refusal_of(error)
+                present = _END if self._closing else self._queue.get()
+        self._give_back()
+
+    def _turn(self, present: Request) -> Request:
+        """Ask for a request's clock in its turn, unless it is overtaken; return the next request."""
+        if self._closing:
+            return _END
+        if present.event is not None:
+            present.event.synchronize()
+            present = replace(present, event=None, issued_s=self._gpu.now_s())
+        following = self._until_due(present)
+        if following is not None and following.overtakes(present):
+            return following
+        self._apply(present)
+        return self._queue.get() if following is None else following
+
+    def _until_due(self, present: Request) -> Request | None:
+        """Wait for the end of a delay, or for who overtakes; return the next request if it is there."""
+        following: Request | None = None
         while True:
-            batch = self._collect()
-            immediate = [i for i, request in enumerate(batch) if request is not None and not request.delay_s]
-            if immediate:
-                self._delayed = None
-                self._apply(batch[immediate[-1]])
-                batch = batch[immediate[-1] + 1 :]
-            if None in batch:
-                return
-            if batch:
-                self._delayed = batch[-1]
-            elif not immediate and self._delayed is not None:
-                self._apply(self._delayed)
-                self._delayed = None
-
-    def _collect(self) -> list[Request | None]:
-        """Wait for a request, or until the delayed one is due (then: nothing); take all that is there."""
-        try:
-            batch = [self._queue.get(timeout=self._until_due_s())]
-        except Empty:
-            return []
-        while not self._queue.empty():
-            batch.append(self._queue.get())
-        return batch
-
-    def _until_due_s(self) -> float | None:
-        """Wall-clock seconds until the delayed request is due; None when there is none."""
-        if self._delayed is None:
-            return None
-        if self._delayed.event is not None:
-            self._delayed.event.synchronize()
-            self._delayed = replace(self._delayed, event=None, issued_s=self._gpu.now_s())
-        due_s = self._delayed.issued_s + self._delayed.delay_s
-        return self._gpu.wall_s(max(0.0, due_s - self._gpu.now_s()))
-
-    def _apply(self, request: Request | None) -> None:
-        if request is None or self.error is not None:
-            return
-        if request.event is not None:
-            request.event.synchronize()
-        if request.clock_mhz == self._asked:
-            return
-        try:
-            if request.clock_mhz is None:
-                self._gpu.reset_clock()
+            left_s = self._left_s(present)
+            if following is None:
+                following = self._arriving(left_s)
             else:
-                self._gpu.lock_clock(request.clock_mhz)
-        except PerseusError as error:
-            self.error = error
+                time.sleep(min(left_s, _POLL_S))
+            if not left_s or (following is not None and following.overtakes(present)):
+                return following
+
+    def _left_s(self, present: Request) -> float:
+        """Wall-clock seconds until the request is due."""
+        if not present.delay_s:
+            return 0.0
+        return self._gpu.wall_s(max(0.0, present.issued_s + present.delay_s - self._gpu.now_s()))
+
+    def _arriving(self, for_s: float) -> Request | None:
+        try:
+            return self._queue.get(timeout=for_s)
+        except Empty:
+            return None
+
+    def _apply(self, request: Request) -> None:
+        if self.error is not None or self._closing or request.clock_mhz == self._asked:
             return
+        if request.clock_mhz is None:
+            self._gpu.reset_clock()
+        else:
+            self._gpu.lock_clock(request.clock_mhz)
         self._asked = request.clock_mhz
         self.changes += 1
+
+    def _give_back(self) -> None:
+        """Reset the clock, if there is something to reset and the device answers."""
+        if self.error is not None or self._asked is None:
+            return
+        try:
+            self._gpu.reset_clock()
+        except Exception as error:  # noqa: BLE001  # closing the device is the next try
+            self.error = refusal_of(error)

@@ -9,7 +9,8 @@ from operator import or_
 from statistics import median
 
 from perseus_ds.device import Achieved, Gpu
-from perseus_ds.errors import DeviceError
+from perseus_ds.engine.surprise import refusal_of
+from perseus_ds.errors import PerseusError
 from perseus_ds.profile import CounterTrace
 
 _READS_PER_PERIOD = 2
@@ -29,7 +30,7 @@ class EnergyWatch:
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
         self._stop = threading.Event()
-        self.error: DeviceError | None = None
+        self.error: PerseusError | None = None
         self._thread = threading.Thread(target=self._watch, name="perseus-energy", daemon=True)
 
     @property
@@ -84,5 +85,5 @@ class EnergyWatch:
                 reads += 1
                 if reads % _READS_PER_CLOCK_READ == 0:
                     self._clocks.append((self._gpu.now_s(), self._gpu.achieved()))
-        except DeviceError as error:
-            self.error = error
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self.error = refusal_of(error)

@@ -14,6 +14,7 @@ from perseus_ds.engine.phases import DEFAULT_CLOCK, News
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Iteration, Recorder
 from perseus_ds.engine.seam import PipeSchedule
+from perseus_ds.engine.surprise import refusal_of
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.schedule import Kind
@@ -190,11 +191,7 @@ class Session:
         if self._failed is not None:
             self.leave()
             return
-        self._failed = (
-            error
-            if isinstance(error, PerseusError)
-            else PerseusError(f"an unexpected {type(error).__name__}: {error}", hint="please report it")
-        )
+        self._failed = refusal_of(error)
         self._voice.say_here(f"off, training goes on at default clocks: {self._failed}")
         self._voice.event("disabled", reason=str(self._failed))
         self._tell_and_leave()
