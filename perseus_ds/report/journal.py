@@ -29,19 +29,20 @@ def in_words(event: Mapping[str, object]) -> str:
 
 
 def facts_in_words(facts: Mapping[str, object]) -> str:
-    """Return ``name value, name value``, units moved from the name's end to behind the number."""
-    return ", ".join(_fact(name, value) for name, value in facts.items())
+    """Return ``name value, name value``."""
+    return ", ".join(" ".join(named_value(name, value)) for name, value in facts.items())
 
 
-_UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
-
-
-def _fact(name: str, value: object) -> str:
+def named_value(name: str, value: object) -> tuple[str, str]:
+    """Return a fact's name and value for reading: the unit moves from the name's end behind the number."""
     shown = f"{value:.5g}" if isinstance(value, float) else str(value)
     for ending, unit in _UNITS.items():
         if name.endswith(ending):
-            return f"{name.removesuffix(ending).replace('_', ' ')} {shown}{unit}"
-    return f"{name.replace('_', ' ')} {shown}"
+            return name.removesuffix(ending).replace("_", " "), shown + unit
+    return name.replace("_", " "), shown
+
+
+_UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
 
 
 def _clock(time: object) -> str:

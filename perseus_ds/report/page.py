@@ -10,7 +10,7 @@ from perseus_ds.report.contents import Contents
 from perseus_ds.report.figures import Figures
 from perseus_ds.report.gallery import MEASURED_DURATIONS, Picture, Place
 from perseus_ds.report.html_parts import card, section, table
-from perseus_ds.report.journal import journal_lines
+from perseus_ds.report.journal import journal_lines, named_value
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.page_style import SCRIPT, STYLE
 from perseus_ds.report.power_scale import power_scale
@@ -121,7 +121,7 @@ def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:
     if not facts:
         return ""
     caption = f'<p class="faint">{escape(note)}</p>' if note else ""
-    rows = [[key.replace("_", " "), str(value)] for key, value in facts.items()]
+    rows = [named_value(key, value) for key, value in facts.items()]
     return section(heading, caption + table(["", ""], rows))
 
 
@@ -129,4 +129,4 @@ def _journal(contents: Contents) -> str:
     if not contents.events:
         return ""
     rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
-    return section("What happened", f'<div class="journal">{table(["time", "event", ""], rows)}</div>')
+    return section("What happened", f'<div class="journal">{table(["time (UTC)", "event", ""], rows)}</div>')
