@@ -22,6 +22,7 @@ class ConflictKind(Enum):
         "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
         Rule.GIVE_UP,
     )
+    NOT_HELD = ("the clock was stored and never reached, with no reason given", Rule.GO_ON)
     POWER_CAP = ("the power cap holds the clock down", Rule.GO_ON)
     THERMAL = ("the GPU is too hot for this clock", Rule.GO_ON)
     HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Rule.GO_ON)
@@ -61,6 +62,8 @@ class Conflict:
         return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
 
 
+_TOLERANCE_MHZ = 30  # assumed: two steps of the grid, for parts whose clock wavers with temperature
+
 _BY_REASON = (
     (EventReason.SW_POWER_CAP, ConflictKind.POWER_CAP),
     (EventReason.SW_THERMAL | EventReason.HW_THERMAL, ConflictKind.THERMAL),
@@ -68,14 +71,20 @@ _BY_REASON = (
 )
 
 
-def conflicts(locked_mhz: int, achieved: Achieved) -> tuple[Conflict, ...]:
-    """Judge one look at a GPU whose lock has settled.
+def is_at(locked_mhz: int, achieved: Achieved) -> bool:
+    """Whether a clock is the locked one, as closely as parts hold it."""
+    return abs(achieved.clock_mhz - locked_mhz) <= _TOLERANCE_MHZ
 
-    The device's own reasons come first; a clock that is not the locked one without any reason was set by
-    somebody else. An idle GPU may clock down, lock or not, and is left alone.
+
+def conflicts(locked_mhz: int, achieved: Achieved, *, reached: bool) -> tuple[Conflict, ...]:
+    """Judge one look at a GPU whose lock has had time to settle; ``reached`` says that it was seen at it.
+
+    The device's own reasons come first. A clock that was reached and has moved without any reason was moved
+    by somebody else; one that was never reached may be the device's doing. An idle GPU may clock down, lock
+    or not, and is left alone.
     """
     seen = [kind for reasons, kind in _BY_REASON if achieved.event_reasons & reasons]
     idle = bool(achieved.event_reasons & EventReason.GPU_IDLE)
-    if not seen and not idle and achieved.clock_mhz != locked_mhz:
-        seen.append(ConflictKind.FOREIGN_CLOCK)
+    if not seen and not idle and not is_at(locked_mhz, achieved):
+        seen.append(ConflictKind.FOREIGN_CLOCK if reached else ConflictKind.NOT_HELD)
     return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)

@@ -93,7 +93,7 @@ class Control:
             raise
         if looked is None:
             return
-        seen = conflicts(*looked)
+        seen = conflicts(looked.locked_mhz, looked.achieved, reached=looked.reached)
         for conflict in seen:
             self._warn(conflict.kind, conflict.line)
         fatal = [conflict for conflict in seen if conflict.rule is Rule.GIVE_UP]

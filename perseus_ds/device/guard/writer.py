@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from perseus_ds.device.conflict import is_at
 from perseus_ds.device.guard.seat import Seat
 from perseus_ds.device.record import Achieved
 
@@ -24,6 +25,15 @@ class Applied:
     number: int
     clock_mhz: int | None
     call_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One reading of the clock that a request asked for; ``reached`` says that it was seen there before."""
+
+    locked_mhz: int
+    achieved: Achieved
+    reached: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,8 @@ class ClockWriter:
         self._asked = self._applied = self._newest = 0
         self._calls_s: deque[float] = deque(maxlen=_KEPT)
         self._settles_s: deque[float] = deque(maxlen=_KEPT)
-        self._written_s: float | None = None
+        self._written_s = 0.0
+        self._reached = False
         self._look_s = 0.0
 
     def ask(self, number: int, clock_mhz: int | None) -> None:
@@ -72,7 +83,7 @@ class ClockWriter:
         began_s = self._now_s()
         self._write(clock_mhz)
         self._in_force_mhz = clock_mhz
-        self._written_s = self._now_s()
+        self._written_s, self._reached = self._now_s(), False
         self._calls_s.append(self._written_s - began_s)
         self._look_s = self._written_s + _SETTLE_POLL_S if self._applied % 8 == 0 else began_s + _READ_BACK_S
         self._applied += 1
@@ -82,21 +93,20 @@ class ClockWriter:
         """When `look` is due, or ``None`` while no clock is locked."""
         return None if self._in_force_mhz is None else self._look_s
 
-    def look(self) -> tuple[int, Achieved] | None:
-        """Read the achieved clock back: (locked clock in MHz, what is achieved), when it is due."""
+    def look(self) -> Look | None:
+        """Read the achieved clock back, when that is due and the clock has had time to settle."""
         now_s = self._now_s()
         if self._in_force_mhz is None or now_s < self._look_s:
             return None
         achieved = self._seat.gpu.achieved()
-        since_s = now_s - self._written_s if self._written_s is not None else None
-        if since_s is not None and achieved.clock_mhz == self._in_force_mhz:
-            self._settles_s.append(since_s)
-            self._written_s = None
-        elif since_s is not None and since_s < _SETTLE_LIMIT_S:
+        if not self._reached and is_at(self._in_force_mhz, achieved):
+            self._reached = True
+            self._settles_s.append(now_s - self._written_s)
+        if not self._reached and now_s - self._written_s < _SETTLE_LIMIT_S:
             self._look_s = now_s + _SETTLE_POLL_S
             return None
         self._look_s = now_s + _READ_BACK_S
-        return self._in_force_mhz, achieved
+        return Look(self._in_force_mhz, achieved, self._reached)
 
     def figures(self) -> WriterFigures:
         """Sum up."""

@@ -13,14 +13,6 @@ from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture
-def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        gpu.lock_clock(900)
-        gpu.sync()
-        yield gpu
-
-
 def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
     until_s = time.monotonic() + limit_s
     while time.monotonic() < until_s:
@@ -28,6 +20,14 @@ def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+@pytest.fixture
+def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        assert eventually(lambda: gpu._link.sync()["settle_s"] is not None)
+        yield gpu
 
 
 def said(gpu: GuardedGpu, words: str) -> bool:

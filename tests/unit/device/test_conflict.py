@@ -10,6 +10,7 @@ from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
     ("seen_mhz", "reasons", "kinds"),
     [
         (900, EventReason.NONE, []),
+        (885, EventReason.NONE, []),
         (1200, EventReason.NONE, [ConflictKind.FOREIGN_CLOCK]),
         (850, EventReason.SW_POWER_CAP, [ConflictKind.POWER_CAP]),
         (
@@ -24,7 +25,13 @@ from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 def test_the_devices_own_reasons_come_before_suspicion(
     seen_mhz: int, reasons: EventReason, kinds: list[ConflictKind]
 ) -> None:
-    assert [found.kind for found in conflicts(900, Achieved(seen_mhz, 1593, reasons))] == kinds
+    assert [found.kind for found in conflicts(900, Achieved(seen_mhz, 1593, reasons), reached=True)] == kinds
+
+
+def test_a_clock_that_was_never_reached_accuses_nobody() -> None:
+    [found] = conflicts(1980, Achieved(1755, 2619, EventReason.NONE), reached=False)
+    assert found.kind is ConflictKind.NOT_HELD
+    assert found.rule is Rule.GO_ON
 
 
 @pytest.mark.parametrize("kind", ConflictKind)
@@ -34,5 +41,5 @@ def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
 
 
 def test_the_line_names_both_clocks() -> None:
-    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE))
+    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE), reached=True)
     assert found.line.endswith(": 900 MHz asked, 1410 MHz seen")

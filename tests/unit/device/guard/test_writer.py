@@ -96,7 +96,7 @@ def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time:
     writer.ask(1, 900)
     writer.step()
     time.now_s = writer.next_look_s()
-    assert writer.look()[0] == 900
+    assert writer.look().locked_mhz == 900
     assert writer.figures().call_s == pytest.approx(0.010)
     assert writer.figures().settle_s == pytest.approx(0.005)
 
