@@ -45,15 +45,18 @@ def _best(request: DeviceRequest) -> Choice:
         if priority < 0:
             break
         try:
-            return Choice(backend.open_gpu(request), backend.name, _reason(backend, refused))
+            gpu = backend.open_gpu(request)
+            return Choice(gpu, backend.name, _reason(backend, gpu, refused, lock=request.lock))
         except DeviceError as error:
             refused.append(f"{backend.name}: {error.message}")
     raise AssertionError("the null backend always opens")
 
 
-def _reason(backend: Backend, refused: list[str]) -> str:
+def _reason(backend: Backend, gpu: Gpu, refused: list[str], *, lock: bool) -> str:
     others = f" ({'; '.join(refused)})" if refused else ""
-    return f"auto: {backend.summary}{others}"
+    why_not = gpu.capabilities().why_not if lock and not isinstance(gpu, NullGpu) else None
+    only_read = "" if why_not is None else f", to read only: {why_not}"
+    return f"auto: {backend.summary}{only_read}{others}"
 
 
 def _named(setting: str) -> Backend:

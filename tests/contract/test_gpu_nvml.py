@@ -1,11 +1,13 @@
 """The NVML backend keeps the contract, on the fake driver under the real pynvml."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu
+from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceLostError,
@@ -44,6 +46,31 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
+
+
+@pytest.mark.e2e
+def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
+    node.state.gpu[0].reasons = 0x4
+    code = (
+        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
+        "print(NvmlGpu(DeviceRequest('nvml')).achieved().event_reasons.name)"
+    )
+    environment = node.environment(old_driver=True)
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert told.stdout == b"SW_POWER_CAP\n", told.stderr
+
+
+def test_without_the_right_to_lock_auto_reads_and_says_so(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
+    choice = choose(DeviceRequest("auto"))
+    assert choice.backend == "nvml"
+    assert not choice.gpu.capabilities().can_lock
+    assert choice.reason.startswith(
+        "auto: NVIDIA's own library, to read only: user 1000 is not root (guardd: no"
+    )
+    choice.gpu.close()
 
 
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:

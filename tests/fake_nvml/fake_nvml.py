@@ -84,12 +84,12 @@ class FakeNvml:
         """Read what is locked, without asking the library."""
         return [self.state.gpu[index].locked_mhz for index in range(self.state.gpus)]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, *, old_driver: bool = False) -> dict[str, str]:
         """Give a process this node."""
         return {
             **os.environ,
             "FAKE_NVML_STATE": str(self.path),
-            "LD_LIBRARY_PATH": str(build().parent),
+            "LD_LIBRARY_PATH": str(build(old_driver=old_driver).parent),
             "PERSEUS_GUARD_DIR": str(self.path.parent / "guard"),
         }
 
@@ -105,14 +105,16 @@ def missing_compiler() -> str | None:
     return None if shutil.which("cc") else "no C compiler (cc) to build the fake libnvidia-ml.so"
 
 
-def build() -> Path:
+def build(*, old_driver: bool = False) -> Path:
     """Compile once per source text."""
-    folder = CACHE / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    name = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16] + ("-old" if old_driver else "")
+    folder = CACHE / name
     library = folder / "libnvidia-ml.so.1"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         fresh = folder / f"building.{os.getpid()}"
         flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+        flags += ["-DOLD_DRIVER"] if old_driver else []
         soname = "-Wl,-soname,libnvidia-ml.so.1"
         subprocess.run(["cc", *flags, soname, "-o", fresh, SOURCE], check=True)
         fresh.replace(library)

@@ -207,7 +207,12 @@ int nvmlDeviceGetClockInfo(gpu_t *g, unsigned type, unsigned *mhz) {
   return SUCCESS;
 }
 
-int nvmlDeviceGetCurrentClocksEventReasons(gpu_t *g, unsigned long long *reasons) {
+#ifdef OLD_DRIVER /* before 535 the call had this name */
+int nvmlDeviceGetCurrentClocksThrottleReasons(
+#else
+int nvmlDeviceGetCurrentClocksEventReasons(
+#endif
+    gpu_t *g, unsigned long long *reasons) {
   CHECK(g);
   *reasons = g->reasons;
   return SUCCESS;
