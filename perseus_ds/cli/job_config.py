@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import hjson  # type: ignore[import-untyped]  # no stubs
 
 from perseus_ds.config import PerseusConfig, load
 from perseus_ds.errors import ConfigError
@@ -44,7 +45,7 @@ def read_job_config(
         ConfigError: the file cannot be read, or its block is refused.
     """
     perseus = load(path, environment)
-    content = json.loads(path.read_text())
+    content = hjson.loads(path.read_text(encoding="utf-8"))  # as DeepSpeed reads it, comments and all
     return JobConfig(path, perseus, tuple(_findings(content, deepspeed_version)))
 
 
