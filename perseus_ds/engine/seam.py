@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -95,8 +96,9 @@ NEEDS = (
 
 
 def deepspeed_version() -> str:
-    """The installed release."""
-    return version("deepspeed")
+    """The release that is imported, which a PYTHONPATH can make another than the installed one."""
+    imported = getattr(sys.modules.get("deepspeed"), "__version__", None)
+    return str(imported).strip() if imported else version("deepspeed")
 
 
 def check(engine: object) -> PipelineEngine:

@@ -1,0 +1,51 @@
+"""The job of ``scripts/versions``: profile, plan and run on two stages; losses as without us."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import deepspeed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+import ranks
+
+from perseus_ds.run_directory import RunDirectory, read_events
+
+STEPS = 100
+
+
+def train(rank: int, perseus: dict[str, object] | None) -> list[str]:
+    """Return the exact losses of one rank."""
+    del rank
+    engine = ranks.build(ranks.config(4, perseus=perseus), stages=2, inner=(8, 14))
+    return ranks.losses(engine, STEPS)
+
+
+def main(release: str) -> None:
+    """Run with and without, compare, and say what happened."""
+    if deepspeed.__version__.strip() != release:
+        sys.exit(f"imported deepspeed {deepspeed.__version__}, wanted {release}")
+    with tempfile.TemporaryDirectory() as folder:
+        perseus = {
+            "enabled": True,
+            "run_dir": folder,
+            "device": "simulated",
+            "on_error": "raise",
+            "profile": {"min_window_s": 1.0, "max_clocks": 4},
+            "audit": {"every_iterations": 4, "iterations": 2},
+            "simulated": {"time_scale": 0.01},
+        }
+        served = ranks.run_ranks(2, train, perseus)
+        events = [event["event"] for event in read_events(RunDirectory(Path(folder)).events)]
+    plain = ranks.run_ranks(2, train, None)
+    if [one.value for one in served] != [one.value for one in plain]:
+        sys.exit("losses differ")
+    if "measured" not in events:
+        sys.exit(f"no measured saving; events: {' '.join(events)}")
+    print("losses identical; profiled, planned, ran, measured")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
