@@ -89,9 +89,7 @@ class Loop:
         self._selector.unregister(session.socket)
         failure = session.end()
         if failure is not None:
-            sys.stderr.write(
-                f"perseus_ds guard: clock not put back: {failure}; perseus-ds clocks reset will\n"
-            )
+            _complain(f"clock not put back: {failure}; perseus-ds clocks reset will")
         return failure is not None
 
     @contextlib.contextmanager
@@ -110,3 +108,10 @@ class Loop:
             signal.set_wakeup_fd(-1)
             ours.close()
             theirs.close()
+
+
+def _complain(line: str) -> None:
+    """Say it on a terminal or log that may be gone with the job."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"perseus_ds guard: {line}\n")
+        sys.stderr.flush()
