@@ -45,7 +45,7 @@ def _savings(found: Figures) -> list[str]:
     lines = []
     if found.measured is not None:
         where = "simulated, " if found.simulated else ""
-        lines.append(_saving("saving measured", found.measured, where))
+        lines += _folded(_saving("saving measured", found.measured, where))
     if found.predicted is not None:
         lines.append(_saving("saving predicted", found.predicted, ""))
     if found.gap_pct is not None:

@@ -57,3 +57,19 @@ def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) ->
         run_dir.mkdir()
     with pytest.raises(PerseusError, match="no job has written here" if there else "no such run directory"):
         table(run_dir)
+
+
+@pytest.mark.parametrize("journal", ['{"event": "a"}\nnot json\n', "[1]\n"])
+def test_a_damaged_journal_hides_nothing_else(write_run: Callable[..., Path], journal: str) -> None:
+    run_dir = write_run()
+    (run_dir / "events.jsonl").write_text(journal)
+    text = table(run_dir)
+    assert "missing events.jsonl: cannot be read" in text
+    assert "saving measured      12.00 %" in text
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1.0", "NaN"])
+def test_a_summary_that_nothing_can_be_divided_by(write_run: Callable[..., Path], wrong: str) -> None:
+    summary = write_run() / "summary.json"
+    summary.write_text(summary.read_text().replace("1000.0", wrong))
+    assert "a time or an energy is not above 0" in " ".join(table(summary.parent).split())
