@@ -194,7 +194,7 @@ class Course:
         ground.voice.event(
             "running",
             f"running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
-            f"({plan.slowdown_pct:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
+            f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
             f"within {float(plans.gap_pct[plan.index]):.3f} % of the certified bound",
             plan=plan.index,
             iteration_time_s=plan.iteration_time_s,

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from perseus_ds.config import parse
 from perseus_ds.engine.seam import (
     PipelineEngine,
     PipeSchedule,
@@ -60,6 +61,7 @@ def attach(engine: object) -> None:
             _say(engine, "off: autotuning measures the job itself")
             return
         _warn_of_timers(found, content)
+        parse(block, {})
     except Exception as error:  # noqa: BLE001  # the host wins
         _refuse(engine, error)
         return
