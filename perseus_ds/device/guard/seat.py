@@ -41,10 +41,7 @@ class Seat:
 
     def put_back(self) -> None:
         """Set the clock as it was found."""
-        if self.found_mhz is None:
-            self.gpu.reset_clock()
-        else:
-            self.gpu.lock_clock(self.found_mhz)
+        _restore(self.gpu, self.found_mhz)
 
     def leave(self) -> None:
         """Put the clock back, then forget the journal, then let the lease go; in that order.
@@ -61,14 +58,20 @@ class Seat:
     def _find(self) -> int | None:
         left = journal.read(self.uuid)
         if left is not None and left.boot_id == journal.boot_id():
-            self.found_mhz = left.found_mhz
-            _insist(self.put_back)
+            _insist(lambda: _restore(self.gpu, left.found_mhz))
             return left.found_mhz
         samples = []
         for look in range(_LOOKS):
             time.sleep(_BETWEEN_LOOKS_S if look else 0)
             samples.append(self.gpu.achieved())
         return found_lock_mhz(samples, self.gpu.capabilities())
+
+
+def _restore(gpu: Gpu, found_mhz: int | None) -> None:
+    if found_mhz is None:
+        gpu.reset_clock()
+    else:
+        gpu.lock_clock(found_mhz)
 
 
 def _insist(act: Callable[[], None]) -> None:
