@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
             profile,
             schedule,
             blocking_power_w=power_w,
+            verify=options.verify,
             fingerprint=profile.fingerprint,
             progress=progress,
         )

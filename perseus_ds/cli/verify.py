@@ -42,8 +42,8 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
             time_s[index] = plans.fixed_s[node.stage, node.kind]
             continue
         options, choice = plans.options[node.stage, node.kind], plans.choice[:, column[node]]
-        time_s[index] = options.time_s[choice]
-        effective_j += options.energy_j[choice] - plans.blocking_power_w * time_s[index]
+        time_s[index] = options.planned_s(plans.reserve_pct)[choice]
+        effective_j += options.energy_j[choice] - plans.blocking_power_w * options.time_s[choice]
     return time_s, effective_j
 
 

@@ -38,7 +38,8 @@ def _publish(ground: Ground, reports: Sequence[RankReport], plan: FrequencyPlan)
     ground.voice.event(
         "measured",
         f"measured: {summary.saving_pct:.1f} % energy saved, iteration time "
-        f"{round(summary.slowdown_pct, 2) + 0.0:+.2f} % ({summary.perseus.iterations} iterations at the plan, "
+        f"{round(summary.slowdown_pct, 2) + 0.0:+.2f} % "
+        f"({summary.perseus.iterations} iterations at the plan, "
         f"{summary.baseline.iterations} at default clocks)",
         saving_pct=summary.saving_pct,
         slowdown_pct=summary.slowdown_pct,

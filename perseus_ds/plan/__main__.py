@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> int:
             request.schedule,
             blocking_power_w=request.blocking_power_w,
             reserve_pct=request.reserve_pct,
+            verify=True,
             fingerprint=request.fingerprint,
         )
         write_plans(plans, plan)

@@ -12,7 +12,16 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
-from perseus_ds.solver import DiscretePlans, OptionTable, Problem, discretise, plan_times, solve_frontier
+from perseus_ds.solver import (
+    DiscretePlans,
+    OptionTable,
+    Problem,
+    check_frontier,
+    check_plans,
+    discretise,
+    plan_times,
+    solve_frontier,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +40,7 @@ def build(
     *,
     blocking_power_w: float,
     reserve_pct: float = 0.0,
+    verify: bool = False,
     fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlanSet:
@@ -38,8 +48,10 @@ def build(
 
     ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer, so that
     real durations, which vary, do not push a path that has just enough slack beyond the critical one.
+    ``verify`` has the solver's own checkers run over frontier and plans.
 
     Raises:
+        CertificateError: a check failed.
         IncompleteProfileError: a stage of the schedule was not measured.
         PlanError: the profile has stages that the schedule has not.
         SolverError: the problem cannot be solved as stated.
@@ -55,6 +67,9 @@ def build(
     blocking_total_w = blocking_power_w * schedule.stages
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
     plans = _undominated(discretise(translation.problem, frontier, times_s))
+    if verify:
+        check_frontier(translation.problem, frontier)
+        check_plans(translation.problem, plans, frontier=frontier)
     return PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
@@ -69,6 +84,7 @@ def build(
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
+        reserve_pct=reserve_pct,
     )
 
 
@@ -111,8 +127,7 @@ def _effective(options: Options, blocking_power_w: float, reserve_pct: float) ->
 
     Source: arXiv 2312.06902, equation 4.
     """
-    slower = options.time_s > options.time_s.min()
-    time_s = np.where(slower, options.time_s * (1.0 + reserve_pct / 100.0), options.time_s)
+    time_s = options.planned_s(reserve_pct)
     return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
 
 

@@ -23,6 +23,11 @@ class Options:
     time_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
 
+    def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
+        """Durations to plan with: all but the shortest are taken as that much longer."""
+        slower = self.time_s > self.time_s.min()
+        return np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
@@ -38,7 +43,8 @@ class PlanSet:
 
     ``energy_j`` is the total of one pipeline over its own iteration time, ``effective_energy_j`` what
     remains when blocking power times stages times iteration time is taken away, ``lower_bound_j`` a
-    certified bound on ``energy_j`` over all discrete plans that are no slower.
+    certified bound on ``energy_j`` over all discrete plans that are no slower. Iteration times, and with
+    them the bound, contain the reserve that every stretched computation keeps.
 
     Shape: vectors [plans]; ``choice`` [plans, computations], positions in the computation's Options.
     Source: arXiv 2312.06902, equation 4.
@@ -57,6 +63,7 @@ class PlanSet:
     t_min_s: float
     t_star_s: float
     solve_time_s: float
+    reserve_pct: float = 0.0
 
     @property
     def blocking_total_w(self) -> float:

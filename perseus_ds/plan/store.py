@@ -66,6 +66,7 @@ def dumps(plans: PlanSet) -> str:
         "t_min_s": plans.t_min_s,
         "t_star_s": plans.t_star_s,
         "solve_time_s": plans.solve_time_s,
+        "reserve_pct": plans.reserve_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -159,6 +160,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         t_min_s=float(cast("float", content["t_min_s"])),
         t_star_s=float(cast("float", content["t_star_s"])),
         solve_time_s=float(cast("float", content["solve_time_s"])),
+        reserve_pct=float(cast("float", content["reserve_pct"])),
     )
 
 
