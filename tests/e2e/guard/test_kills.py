@@ -141,6 +141,7 @@ def test_both_killed_the_next_start_repairs(node: FakeNvml) -> None:
     assert eventually(lambda: not free(node))
     job.kill_both()
     job.wait()
+    assert eventually(lambda: not alive(job.guard))
     assert not free(node)
     assert [(fixed.uuid, fixed.outcome) for fixed in repair()] == [(UUID.format(0), Outcome.RESTORED)]
     assert free(node)
