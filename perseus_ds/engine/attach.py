@@ -68,6 +68,8 @@ def _begin(
     choice = _agreed(council, lambda: choose(_request(engine, config)))
     gpu = choice.gpu
     undo.append(gpu.close)
+    if isinstance(gpu, SimulatedGpu):
+        _check_stages(gpu, engine.num_stages)
     directory = RunDirectory(Path(config.run_dir))
     voice.writes_to(directory)
     job = recognise(engine, pipe_schedule, gpu, council=council, config=config)
@@ -198,13 +200,17 @@ def _opening(config: PerseusConfig, job: Job, directory: RunDirectory, council: 
     return cast("Opening", told)
 
 
+def _check_stages(gpu: SimulatedGpu, stages: int) -> None:
+    """Refuse on all ranks what would be refused on the last stage alone."""
+    listed = gpu.settings.forward_s
+    if listed is not None and len(listed) != stages:
+        raise ConfigError(
+            f"perseus.simulated.forward_s has {len(listed)} entries and the job {stages} stages"
+        )
+
+
 def _emulated(engine: PipelineEngine, gpu: SimulatedGpu, council: Council) -> Callable[[], None]:
     """Make this stage last as long as its share of the model would on the simulated GPU."""
-    listed = gpu.settings.forward_s
-    if listed is not None and len(listed) != engine.num_stages:
-        raise ConfigError(
-            f"perseus.simulated.forward_s has {len(listed)} entries and the job {engine.num_stages} stages"
-        )
     module = getattr(engine, "module", None)
     weights = cast("list[tuple[int, float]]", council.share((engine.stage_id, weight_of_stage(module))))
     by_stage = dict(weights)
