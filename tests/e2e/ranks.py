@@ -9,11 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import ForkProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +27,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import deepspeed
 import torch
 import torch._dynamo
+from deepspeed.pipe import LayerSpec, PipelineModule
+from deepspeed.runtime.pipe.engine import PipelineEngine
 from torch import nn
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 torch.set_num_threads(1)
 
 PATIENCE_S = 120.0
+
+Answers = SimpleQueue[tuple[int, Any, str | None]]
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -46,10 +55,16 @@ def run_ranks(
     """Call ``body(rank, *args)`` in one process per rank, communicators ready, and return what each said."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        queue = context.SimpleQueue()
+        queue: Answers = context.SimpleQueue()
+        shared = {
+            "folder": folder,
+            "queue": queue,
+            "body": body,
+            "args": args,
+            "environment": environment or {},
+        }
         processes = [
-            context.Process(target=_rank, args=(rank, ranks, folder, queue, body, args, environment or {}))
-            for rank in range(ranks)
+            context.Process(target=_rank, args=(rank, ranks), kwargs=shared) for rank in range(ranks)
         ]
         for process in processes:
             process.start()
@@ -63,7 +78,7 @@ def run_ranks(
         return [Said(rank, answers[rank], (Path(folder) / f"out{rank}").read_text()) for rank in range(ranks)]
 
 
-def _collect(queue: Any, processes: list[Any]) -> dict[int, object]:
+def _collect(queue: Answers, processes: list[ForkProcess]) -> dict[int, object]:
     answers: dict[int, object] = {}
     deadline = time.monotonic() + PATIENCE_S
     while len(answers) < len(processes):
@@ -84,14 +99,18 @@ def _collect(queue: Any, processes: list[Any]) -> dict[int, object]:
 def _rank(
     rank: int,
     ranks: int,
+    *,
     folder: str,
-    queue: Any,
+    queue: Answers,
     body: Callable[..., object],
     args: tuple[object, ...],
     environment: Mapping[str, str],
 ) -> None:
     output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)  # pytest's own would swallow it
+    warnings.simplefilter("default")  # torch and DeepSpeed warn of each other: ours alone are errors
+    warnings.filterwarnings("error", module="perseus_ds")
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), **environment)
     try:
         torch.distributed.init_process_group(
@@ -115,6 +134,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(inner, width)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        hidden = hidden.to(self.up.weight.dtype)
         return hidden + self.down(torch.tanh(self.up(hidden)))
 
 
@@ -136,10 +156,8 @@ def config(
 
 def build(
     content: Mapping[str, Any], *, stages: int, inner: tuple[int, ...] | None = None, seed: int = 7
-) -> Any:
+) -> PipelineEngine:
     """A pipeline engine with one layer per stage; ``inner`` widths make stages uneven."""
-    from deepspeed.pipe import LayerSpec, PipelineModule
-
     torch.manual_seed(seed)
     widths = inner or (8,) * stages
     module = PipelineModule(
@@ -150,12 +168,12 @@ def build(
         seed_layers=True,
     )
     engine, *_ = deepspeed.initialize(
-        model=module, model_parameters=[p for p in module.parameters()], config=dict(content)
+        model=module, model_parameters=list(module.parameters()), config=dict(content)
     )
     return engine
 
 
-def batches(seed: int = 3) -> Any:
+def batches(seed: int = 3) -> Batches:
     """Random inputs and targets, for ever, alike in every run."""
     generator = torch.Generator().manual_seed(seed)
     while True:
@@ -163,7 +181,7 @@ def batches(seed: int = 3) -> Any:
         yield inputs, torch.sin(inputs)
 
 
-def losses(engine: Any, steps: int, *, seed: int = 3) -> list[str]:
+def losses(engine: PipelineEngine, steps: int, *, seed: int = 3) -> list[str]:
     """Train and return the exact loss of every step."""
     data = batches(seed)
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]

@@ -1,0 +1,26 @@
+"""One whole course of a job, run once and looked at by many tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from jobs import STAGES, block, happened, train_until
+from ranks import Said, config, run_ranks
+
+
+@dataclass(frozen=True)
+class Course:
+    """A job that warmed up, profiled, planned, ran its plan and audited it."""
+
+    run_dir: Path
+    said: list[Said]
+
+
+@pytest.fixture(scope="session")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """Four stages, gradient clipping, mode auto, from an empty run directory to the first measured saving."""
+    run_dir = tmp_path_factory.mktemp("course")
+    content = config(gradient_clipping=1.0, perseus=block(run_dir))
+    return Course(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))

@@ -1,0 +1,155 @@
+"""Whole jobs through the fork harness: what they trained, what the plugin said and did, what the GPU saw."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from ranks import PipelineEngine, Said, batches, build, config, run_ranks
+
+from perseus_ds.device.simulated import SimulatedGpu
+
+SCALE = 0.01
+STAGES = 4
+MICROBATCHES = 4
+UNEVEN = (8, 8, 8, 16)
+
+Done = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one rank can tell after a job."""
+
+    losses: list[str]
+    attached: bool
+    locks: int
+    clock_mhz: float | None
+
+
+@dataclass
+class Gpus:
+    """The simulated GPUs of this process, and how often a clock was asked for."""
+
+    made: list[SimulatedGpu] = field(default_factory=list)
+    locks: int = 0
+
+
+def watched_gpus() -> Gpus:
+    """Look over the shoulder of every simulated GPU that this (forked) process makes from now on."""
+    gpus = Gpus()
+    made, lock = SimulatedGpu.__init__, SimulatedGpu.lock_clock
+
+    def note_gpu(gpu: SimulatedGpu, *args: object, **kwargs: object) -> None:
+        made(gpu, *args, **kwargs)  # type: ignore[arg-type]
+        gpus.made.append(gpu)
+
+    def note_lock(gpu: SimulatedGpu, clock_mhz: int) -> None:
+        gpus.locks += 1
+        lock(gpu, clock_mhz)
+
+    SimulatedGpu.__init__ = note_gpu  # type: ignore[method-assign]  # in a process of the test's own
+    SimulatedGpu.lock_clock = note_lock  # type: ignore[method-assign]
+    return gpus
+
+
+def block(run_dir: Path, **changes: object) -> dict[str, Any]:
+    """A perseus block whose whole course takes seconds."""
+    return {
+        "enabled": True,
+        "run_dir": str(run_dir),
+        "device": "simulated",
+        "profile": {"min_window_s": 4.0, "max_clocks": 3, "warmup_iterations": 2},
+        "audit": {"every_iterations": 4, "iterations": 3},
+        "simulated": {"time_scale": SCALE},
+        **changes,
+    }
+
+
+def train(
+    rank: int, content: Mapping[str, Any], stages: int, steps: int, flags: Mapping[str, str] | None = None
+) -> Trained:
+    """Train a fixed number of steps; ``flags`` stand in rank 0's environment alone."""
+    if rank == 0:
+        os.environ.update(flags or {})
+    gpus = watched_gpus()
+    engine = build(content, stages=stages, inner=UNEVEN[-stages:])
+    data = batches()
+    seen = [float(engine.train_batch(data)).hex() for _ in range(steps)]
+    return trained(engine, seen, gpus)
+
+
+def trained(engine: PipelineEngine, seen: list[str], gpus: Gpus) -> Trained:
+    """Sum up, and let the last requests for a clock arrive."""
+    attached = "_exec_schedule" in vars(engine)
+    return Trained(seen, attached, gpus.locks, gpus.made[-1].true_now().clock_mhz if gpus.made else None)
+
+
+def train_until(
+    rank: int, content: Mapping[str, Any], stages: int, done: Done, *, more: int = 3, at_most: int = 600
+) -> Trained:
+    """Train until rank 0 sees something in the run directory, and a few steps more."""
+    gpus = watched_gpus()
+    engine = build(content, stages=stages, inner=UNEVEN[-stages:])
+    data, seen = batches(), []
+    run_dir = Path(content["perseus"]["run_dir"])
+    left = at_most
+    while left > 0:
+        seen.append(float(engine.train_batch(data)).hex())
+        left = min(left - 1, more) if _agreed(done(run_dir), more >= left) else left - 1
+    return trained(engine, seen, gpus)
+
+
+def _agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
+    """Rank 0's word, for everyone."""
+    if already:
+        return False
+    word = torch.tensor([float(mine)])
+    torch.distributed.broadcast(word, src=0)
+    return bool(word.item())
+
+
+def events(run_dir: Path) -> list[dict[str, Any]]:
+    """The journal so far."""
+    file = run_dir / "events.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def names(run_dir: Path) -> list[str]:
+    """The names of the journal's events, in order."""
+    return [event["event"] for event in events(run_dir)]
+
+
+def happened(name: str) -> Done:
+    """Wait for an event."""
+    return lambda run_dir: name in names(run_dir)
+
+
+def lines(said: Said) -> list[str]:
+    """What the plugin printed on one rank."""
+    return [line for line in said.output.splitlines() if line.startswith("perseus: ")]
+
+
+@cache
+def plain_losses(
+    steps: int, ranks: int = 4, stages: int = STAGES, microbatches: int = MICROBATCHES, clipping: float = 1.0
+) -> list[list[str]]:
+    """The exact losses of the same job without a perseus block, rank by rank."""
+    content = config(microbatches, gradient_clipping=clipping)
+    return [said.value.losses for said in run_ranks(ranks, train, content, stages, steps)]
+
+
+def copy_of(run_dir: Path, to: Path, *, without: tuple[str, ...] = ()) -> Path:
+    """A run directory with an earlier run's profile and plan, and none of its journal."""
+    to.mkdir(parents=True)
+    for name in ("profile.json", "plan.json"):
+        if name not in without:
+            shutil.copy(run_dir / name, to / name)
+    return to

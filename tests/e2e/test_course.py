@@ -1,0 +1,125 @@
+"""What a job goes through in each mode, from an empty run directory or from what another job left."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Course
+from jobs import STAGES, block, copy_of, events, happened, lines, names, plain_losses, train, train_until
+from ranks import Said, config, run_ranks
+
+from perseus_ds.plan import read_plans
+from perseus_ds.profile import read_profile
+from perseus_ds.schedule import Kind
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 6
+
+
+def trained_for_a_while(
+    run_dir: Path, steps: int = STEPS, microbatches: int = 4, **changes: object
+) -> list[Said]:
+    content = config(gradient_clipping=1.0, perseus=block(run_dir, **changes))
+    return run_ranks(4, train, content, STAGES, STEPS)
+
+
+def test_auto_leaves_every_file_of_the_contract(course: Course) -> None:
+    summary = json.loads((course.run_dir / "summary.json").read_text())
+    assert set(summary) >= {"baseline", "perseus", "saving_pct", "slowdown_pct", "measured"}
+    assert summary["measured"] is True
+    for side in ("baseline", "perseus"):
+        assert set(summary[side]) >= {"iteration_time_s", "energy_j"}
+    assert [line["name"] for line in json.loads((course.run_dir / "timelines.json").read_text())] == [
+        "baseline",
+        "perseus",
+    ]
+    assert len(list((course.run_dir / "ranks").iterdir())) == STAGES
+    assert len(read_plans(course.run_dir / "plan.json")) > 1
+    points = read_profile(course.run_dir / "profile.json").points
+    assert set(points) == {(stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)}
+
+
+def test_auto_says_what_it_does_in_this_order(course: Course) -> None:
+    happened_in_order = list(dict.fromkeys(names(course.run_dir)))
+    assert happened_in_order == [
+        "attached",
+        "warming_up",
+        "profiling",
+        "profiled",
+        "planning",
+        "running",
+        "measured",
+    ]
+
+
+def test_only_rank_0_speaks(course: Course) -> None:
+    assert lines(course.said[0])
+    assert [lines(said) for said in course.said[1:]] == [[], [], []]
+
+
+def test_the_measured_saving_is_the_predicted_one(course: Course) -> None:
+    """Within a few points: on a busy host an audit of six iterations at a hundredth of real time is rough."""
+    summary = json.loads((course.run_dir / "summary.json").read_text())
+    assert summary["saving_pct"] > 5
+    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=8)
+
+
+def test_a_second_start_runs_at_once(course: Course, tmp_path: Path) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "again")
+    said = trained_for_a_while(run_dir)
+    assert names(run_dir) == ["attached", "warming_up", "running"]
+    assert all(one.value.locks > STEPS for one in said[:-1])
+    assert [one.value.losses for one in said] == plain_losses(STEPS)
+
+
+def test_other_microbatches_are_planned_from_the_same_profile(course: Course, tmp_path: Path) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "more")
+    content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
+    run_ranks(4, train_until, content, STAGES, happened("running"))
+    assert names(run_dir) == ["attached", "warming_up", "planning", "running"]
+    assert "microbatches is 4, this job's is 6" in events(run_dir)[0]["line"]
+    assert read_plans(run_dir / "plan.json").schedule.microbatches == 6
+
+
+def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
+    content = config(gradient_clipping=1.0, perseus=block(tmp_path, mode="profile"))
+    said = run_ranks(4, train_until, content, STAGES, happened("profiled"))
+    assert (tmp_path / "profile.json").exists()
+    assert not (tmp_path / "plan.json").exists()
+    assert [one.value.clock_mhz for one in said] == [1410.0] * STAGES
+    assert [one.value.locks for one in said] == [3] * STAGES
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
+def test_observe_never_asks_for_a_clock(course: Course, tmp_path: Path, *, planned: bool) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "seen", without=() if planned else ("plan.json",))
+    said = trained_for_a_while(run_dir, mode="observe")
+    assert [one.value.locks for one in said] == [0] * STAGES
+    assert ("predicted" in names(run_dir)) is planned
+    assert [one.value.losses for one in said] == plain_losses(STEPS)
+
+
+def test_off_is_off(tmp_path: Path) -> None:
+    said = trained_for_a_while(tmp_path / "off", mode="off")
+    assert [one.value.attached for one in said] == [False] * STAGES
+    assert [lines(one) for one in said] == [[]] * STAGES
+    assert not (tmp_path / "off").exists()
+
+
+@pytest.fixture
+def flagged(tmp_path: Path) -> Iterator[tuple[Path, list[Said]]]:
+    """A job whose flags stand in the environment of rank 0 alone, against everything in its block."""
+    run_dir = tmp_path / "by flag"
+    flags = {"PERSEUS_MODE": "observe", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": str(run_dir)}
+    content = config(gradient_clipping=1.0, perseus=block(tmp_path / "by block"))
+    yield run_dir, run_ranks(4, train, content, STAGES, STEPS, flags)
+    assert not (tmp_path / "by block").exists()
+
+
+def test_flags_of_rank_0_reach_all(flagged: tuple[Path, list[Said]]) -> None:
+    run_dir, said = flagged
+    assert events(run_dir)[0]["mode"] == "observe"
+    assert events(run_dir)[0]["device"] == "null"
+    assert [one.value.clock_mhz for one in said] == [None] * STAGES, "some rank opened a simulated GPU"
