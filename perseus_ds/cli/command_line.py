@@ -28,6 +28,7 @@ COMMANDS = {
     "report": Command("report", "write the page and the pictures of a run directory"),
     "convert": Command("convert", "a profile from our JSON to the CSV of Zeus, or back"),
     "clocks": Command("clocks", "put default clocks back"),
+    "guardd": Command("guardd", "the privileged node service: clocks for jobs without the right to set them"),
     "hook": Command("hook", "whether training jobs of this Python will load the plugin"),
 }
 

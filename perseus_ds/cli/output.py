@@ -10,6 +10,12 @@ def say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def say_now(text: str) -> None:
+    """Print a result that somebody waits for while we go on."""
+    say(text)
+    sys.stdout.flush()
+
+
 def remark(text: str) -> None:
     """Print what is not the result: an assumption, a warning, a refusal."""
     sys.stderr.write(f"perseus-ds: {text}\n")

@@ -7,6 +7,7 @@ import grp
 import os
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,8 +142,14 @@ def _gid(group: str) -> int:
         raise ConfigError(f"no group {group!r} on this node") from None
 
 
-def serve(settings: ServiceSettings) -> int:
-    """Run the service to its end; return the number of GPUs that could not be put back."""
+def serve(settings: ServiceSettings, *, ready: Callable[[tuple[Repair, ...]], None] = lambda _: None) -> int:
+    """Run the service to its end; return the number of GPUs that could not be put back.
+
+    ``ready`` is called once it listens, with what an earlier service had left and was put back.
+
+    Raises:
+        PerseusError: it cannot listen.
+    """
     service = Service(settings)
-    service.start()
+    ready(service.start())
     return service.run()

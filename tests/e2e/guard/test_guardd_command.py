@@ -1,0 +1,100 @@
+"""``perseus-ds guardd`` as an operator starts it, and what the unit and the sidecar start."""
+
+import contextlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+from test_service import eventually
+
+from perseus_ds.cli.command_line import parse
+from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.errors import DevicePermissionError
+
+pytestmark = pytest.mark.e2e
+
+PROGRAM = [sys.executable, "-m", "perseus_ds.cli", "guardd"]
+UNITS = Path(__file__).parents[3] / "scripts" / "guardd"
+
+
+@pytest.fixture
+def path(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    return tmp_path / "guardd.sock"
+
+
+@contextlib.contextmanager
+def guardd(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*PROGRAM, "--socket", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert any(line == f"listening on {path}\n" for line in process.stdout)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml, path: Path) -> None:
+    with guardd(path, "--floor-mhz", "600", "--allow", "gpus=*") as service:
+        assert path.stat().st_mode & 0o777 == 0o660
+        choice = choose(DeviceRequest("auto", local_rank=1))
+        assert choice.backend == "guardd"
+        assert choice.gpu.capabilities().clocks_mhz[-1] == 600
+        choice.gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [0, 900])
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(30) == 0
+        assert node.locked_mhz() == [0, 0]
+        assert not path.exists()
+        choice.gpu.close()
+
+
+def test_what_a_killed_service_left_is_put_back_and_said(node: FakeNvml, path: Path) -> None:
+    with guardd(path, "--allow", f"gpus={UUID.format(0)}") as service:
+        gpu = choose(DeviceRequest("guardd")).gpu
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        service.kill()
+        service.wait(30)
+    gpu.close()
+    assert node.locked_mhz() == [900, 0]
+    with guardd(path):
+        assert node.locked_mhz() == [0, 0]
+
+
+def test_without_a_rule_everybody_is_refused(path: Path) -> None:
+    with guardd(path), pytest.raises(DevicePermissionError, match="may not control"):
+        choose(DeviceRequest("guardd"))
+
+
+def started_by_systemd() -> list[str]:
+    line = re.search(r"^ExecStart=(.*)$", (UNITS / "perseus-guardd.service").read_text(), re.MULTILINE)
+    return shlex.split(line[1])[1:]
+
+
+def started_by_kubernetes() -> list[str]:
+    line = re.search(r"command: \[perseus-ds, (guardd.*)\]", (UNITS / "kubernetes.yaml").read_text())
+    return [word.strip().strip('"') for word in line[1].split(",")]
+
+
+@pytest.mark.parametrize("words", [started_by_systemd(), started_by_kubernetes()])
+def test_the_examples_start_a_command_that_exists(words: list[str]) -> None:
+    _, options = parse(words)
+    assert options.floor_mhz == 600
+    assert len(options.allow) == 1
+
+
+@pytest.mark.parametrize("rule", ["user=alice", "gpus", "gpu=*", "user=nobody-of-that-name gpus=*"])
+def test_a_wrong_rule_is_wrong_usage(rule: str) -> None:
+    told = subprocess.run([*PROGRAM, "--allow", rule], capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "--allow" in told.stderr
+    assert "Traceback" not in told.stderr
