@@ -1,0 +1,171 @@
+"""When something fails inside the training process: clocks back, the job trains on, nobody hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Course
+from jobs import STAGES, UNEVEN, Gpus, block, copy_of, lines, plain_losses, watched_gpus
+from ranks import PipelineEngine, batches, build, config, run_ranks
+
+from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.errors import DeviceLostError, PerseusError
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 10
+FAILING_RANK = 2
+FAILS_AT = 5
+SOON_S = 60.0  # the council's own patience is twice that: who gets there was left hanging
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one rank lived through."""
+
+    losses: list[str]
+    left_after: int | None
+    clock_mhz: float
+    slowest_s: float
+
+
+def lose(*names: str) -> None:
+    """From now on this process's GPU has fallen off the bus."""
+
+    def lost(gpu: SimulatedGpu, *args: object) -> None:
+        raise DeviceLostError("the GPU has fallen off the bus")
+
+    for name in names:
+        setattr(SimulatedGpu, name, lost)
+
+
+def train_on(engine: PipelineEngine, gpus: Gpus, *, fails: tuple[str, ...]) -> Seen:
+    data, losses, left_after, slowest_s = batches(), [], None, 0.0
+    for step in range(STEPS):
+        if step == FAILS_AT:
+            lose(*fails)
+        began_s = time.monotonic()
+        losses.append(float(engine.train_batch(data)).hex())
+        slowest_s = max(slowest_s, time.monotonic() - began_s)
+        if left_after is None and "_exec_schedule" not in vars(engine):
+            left_after = step
+    return Seen(losses, left_after, gpus.made[-1].true_now().clock_mhz, slowest_s)
+
+
+def lose_a_device(rank: int, content: Mapping[str, Any], fails: tuple[str, ...]) -> Seen:
+    gpus = watched_gpus()
+    engine = build(content, stages=STAGES, inner=UNEVEN)
+    return train_on(engine, gpus, fails=fails if rank == FAILING_RANK else ())
+
+
+@pytest.mark.parametrize(
+    ("mode", "fails"),
+    [
+        ("run", ("lock_clock",)),
+        ("run", ("energy_j",)),
+        ("profile", ("lock_clock",)),
+        ("profile", ("energy_j",)),
+    ],
+)
+def test_a_lost_device_takes_all_ranks_out_together(
+    course: Course, tmp_path: Path, mode: str, fails: tuple[str, ...]
+) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "lost")
+    content = config(gradient_clipping=1.0, perseus=block(run_dir, mode=mode))
+    said = run_ranks(4, lose_a_device, content, fails)
+    seen = [one.value for one in said]
+    assert [one.losses for one in seen] == plain_losses(STEPS)
+    assert [one.clock_mhz for one in seen] == [1410.0] * STAGES
+    others = {one.left_after for rank, one in enumerate(seen) if rank != FAILING_RANK}
+    assert len(others) == 1
+    assert None not in others
+    assert max(one.slowest_s for one in seen) < SOON_S
+    off = [line for one in said for line in lines(one) if "off, training goes on" in line]
+    assert off == ["perseus: off, training goes on at default clocks: the GPU has fallen off the bus"]
+
+
+def raise_of_it(rank: int, content: Mapping[str, Any]) -> str:
+    watched_gpus()
+    engine = build(content, stages=STAGES, inner=UNEVEN)
+    data = batches()
+    try:
+        for step in range(STEPS):
+            if step == FAILS_AT and rank == FAILING_RANK:
+                lose("energy_j")
+            engine.train_batch(data)
+    except (PerseusError, RuntimeError) as error:  # the others' communication breaks with the job
+        return str(error)
+    return ""
+
+
+def test_a_lost_device_ends_the_job_where_the_user_wants_that(course: Course, tmp_path: Path) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "raised")
+    said = run_ranks(4, raise_of_it, config(perseus=block(run_dir, on_error="raise")))
+    assert "fallen off the bus" in said[FAILING_RANK].value
+
+
+class UserBugError(Exception):
+    """Something of the user's own."""
+
+
+def host_breaks(rank: int, content: Mapping[str, Any]) -> tuple[bool, float, int]:
+    """An exception in the model itself, in the middle of an iteration at the plan's clocks."""
+    gpus = watched_gpus()
+    engine = build(content, stages=1, inner=(8,))
+    data = batches()
+    for _ in range(4):
+        engine.train_batch(data)
+    bug = UserBugError("mine")
+
+    def broken(*args: object) -> None:
+        raise bug
+
+    handle = engine.module.register_forward_pre_hook(broken)
+    passed_on = False
+    try:
+        engine.train_batch(data)
+    except UserBugError as error:
+        passed_on = error is bug
+    handle.remove()
+    wait_for_default(gpus.made[-1])
+    return passed_on, gpus.made[-1].true_now().clock_mhz, gpus.locks
+
+
+def wait_for_default(gpu: SimulatedGpu) -> None:
+    """Wait a few seconds at most until the clock is the default one."""
+    for _ in range(500):
+        if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
+            return
+        time.sleep(0.01)
+
+
+def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path: Path) -> None:
+    changes = {"profile": {"warmup_iterations": 1, "min_window_s": 1e4, "max_clocks": 2}, "mode": "profile"}
+    said = run_ranks(1, host_breaks, config(perseus=block(tmp_path, **changes)))
+    passed_on, clock_mhz, _ = said[0].value
+    assert passed_on
+    assert clock_mhz == 1410.0
+
+
+def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Rank 1 has no plugin: its engine is built without our hook, as where the start-up hook is off."""
+    import perseus_ds.engine.roll_call as call  # noqa: PLC0415
+    from perseus_ds import detach  # noqa: PLC0415
+
+    call.roll_call.__kwdefaults__["patience_s"] = 1.0
+    engine = build(content, stages=STAGES, inner=UNEVEN)
+    if rank == 1:
+        detach(engine)
+    data = batches()
+    return [float(engine.train_batch(data)).hex() for _ in range(3)], "_exec_schedule" in vars(engine)
+
+
+def test_a_rank_without_the_plugin_is_not_waited_for(tmp_path: Path) -> None:
+    said = run_ranks(4, with_one_absent, config(gradient_clipping=1.0, perseus=block(tmp_path)))
+    assert [one.value for one in said] == [(losses, False) for losses in plain_losses(3)]
+    assert any("rank 1 did not sign in" in line for line in lines(said[0]))

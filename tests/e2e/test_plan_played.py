@@ -1,0 +1,106 @@
+"""The clocks that the GPU really held are those of the plan, and audits run at the maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from conftest import Course
+from jobs import MICROBATCHES, STAGES, UNEVEN, block, copy_of, watched_gpus
+from ranks import batches, build, config, run_ranks
+
+from perseus_ds.config import Objective
+from perseus_ds.device.simulated import SimulatedGpu, Task
+from perseus_ds.plan import read_plans, select
+
+pytestmark = pytest.mark.e2e
+
+COMPUTATIONS = 2 * MICROBATCHES
+STEPS = 16
+MHZ = 12.0  # what noise in a time of this length can hide
+TOP_MHZ = 1410.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """Per iteration: what it counted for, and the mean clock held in each computation, in order."""
+
+    modes: list[str]
+    clocks_mhz: list[list[float]]
+
+
+def mean_clock_mhz(gpu: SimulatedGpu, task: Task) -> float:
+    """Ground truth: how fast the work went tells the clock, since ``rate = 1 / ((1 - m) f_max / f + m)``."""
+    assert task.finished_s is not None
+    slowness = (task.finished_s - task.started_s) / task.work.seconds
+    memory_bound = task.work.memory_bound
+    return gpu.model.max_clock_mhz * (1 - memory_bound) / (slowness - memory_bound)
+
+
+def play(rank: int, content: Mapping[str, Any]) -> Held:
+    from perseus_ds.engine.session import Session  # noqa: PLC0415
+
+    modes: list[str] = []
+    begins = Session._play
+
+    def note(session: Session) -> None:
+        modes.append(session._course.mode.value)
+        begins(session)
+
+    Session._play = note  # type: ignore[method-assign]  # in a process of the test's own
+    gpus = watched_gpus()
+    engine = build(content, stages=STAGES, inner=UNEVEN)
+    data = batches()
+    for _ in range(STEPS):
+        engine.train_batch(data)
+    gpu = gpus.made[-1]
+    clocks = [mean_clock_mhz(gpu, task) for task in gpu.truth.tasks]
+    return Held(modes, [clocks[i : i + COMPUTATIONS] for i in range(0, len(clocks), COMPUTATIONS)])
+
+
+@pytest.fixture(scope="module")
+def held(course: Course, tmp_path_factory: pytest.TempPathFactory) -> list[Held]:
+    run_dir = copy_of(course.run_dir, tmp_path_factory.mktemp("played") / "run")
+    audit = {"every_iterations": 3, "iterations": 3}
+    said = run_ranks(4, play, config(perseus=block(run_dir, mode="run", audit=audit)))
+    return [one.value for one in said]
+
+
+def test_plan_iterations_hold_the_clocks_of_the_plan(course: Course, held: list[Held]) -> None:
+    """A switch takes time, so a computation may begin at its neighbours' clock; most do not."""
+    plan = select(read_plans(course.run_dir / "plan.json"), Objective())
+    exact = total = 0
+    for stage, seen in enumerate(held):
+        planned = plan.clocks_of_stage(stage)
+        around = [planned[-1], *planned, planned[0]]
+        for mode, clocks in zip(seen.modes, seen.clocks_mhz, strict=True):
+            if mode != "perseus":
+                continue
+            for place, clock in enumerate(clocks):
+                near = around[place : place + 3]
+                assert min(near) - MHZ <= clock <= max(near) + MHZ
+                exact += abs(clock - planned[place]) <= MHZ
+                total += 1
+    assert total >= STAGES * COMPUTATIONS * 4
+    assert exact >= 0.8 * total
+
+
+def test_audit_iterations_run_at_the_maximum(held: list[Held]) -> None:
+    audits = [
+        clock
+        for seen in held
+        for mode, clocks in zip(seen.modes, seen.clocks_mhz, strict=True)
+        if mode == "baseline"
+        for clock in clocks
+    ]
+    assert len(audits) >= STAGES * COMPUTATIONS * 3
+    assert min(audits) >= TOP_MHZ - MHZ
+
+
+def test_every_change_of_mode_has_an_iteration_that_counts_for_neither(held: list[Held]) -> None:
+    for seen in held:
+        assert {"perseus", "baseline"} <= set(seen.modes)
+        assert not {("perseus", "baseline"), ("baseline", "perseus")} & set(pairwise(seen.modes))
