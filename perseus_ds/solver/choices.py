@@ -71,7 +71,7 @@ def reclaim(graph: Graph, delay: Ints, choices: Choices, duration: Ints, wanted:
     rounded = np.empty(len(duration), dtype=np.int64)
     for activity in range(len(duration)):
         rounded[activity] = choices.length[slowest_within(choices, activity, duration[activity])]
-    start = earliest_starts(graph, delay, rounded)
+    start = earliest_starts(graph, delay, rounded, np.zeros(0, dtype=np.bool_), rounded)
     for position in range(len(duration) - 1, -1, -1):
         activity = graph.order[position]
         end = wanted

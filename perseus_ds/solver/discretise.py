@@ -6,14 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perseus_ds.solver.chains import Chains, chains_of, ordered
 from perseus_ds.solver.choices import Choices, choices_of, reclaim
+from perseus_ds.solver.dive import dive
+from perseus_ds.solver.exchange import BAND, improve
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Indices, Problem
+from perseus_ds.solver.relaxed import relaxed_at
+
+PASSES = 4
+"""Covers of all activities by chains that one plan is improved on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscretePlans:
-    """One plan per wanted time.
+    """Plans, time ascending and cost falling.
 
     ``time_s`` is the longest path of the chosen options, at most the wanted time; ``bound_j`` a lower
     bound on the cost of every plan that takes no longer than ``time_s``; ``choice`` are positions in the
@@ -32,24 +39,44 @@ class DiscretePlans:
 
 
 def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> DiscretePlans:
-    """Choose an option for every activity and every wanted time.
+    """Choose an option for every activity and every wanted time; drop plans that another beats.
 
     Raises:
         InfeasibleError: a wanted time below T_min.
+    Cost: per plan, PASSES times the activities, as in ``improve``.
     """
+    frontier.refuse_below(times_s)
     choices = choices_of(frontier.whole)
-    plans = [_plan(choices, frontier, float(time_s)) for time_s in np.asarray(times_s)]
-    time_s = frontier.whole.tick.real(np.array([ticks for ticks, _ in plans], dtype=np.int64))
-    choice = np.array([chosen for _, chosen in plans], dtype=np.int32).reshape(len(plans), len(problem))
-    return DiscretePlans(time_s, _costs(problem, choice), frontier.cost_at(time_s), choice)
+    whole, rows = frontier.whole, chains_of(frontier.whole.graph)
+    places = [_plan(choices, frontier, rows, float(time_s)) for time_s in np.asarray(times_s)]
+    ticks = np.array([whole.longest(choices.length[place]) for place in places], dtype=np.int64)
+    time_s = whole.tick.real(ticks)
+    choice = choices.option[np.array(places, dtype=np.int32).reshape(len(places), len(problem))]
+    cost_j = _costs(problem, choice)
+    best = _undominated(time_s, cost_j)
+    return DiscretePlans(time_s[best], cost_j[best], frontier.cost_at(time_s[best]), choice[best])
 
 
-def _plan(choices: Choices, frontier: Frontier, time_s: float) -> tuple[int, Indices]:
+def rounded(choices: Choices, frontier: Frontier, time_s: float) -> tuple[int, Indices]:
+    """Return whole ticks that do not exceed the wanted time, and places that keep them: rounded, slack used."""
     whole = frontier.whole
     wanted = _within(frontier, time_s)
     durations = whole.tick.whole(frontier.durations_at(time_s))
-    place = reclaim(whole.graph, whole.delay, choices, durations, wanted)
-    return whole.longest(choices.length[place]), choices.option[place]
+    return wanted, reclaim(whole.graph, whole.delay, choices, durations, wanted)
+
+
+def _plan(choices: Choices, frontier: Frontier, rows: Chains, time_s: float) -> Indices:
+    """Round in two ways, improve both by exchange, keep the cheaper."""
+    whole = frontier.whole
+    wanted, simple = rounded(choices, frontier, time_s)
+    starts = [simple]
+    relaxed = relaxed_at(frontier, time_s)
+    room = relaxed.end - relaxed.start - whole.fastest
+    dived = dive(whole.graph, whole.delay, choices, relaxed, *ordered(rows, room), wanted)
+    if dived[0] >= 0 and whole.longest(choices.length[dived]) <= wanted:
+        starts.append(reclaim(whole.graph, whole.delay, choices, choices.length[dived], wanted))
+    plans = [improve(whole.graph, whole.delay, choices, start, wanted, PASSES, BAND) for start in starts]
+    return min(plans, key=lambda place: float(choices.cost[place].sum()))
 
 
 def _within(frontier: Frontier, time_s: float) -> int:
@@ -63,3 +90,10 @@ def _costs(problem: Problem, choice: Indices) -> Floats:
     first = np.concatenate(([0], np.cumsum([len(table) for table in problem.tables])))
     cost_j = np.concatenate([table.cost_j for table in problem.tables])
     return np.asarray(cost_j[first[problem.table_of] + choice].sum(axis=1))
+
+
+def _undominated(time_s: Floats, cost_j: Floats) -> Indices:
+    """Positions of the plans that no other beats in both time and cost, time ascending."""
+    order = np.lexsort((cost_j, time_s))
+    best_before = np.minimum.accumulate(np.concatenate(([np.inf], cost_j[order][:-1])))
+    return order[cost_j[order] < best_before].astype(np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.solver.network import network_of
+from perseus_ds.solver.network import Network, network_of
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.state import start_of
-from perseus_ds.solver.sweep import Breakpoints, room_for, sweep
+from perseus_ds.solver.sweep import room_for, sweep
+from perseus_ds.solver.trail import Trail
 from perseus_ds.solver.whole import Whole, whole_of
 
 CHUNK = 16
@@ -31,23 +33,25 @@ class Result(Enum):
 class Frontier:
     """The exact piecewise-linear frontier of time against cost, time ascending.
 
-    ``price_w[k]`` is what a second less costs just below ``time_s[k + 1]``: the slope, negated, of the
-    segment from ``k`` to ``k + 1``. ``duration`` holds ticks, ``flow`` units of price on the activities and
-    on the precedences (a certificate of optimality at its breakpoint).
+    ``price_w[k]`` is what a second less costs between ``time_s[k]`` and ``time_s[k + 1]``. At the ``kept``
+    breakpoints (all of them, unless they would fill MEMORY) ``event`` holds the times of the network's
+    nodes in ticks, and ``flow`` the flow on its arcs in units of price: a certificate of optimality from
+    there to the next breakpoint.
 
-    Shape: ``time_s``, ``cost_j`` [breakpoints]; ``price_w`` [breakpoints - 1]; ``kept`` [snapshots], the
-    breakpoints that durations were stored at; ``duration`` [snapshots, activities].
+    Shape: ``time_s``, ``cost_j`` [breakpoints]; ``price_w`` [breakpoints - 1]; ``kept`` [snapshots];
+    ``event`` [snapshots, nodes]; ``flow`` [snapshots, arcs].
     """
 
     whole: Whole
+    network: Network
+    crossing: Indices
     result: Result
     time_s: Floats
     cost_j: Floats
     price_w: Floats
     kept: Ints
-    duration: Ints
+    event: Ints
     flow: Ints
-    crossing: Indices
     t_min_s: float
     t_star_s: float
     solve_time_s: float
@@ -61,7 +65,7 @@ class Frontier:
         Raises:
             InfeasibleError: a time below T_min.
         """
-        self._refuse_below(time_s)
+        self.refuse_below(time_s)
         return np.asarray(np.interp(time_s, self.time_s, self.cost_j))
 
     def durations_at(self, time_s: float) -> Floats:
@@ -70,16 +74,34 @@ class Frontier:
         Raises:
             InfeasibleError: a time below T_min.
         """
-        self._refuse_below(time_s)
-        kept_s = self.time_s[self.kept]
-        right = min(max(int(np.searchsorted(kept_s, time_s)), 1), len(kept_s) - 1)
-        left = max(right - 1, 0)
-        span_s = kept_s[right] - kept_s[left]
-        share = min((time_s - kept_s[left]) / span_s, 1.0) if span_s > 0.0 else 1.0
-        low, high = self.duration[left], self.duration[right]
-        return self.whole.tick.real(low) * (1.0 - share) + self.whole.tick.real(high) * share
+        left, right, share = self.bracket(time_s)
+        return self._durations(left) * (1.0 - share) + self._durations(right) * share
 
-    def _refuse_below(self, time_s: Floats | float) -> None:
+    def bracket(self, time_s: float) -> tuple[int, int, float]:
+        """Name the snapshots before and after a time, and the share of the way between them.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
+        self.refuse_below(time_s)
+        kept_s = self.time_s[self.kept]
+        left = int(np.searchsorted(kept_s, time_s, side="right")) - 1
+        right = min(left + 1, len(kept_s) - 1)
+        share = (time_s - kept_s[left]) / (kept_s[right] - kept_s[left]) if right > left else 0.0
+        return left, right, float(share)
+
+    def _durations(self, snapshot: int) -> Floats:
+        count = len(self.whole.problem)
+        event, to = self.event[snapshot], self.network.to
+        window = event[to[self.network.ahead[:count]]] - event[to[self.network.back[:count]]]
+        return self.whole.tick.real(np.clip(window, self.whole.fastest, self.whole.slowest))
+
+    def refuse_below(self, time_s: Floats | float) -> None:
+        """Name T_min to whom asks for less.
+
+        Raises:
+            InfeasibleError: a time below T_min.
+        """
         least = float(np.min(time_s))
         if least < self.t_min_s:
             raise InfeasibleError(
@@ -106,14 +128,13 @@ def solve_frontier(
     until = most if until_s is None else _until(whole, least, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
-    parts = [_first(whole, most, arcs=len(network.ahead))]
-    while int(parts[-1].time[-1]) > least:
-        found = room_for(CHUNK, activities=len(problem), arcs=len(network.ahead))
-        count = sweep(network, state, least, found)
-        parts.append(Breakpoints(*(column[:count] for column in found)))
+    trail = Trail(until, state)
+    while int(trail.total[-1]) > least:
+        found = room_for(CHUNK, network)
+        trail.add(found, sweep(network, state, least, found))
         if progress is not None:
-            progress((most - int(parts[-1].time[-1])) / (most - least))
-    return _frontier(whole, crossing, _joined(parts), until=until, began=began)
+            progress((most - int(trail.total[-1])) / (most - least))
+    return _frontier(whole, network, crossing, trail, began=began)
 
 
 def _until(whole: Whole, least: int, until_s: float) -> int:
@@ -126,43 +147,32 @@ def _until(whole: Whole, least: int, until_s: float) -> int:
     return until
 
 
-def _first(whole: Whole, most: int, *, arcs: int) -> Breakpoints:
-    none = np.zeros(1, dtype=np.int64)
-    return Breakpoints(np.array([most]), none, whole.slowest[None], np.zeros((1, arcs), dtype=np.int64))
-
-
-def _joined(parts: list[Breakpoints]) -> Breakpoints:
-    """Put the stretches behind each other, time ascending."""
-    return Breakpoints(*(np.concatenate(column)[::-1] for column in zip(*parts, strict=True)))
-
-
-def _frontier(whole: Whole, crossing: Indices, found: Breakpoints, *, until: int, began: float) -> Frontier:
-    last = min(int(np.searchsorted(found.time, until)), len(found.time) - 1)
-    shown = slice(0, last + 1)
-    duration = np.clip(found.window[shown], whole.fastest, whole.slowest)
-    time_s = whole.tick.real(found.time)
+def _frontier(whole: Whole, network: Network, crossing: Indices, trail: Trail, *, began: float) -> Frontier:
+    total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
+    time_s = whole.tick.real(total)
+    last = min(int(np.searchsorted(total, trail.until)), len(total) - 1)
     return Frontier(
         whole=whole,
-        result=Result.COMPLETE if last == len(found.time) - 1 else Result.UNTIL,
-        time_s=time_s[shown],
-        cost_j=_costs(whole, found)[shown],
-        price_w=whole.price.real(found.price[:last]),
-        kept=np.arange(last + 1),
-        duration=duration,
-        flow=found.flow[shown],
+        network=network,
         crossing=crossing,
+        result=Result.COMPLETE if last == len(total) - 1 else Result.UNTIL,
+        time_s=time_s[: last + 1],
+        cost_j=_costs(whole, trail)[: last + 1],
+        price_w=whole.price.real(price[:last]),
+        kept=len(total) - 1 - np.array(trail.kept[::-1]),
+        event=np.array(trail.event[::-1]),
+        flow=np.array(trail.flow[::-1]),
         t_min_s=float(time_s[0]),
         t_star_s=float(time_s[-1]),
         solve_time_s=time.perf_counter() - began,
     )
 
 
-def _costs(whole: Whole, found: Breakpoints) -> Floats:
-    """Sum what every segment costs, from the least cost upwards, exactly in whole numbers."""
+def _costs(whole: Whole, trail: Trail) -> Floats:
+    """Sum what every segment costs, from the least cost upwards, exactly in whole numbers; time ascending."""
     least_j = np.array([hull.cost_j[-1] for hull in whole.hulls])[whole.problem.table_of]
     spent = [0]
-    falling = found.time[::-1].tolist()
-    for price, (longer, shorter) in zip(found.price[:-1][::-1].tolist(), pairwise(falling), strict=True):
+    for price, (longer, shorter) in zip(trail.price[1:], pairwise(trail.total), strict=True):
         spent.append(spent[-1] + price * (longer - shorter))
     units_j = 10.0 ** -(whole.tick.digits + whole.price.digits)
-    return float(np.sum(least_j)) + np.array([float(s) for s in reversed(spent)]) * units_j
+    return math.fsum(least_j) + np.array([float(units) for units in reversed(spent)]) * units_j

@@ -84,12 +84,5 @@ def _steps(tail: Indices, head: Indices) -> tuple[Indices, Indices, Indices, Ind
     place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order))
     first = np.concatenate(([0], np.cumsum(np.bincount(leaves)))).astype(np.int32)
-    twin = place[order ^ 1]
-    return (
-        first,
-        leads[order].astype(np.int32),
-        twin,
-        (order >> 1).astype(np.int32),
-        place[0::2].copy(),
-        place[1::2].copy(),
-    )
+    to, arc = leads[order].astype(np.int32), (order >> 1).astype(np.int32)
+    return first, to, place[order ^ 1], arc, place[0::2].copy(), place[1::2].copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
 from perseus_ds.solver.compiled import compiled
@@ -85,14 +86,34 @@ def _cycle(graph: Graph, count: int) -> list[int]:
 
 
 @compiled
-def earliest_starts(graph: Graph, delay: Ints, duration: Ints) -> Ints:
-    """When each activity starts if nothing waits longer than it must."""
+def earliest_starts(graph: Graph, delay: Ints, duration: Ints, pinned: NDArray[np.bool_], pin: Ints) -> Ints:
+    """When each activity starts if nothing waits longer than it must; the ``pinned`` start at ``pin``."""
     start = np.zeros(len(duration), dtype=np.int64)
     for activity in graph.order:
+        if len(pinned) and pinned[activity]:
+            start[activity] = pin[activity]
+            continue
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             before = graph.before[row]
             ready = start[before] + duration[before] + delay[graph.before_arc[row]]
             start[activity] = max(start[activity], ready)
+    return start
+
+
+@compiled
+def latest_starts(
+    graph: Graph, delay: Ints, duration: Ints, end: int, pinned: NDArray[np.bool_], pin: Ints
+) -> Ints:
+    """When each activity must start for all to be over by ``end``; the ``pinned`` start at ``pin``."""
+    start = end - duration
+    for position in range(len(duration) - 1, -1, -1):
+        activity = graph.order[position]
+        if len(pinned) and pinned[activity]:
+            start[activity] = pin[activity]
+            continue
+        for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
+            due = start[graph.after[row]] - delay[graph.after_arc[row]]
+            start[activity] = min(start[activity], due - duration[activity])
     return start
 
 
@@ -101,4 +122,5 @@ def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
 
     Cost: linear in activities and precedences.
     """
-    return int((earliest_starts(graph, delay, duration) + duration).max())
+    free = np.zeros(0, dtype=np.bool_)
+    return int((earliest_starts(graph, delay, duration, free, duration) + duration).max())

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.heap import pop, push
-from perseus_ds.solver.network import SINK, SOURCE
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.state import FAR
 
@@ -16,6 +15,8 @@ def search(
     to: Indices,
     time: Ints,
     gap: Ints,
+    source: int,
+    sink: int,
     label: Ints,
     reached_by: Indices,
     met: Indices,
@@ -30,7 +31,7 @@ def search(
     Cost: O(steps log steps) on the nodes nearer than the sink.
     Source: Dijkstra 1959.
     """
-    label[SOURCE], met[0], stack[0] = 0, SOURCE, SOURCE
+    label[source], met[0], stack[0] = 0, source, source
     count, waiting, size, near = 1, 1, 0, 0
     while True:
         while waiting > 0:
@@ -40,13 +41,13 @@ def search(
             for step in range(first[node], first[node + 1]):
                 other = to[step]
                 reach = here + time[other] + gap[step]
-                if reach >= label[other] or reach >= label[SINK]:
+                if reach >= label[other] or reach >= label[sink]:
                     continue
                 if label[other] == FAR:
                     met[count] = other
                     count += 1
                 label[other], reached_by[other] = reach, step
-                if other == SINK:
+                if other == sink:
                     continue
                 if reach == near:
                     stack[waiting] = other
@@ -57,7 +58,7 @@ def search(
         while size > 0 and keys[0] > label[nodes[0]]:
             pop(keys, nodes, size)
             size -= 1
-        if size == 0 or keys[0] >= label[SINK]:
+        if size == 0 or keys[0] >= label[sink]:
             return count
         near, stack[0], waiting = keys[0], nodes[0], 1
         pop(keys, nodes, size)
@@ -65,17 +66,17 @@ def search(
 
 
 @compiled
-def shift(time: Ints, label: Ints, met: Indices, count: int) -> int:
+def shift(time: Ints, label: Ints, met: Indices, count: int, sink: int) -> int:
     """Move the nodes met towards the sink by what their labels allow, forget the labels.
 
     A node moves by how much nearer than the sink it is; the sink stays and the source moves by the sink's
     label, which is returned: the iteration is shorter by that. No wait becomes negative.
     """
-    shorter = label[SINK]
+    shorter = label[sink]
     for place in range(count):
         node = met[place]
         if label[node] < shorter:
             time[node] += shorter - label[node]
         label[node] = FAR
-    label[SINK] = FAR
+    label[sink] = FAR
     return int(shorter)

@@ -18,6 +18,17 @@ NO_WAY_BACK = 2 * LONGEST
 """The gap of a step back where there is no flow: more than any two event times can make up for."""
 
 
+class Scratch(NamedTuple):
+    """What a search writes on."""
+
+    label: Ints
+    reached_by: Indices
+    met: Indices
+    stack: Indices
+    keys: Ints
+    nodes: Indices
+
+
 class State(NamedTuple):
     """Event times, flow, and each arc's rung: the first whose top is above its flow.
 
@@ -26,7 +37,7 @@ class State(NamedTuple):
     two calls no wait is negative. That is optimality for the iteration time at hand.
 
     Units: ticks; units of price.
-    Shape: ``time``, ``label``, ``reached_by``, ``met``, ``mark``, ``next`` [nodes]; ``gap`` [steps];
+    Shape: ``time``, ``mark``, ``next`` [nodes]; ``gap`` [steps];
     ``flow``, ``rung`` [arcs]; ``tally``: passes made, flow sent, length of ``path``.
     """
 
@@ -34,12 +45,7 @@ class State(NamedTuple):
     gap: Ints
     flow: Ints
     rung: Indices
-    label: Ints
-    reached_by: Indices
-    met: Indices
-    stack: Indices
-    keys: Ints
-    nodes: Indices
+    scratch: Scratch
     mark: Indices
     next: Indices
     path: Indices
@@ -56,12 +62,7 @@ def start_of(whole: Whole, network: Network) -> State:
         gap=gap,
         flow=np.zeros(steps // 2, dtype=np.int64),
         rung=network.bottom.copy(),
-        label=np.full(nodes, FAR),
-        reached_by=np.empty(nodes, dtype=np.int32),
-        met=np.empty(nodes, dtype=np.int32),
-        stack=np.empty(steps + 1, dtype=np.int32),
-        keys=np.empty(steps + 1, dtype=np.int64),
-        nodes=np.empty(steps + 1, dtype=np.int32),
+        scratch=scratch_for(network),
         mark=np.zeros(nodes, dtype=np.int32),
         next=np.zeros(nodes, dtype=np.int32),
         path=np.empty(nodes, dtype=np.int32),
@@ -69,10 +70,23 @@ def start_of(whole: Whole, network: Network) -> State:
     )
 
 
+def scratch_for(network: Network) -> Scratch:
+    """Allocate for one search at a time."""
+    nodes, steps = len(network.first) - 1, len(network.to)
+    return Scratch(
+        label=np.full(nodes, FAR),
+        reached_by=np.empty(nodes, dtype=np.int32),
+        met=np.empty(nodes, dtype=np.int32),
+        stack=np.empty(steps + 1, dtype=np.int32),
+        keys=np.empty(steps + 1, dtype=np.int64),
+        nodes=np.empty(steps + 1, dtype=np.int32),
+    )
+
+
 def _earliest(whole: Whole, network: Network, nodes: int) -> Ints:
     time = np.zeros(nodes, dtype=np.int64)
     duration = whole.slowest
-    start = earliest_starts(whole.graph, whole.delay, duration)
+    start = earliest_starts(whole.graph, whole.delay, duration, np.zeros(0, dtype=np.bool_), duration)
     np.maximum.at(time, network.to[network.back[: len(start)]], start)
     np.maximum.at(time, network.to[network.ahead[: len(start)]], start + duration)
     return time

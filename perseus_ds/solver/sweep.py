@@ -17,22 +17,23 @@ from perseus_ds.solver.state import State
 class Breakpoints(NamedTuple):
     """A stretch of breakpoints, time falling.
 
-    ``price`` is what a unit of time costs between a breakpoint and the one before; ``window`` the distance
-    of each activity's events, ``flow`` the flow on every arc just before the price rises.
+    ``price`` is what a unit of time costs between a breakpoint and the one before; ``event`` the time of
+    every node, ``flow`` the flow on every arc just before the price rises.
 
     Units: ticks and units of price.
-    Shape: ``time``, ``price`` [breakpoints]; ``window`` [.., activities]; ``flow`` [.., arcs].
+    Shape: ``total``, ``price`` [breakpoints]; ``event`` [.., nodes]; ``flow`` [.., arcs].
     """
 
-    time: Ints
+    total: Ints
     price: Ints
-    window: Ints
+    event: Ints
     flow: Ints
 
 
-def room_for(count: int, *, activities: int, arcs: int) -> Breakpoints:
+def room_for(count: int, network: Network) -> Breakpoints:
     """Allocate ``count`` breakpoints."""
-    empty = [np.empty(shape, dtype=np.int64) for shape in (count, count, (count, activities), (count, arcs))]
+    nodes, arcs = len(network.first) - 1, len(network.ahead)
+    empty = [np.empty(shape, dtype=np.int64) for shape in (count, count, (count, nodes), (count, arcs))]
     return Breakpoints(*empty)
 
 
@@ -47,10 +48,10 @@ def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """
     count, tally = 0, state.tally
-    while count < len(found.time) and state.time[SINK] - state.time[SOURCE] > least:
+    while count < len(found.total) and state.time[SINK] - state.time[SOURCE] > least:
         shorter = _advance(network, state)
         if shorter > 0:
-            _record(network, state, tally[1], found, count)
+            _record(state, found, count)
             count += 1
             if state.time[SINK] - state.time[SOURCE] > least:
                 tally[1] += send_along(network, state, tally[2])
@@ -64,30 +65,31 @@ def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int
 @compiled
 def _advance(network: Network, state: State) -> int:
     """Search and shift; leave the shortest path in ``path``."""
-    state.label[SINK] = wait_along(network, state, state.tally[2])
-    state.reached_by[SINK] = -1
+    scratch = state.scratch
+    scratch.label[SINK] = wait_along(network, state, state.tally[2])
+    scratch.reached_by[SINK] = -1
     met = search(
         network.first,
         network.to,
         state.time,
         state.gap,
-        state.label,
-        state.reached_by,
-        state.met,
-        state.stack,
-        state.keys,
-        state.nodes,
+        SOURCE,
+        SINK,
+        scratch.label,
+        scratch.reached_by,
+        scratch.met,
+        scratch.stack,
+        scratch.keys,
+        scratch.nodes,
     )
-    if state.reached_by[SINK] >= 0:
-        state.tally[2] = trace(network.to, network.twin, state.reached_by, state.path)
-    return shift(state.time, state.label, state.met, met)
+    if scratch.reached_by[SINK] >= 0:
+        state.tally[2] = trace(network.to, network.twin, scratch.reached_by, state.path)
+    return shift(state.time, scratch.label, scratch.met, met, SINK)
 
 
 @compiled
-def _record(network: Network, state: State, price: int, found: Breakpoints, row: int) -> None:
-    found.time[row] = state.time[SINK] - state.time[SOURCE]
-    found.price[row] = price
-    for arc in range(found.window.shape[1]):
-        head, tail = network.to[network.ahead[arc]], network.to[network.back[arc]]
-        found.window[row, arc] = state.time[head] - state.time[tail]
+def _record(state: State, found: Breakpoints, row: int) -> None:
+    found.total[row] = state.time[SINK] - state.time[SOURCE]
+    found.price[row] = state.tally[1]
+    found.event[row] = state.time
     found.flow[row] = state.flow
