@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import wraps
 from types import ModuleType
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch.distributed as dist
 
@@ -27,11 +27,15 @@ if TYPE_CHECKING:  # every pipeline job passes here: those without us do not wai
     from perseus_ds.engine.session import Session
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
+_watched: WeakSet[type] = WeakSet()
 
 
 def watch_constructions(module: ModuleType) -> None:
     """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
     kind = module.PipelineEngine
+    if kind in _watched:
+        return
+    _watched.add(kind)
     original = kind.__init__
 
     @wraps(original)
