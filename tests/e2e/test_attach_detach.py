@@ -1,0 +1,144 @@
+"""Nothing of us is left where we were not asked for, or were asked to leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Course
+from jobs import STAGES, UNEVEN, block, copy_of, watched_gpus
+from ranks import batches, build, config, run_ranks
+
+import perseus_ds
+
+pytestmark = pytest.mark.e2e
+
+# Builds engines in a process of its own and prints what each is made of: names of the instance, and for
+# every class the code behind each attribute.
+PROGRAM = """
+import json, sys, tempfile, threading
+sys.path.insert(0, sys.argv[1])
+import ranks, torch, deepspeed
+
+rendezvous = f"file://{tempfile.mktemp()}"
+torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
+deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+
+def code(thing):
+    found = getattr(getattr(thing, "__func__", thing), "__code__", None)
+    return f"{found.co_filename}:{found.co_firstlineno}" if found else type(thing).__name__
+
+def made_of(content):
+    engine = ranks.build(content, stages=1)
+    losses = ranks.losses(engine, 3)
+    init = type(engine).__init__
+    return {
+        "losses": losses,
+        "instance": {name: code(thing) for name, thing in vars(engine).items()},
+        "map": {kind.__name__: code(handler) for kind, handler in engine._INSTRUCTION_MAP.items()},
+        "classes": {f"{kind.__name__}.{name}": code(thing)
+                    for kind in type(engine).__mro__[:-1] for name, thing in vars(kind).items()},
+        "original init": code(getattr(init, "__wrapped__", init)),
+        "threads": [thread.name for thread in threading.enumerate()],
+        "ours": sorted(name for name in sys.modules if name.startswith("perseus_ds")),
+    }
+
+print("MADE OF " + json.dumps([made_of(content) for content in json.loads(sys.argv[2])]))
+"""
+BLOCKS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "enabled false": {"enabled": False, "mode": "nonsense"},
+    "empty": {},
+    "not enabled": {"run_dir": "x"},
+}
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
+INIT = "PipelineEngine.__init__"
+
+
+def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str, Any]]:
+    """What engines are made of, with PyTorch's autoload on or off."""
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(Path(__file__).parent), json.dumps(contents)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | ALONE | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload))},
+    )
+    assert told.returncode == 0, told.stderr[-2000:]
+    line = next(line for line in told.stdout.splitlines() if line.startswith("MADE OF "))
+    found: list[dict[str, Any]] = json.loads(line.removeprefix("MADE OF "))
+    return found
+
+
+@pytest.fixture(scope="module")
+def untouched() -> dict[str, Any]:
+    (found,) = made_of([config()], autoload=False)
+    assert found.pop("ours") == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def unserved() -> dict[str, dict[str, Any]]:
+    found = made_of([config(perseus=block) for block in BLOCKS.values()], autoload=True)
+    return dict(zip(BLOCKS, found, strict=True))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_without_an_enabled_block_nothing_of_the_engine_differs(
+    untouched: dict[str, Any], unserved: dict[str, dict[str, Any]], name: str
+) -> None:
+    """One class attribute is ours, the ``__init__`` that looks for a block; it calls DeepSpeed's own."""
+    made = dict(unserved[name])
+    ours = made.pop("ours")
+    assert "perseus_ds.engine.doors" in ours, "the start-up hook was not armed: this test shows nothing"
+    assert "perseus_ds.engine.session" not in ours
+    assert made["classes"][INIT] != untouched["classes"][INIT]
+    assert made["original init"] == untouched["classes"][INIT]
+    made["classes"] = {**made["classes"], INIT: untouched["classes"][INIT]}
+    assert made == untouched
+
+
+def attach_and_detach(rank: int, content: Mapping[str, Any]) -> dict[str, object]:
+    gpus = watched_gpus()
+    threads = set(threading.enumerate())
+    engine = build(content, stages=STAGES, inner=UNEVEN)
+    data = batches()
+    perseus_ds.detach(engine)
+    before = dict(vars(engine))
+    engine.train_batch(data)
+    plain = {name for name in vars(engine) if name not in before}
+    found: dict[str, object] = {}
+    for round_ in ("first", "second"):
+        perseus_ds.attach(engine)
+        perseus_ds.attach(engine)
+        for _ in range(5):
+            engine.train_batch(data)
+        attached = "_INSTRUCTION_MAP" in vars(engine)
+        perseus_ds.detach(engine)
+        found[round_] = (attached, gpus.made[-1].true_now().clock_mhz)
+    perseus_ds.detach(engine)
+    found["names"] = sorted(set(vars(engine)) - set(before) - plain)
+    found["map"] = engine._INSTRUCTION_MAP is type(engine)._INSTRUCTION_MAP
+    found["threads"] = [t.name for t in threading.enumerate() if t not in threads and "perseus" in t.name]
+    engine.train_batch(data)
+    return found
+
+
+def test_detaching_leaves_no_trace(course: Course, tmp_path: Path) -> None:
+    run_dir = copy_of(course.run_dir, tmp_path / "left")
+    for said in run_ranks(4, attach_and_detach, config(perseus=block(run_dir))):
+        assert said.value == {
+            "first": (True, 1410.0),
+            "second": (True, 1410.0),
+            "names": [],
+            "map": True,
+            "threads": [],
+        }

@@ -1,0 +1,113 @@
+"""``import torch`` arms us and costs next to nothing; nothing that goes wrong in us can break it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+WATCHED = "deepspeed.runtime.pipe.engine"
+
+
+def told(
+    program: str, *, autoload: bool = True, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)), "OMP_NUM_THREADS": "1"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+
+
+def last_line(program: str, *, autoload: bool = True) -> str:
+    done = told(program, autoload=autoload)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()[-1]
+
+
+OURS = """
+import sys, torch
+print(sorted(name for name in sys.modules if name.split('.')[0] in ('perseus_ds', 'deepspeed')))
+"""
+
+
+def test_importing_torch_imports_nothing_of_us_but_the_hook() -> None:
+    assert last_line(OURS) == "['perseus_ds', 'perseus_ds._autoload']"
+
+
+def test_that_test_can_fail() -> None:
+    assert "perseus_ds.engine" in last_line(OURS.replace("torch\n", "torch, perseus_ds.engine\n"))
+
+
+def test_the_hook_does_not_import_numpy() -> None:
+    """PyTorch imports it by itself where it is installed, so look at the hook alone."""
+    program = """
+import sys, perseus_ds._autoload as hook
+hook.arm()
+print([name for name in ("numpy", "torch", "json", "typing") if name in sys.modules])
+"""
+    assert last_line(program) == "['typing']"
+
+
+def test_switched_off_it_is_not_there() -> None:
+    assert last_line(OURS, autoload=False) == "[]"
+
+
+ARMED = """
+import sys
+{first}
+import {watched} as engine
+print(engine.PipelineEngine.__init__.__module__, hasattr(engine.PipelineEngine.__init__, "__wrapped__"),
+      sum(type(finder).__name__ == "_Awaiting" for finder in sys.meta_path))
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import torch",
+        "import deepspeed",
+        "import torch, perseus_ds._autoload as hook; hook.arm(); hook.arm()",
+        f"import os; import {WATCHED}; import perseus_ds._autoload as hook; hook.arm()",
+    ],
+    ids=["torch first", "deepspeed first", "armed three times", "armed again afterwards"],
+)
+def test_the_engine_is_watched_once_in_any_order_of_imports(first: str) -> None:
+    said = last_line(ARMED.format(first=first, watched=WATCHED))
+    assert said == f"{WATCHED} True 0"
+
+
+def test_it_is_watched_once_only_when_armed_again() -> None:
+    program = f"""
+import {WATCHED} as engine, perseus_ds._autoload as hook
+hook.arm()
+print(hasattr(engine.PipelineEngine.__init__.__wrapped__, "__wrapped__"))
+"""
+    assert last_line(program) == "False"
+
+
+@pytest.mark.parametrize("where", ["import", "arm", "arrival"])
+def test_an_error_of_ours_never_breaks_the_import(where: str) -> None:
+    program = {
+        "import": "import sys; sys.meta_path = Broken(sys.meta_path); import torch",
+        "arm": "import sys, perseus_ds._autoload as hook; sys.meta_path = Broken(sys.meta_path); hook.arm()",
+        "arrival": f"import sys; sys.modules['perseus_ds.engine.doors'] = None; import {WATCHED}",
+    }[where]
+    broken = """
+class Broken(list):
+    def insert(self, *args):
+        raise RuntimeError("a bug of ours")
+"""
+    done = told(broken + program + "; print('imported')")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "imported"
+    assert "perseus: not armed: " in done.stderr
