@@ -5,7 +5,7 @@ from __future__ import annotations
 from perseus_ds.solver.certificate import check_frontier, check_plans
 from perseus_ds.solver.discretise import DiscretePlans, discretise
 from perseus_ds.solver.frontier import Frontier, Result, solve_frontier
-from perseus_ds.solver.grid import plan_times
+from perseus_ds.solver.grid import plan_times, worth_keeping
 from perseus_ds.solver.problem import OptionTable, Problem
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "discretise",
     "plan_times",
     "solve_frontier",
+    "worth_keeping",
 ]

@@ -9,12 +9,15 @@ import numpy as np
 from perseus_ds.solver.chains import Chains, chains_of, ordered
 from perseus_ds.solver.choices import Choices, choices_of, reclaim
 from perseus_ds.solver.dive import dive
+from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.exchange import BAND, improve
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Indices, Problem
 from perseus_ds.solver.relaxed import relaxed_at
 
-PASSES = 4
+WORK = 6000
+"""Activities that one plan's improvement may visit: small problems get more passes."""
+FEWEST, MOST = 2, 12
 """Covers of all activities by chains that one plan is improved on."""
 
 
@@ -43,39 +46,44 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Discret
 
     Raises:
         InfeasibleError: a wanted time below T_min.
-    Cost: per plan, PASSES times the activities, as in ``improve``.
+    Cost: per plan, a dive and three improvements.
     """
     frontier.refuse_below(times_s)
     choices = choices_of(frontier.whole)
     whole, rows = frontier.whole, chains_of(frontier.whole.graph)
-    places = [_plan(choices, frontier, rows, float(time_s)) for time_s in np.asarray(times_s)]
+    places: list[Indices] = []
+    for wanted_s in np.sort(np.asarray(times_s)):
+        places.append(_plan(choices, frontier, rows, places[-1:], float(wanted_s)))
     ticks = np.array([whole.longest(choices.length[place]) for place in places], dtype=np.int64)
     time_s = whole.tick.real(ticks)
     choice = choices.option[np.array(places, dtype=np.int32).reshape(len(places), len(problem))]
     cost_j = _costs(problem, choice)
     best = _undominated(time_s, cost_j)
-    return DiscretePlans(time_s[best], cost_j[best], frontier.cost_at(time_s[best]), choice[best])
+    return DiscretePlans(time_s[best], cost_j[best], bounds_at(frontier, time_s[best]), choice[best])
 
 
 def rounded(choices: Choices, frontier: Frontier, time_s: float) -> tuple[int, Indices]:
-    """Return whole ticks that do not exceed the wanted time, and places that keep them: rounded, slack used."""
+    """Return whole ticks within the wanted time, and rounded places that keep them."""
     whole = frontier.whole
     wanted = _within(frontier, time_s)
     durations = whole.tick.whole(frontier.durations_at(time_s))
     return wanted, reclaim(whole.graph, whole.delay, choices, durations, wanted)
 
 
-def _plan(choices: Choices, frontier: Frontier, rows: Chains, time_s: float) -> Indices:
-    """Round in two ways, improve both by exchange, keep the cheaper."""
+def _plan(
+    choices: Choices, frontier: Frontier, rows: Chains, faster: list[Indices], time_s: float
+) -> Indices:
+    """Round in two ways, take the next faster plan too; improve all by exchange, keep the cheapest."""
     whole = frontier.whole
     wanted, simple = rounded(choices, frontier, time_s)
-    starts = [simple]
+    starts = [simple, *faster]
     relaxed = relaxed_at(frontier, time_s)
     room = relaxed.end - relaxed.start - whole.fastest
     dived = dive(whole.graph, whole.delay, choices, relaxed, *ordered(rows, room), wanted)
     if dived[0] >= 0 and whole.longest(choices.length[dived]) <= wanted:
         starts.append(reclaim(whole.graph, whole.delay, choices, choices.length[dived], wanted))
-    plans = [improve(whole.graph, whole.delay, choices, start, wanted, PASSES, BAND) for start in starts]
+    passes = min(max(WORK // len(simple), FEWEST), MOST)
+    plans = [improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND) for start in starts]
     return min(plans, key=lambda place: float(choices.cost[place].sum()))
 
 

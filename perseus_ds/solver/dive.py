@@ -1,5 +1,5 @@
 """Real options chain after chain: fixed chains bound the next one, the flow prices what is still open."""
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
+# ruff: noqa: PLR0917, C901, PLR0912 - flat arrays by position: records of arrays make inner loops three times slower
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ WIDTH = 96
 """Partial plans of a chain that are kept side by side."""
 BAND = 4
 """How many options faster or slower than the relaxed duration are tried."""
+
+
+AT_DUE = 2
+"""The last of three ways to begin: at once, when the relaxed optimum does, or just in time."""
 
 
 class Relaxed(NamedTuple):
@@ -182,11 +186,11 @@ def _extend(
     for old in range(filled):
         ready = max(release, last_end[old] + lag)
         for option in range(low, high + 1):
-            for pause in range(3):
+            for pause in range(AT_DUE + 1):
                 begin = ready
                 if pause == 1:
                     begin = max(ready, wish_start)
-                elif pause == 2:
+                elif pause == AT_DUE:
                     begin = max(ready, min(due, wish_end + reach) - choices.length[option])
                 finish = begin + choices.length[option]
                 if finish > due or (pause > 0 and begin == ready):

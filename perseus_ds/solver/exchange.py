@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from perseus_ds.solver.choices import Choices
@@ -16,6 +15,8 @@ WIDTH = 64
 """Partial plans of a chain that are kept side by side."""
 SHORTEST = 8
 """Activities of the shortest chain that is worth its own times for all others."""
+LAST, ANY = 1, 2
+"""Covers that link the last free follower, or any, instead of the first."""
 BAND = 3
 """How many options faster or slower than now are tried."""
 
@@ -68,7 +69,7 @@ def improve(
 
 @compiled
 def _make_room(graph: Graph, delay: Ints, duration: Ints, chain: Indices, wanted: int, early: int) -> Ints:
-    """Start times that leave the chain room: what it waits for as early, or what waits for it as late, as can be.
+    """Start times that leave the chain room: what it waits for early, or what waits for it late.
 
     The others stand at the other end of their slack, so that times are feasible whatever the graph.
     """
@@ -102,7 +103,7 @@ def _cover(graph: Graph, turn: int, link: Indices, headed: NDArray[np.bool_]) ->
     for activity in graph.order:
         low, high = graph.first_after[activity], graph.first_after[activity + 1]
         dice = (dice * 1103515245 + 12345) & 0x7FFFFFFF
-        backwards = turn // 2 % 3 == 1 or (turn // 2 % 3 == 2 and (dice >> 16) & 1)
+        backwards = turn // 2 % 3 == LAST or (turn // 2 % 3 == ANY and (dice >> 16) & 1)
         for offset in range(high - low):
             row = high - 1 - offset if backwards else low + offset
             if not headed[graph.after[row]]:

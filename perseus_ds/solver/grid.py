@@ -1,66 +1,65 @@
-"""Which iteration times are worth a plan: near enough to each other, and where real options fit best."""
+"""Which iteration times are worth a plan, and which plans are worth keeping."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.choices import choices_of
-from perseus_ds.solver.discretise import rounded
+from perseus_ds.solver.discretise import DiscretePlans
 from perseus_ds.solver.frontier import Frontier
-from perseus_ds.solver.problem import Floats, Indices, Problem
+from perseus_ds.solver.problem import Floats, Problem
 
-STEP = 0.0008
-"""Share of the total that the least cost may fall from one kept time to the next."""
-FINE = 6
-"""Times that are tried for every one that is kept."""
+STEP = 0.0005
+"""Share of the total that the least cost may fall from one tried time to the next."""
+REACH = 0.001
+"""Share of the total that the bound may fall from one kept plan to the next."""
 
 
 def plan_times(
     problem: Problem, frontier: Frontier, *, base_power_w: float = 0.0, step: float = STEP
 ) -> Floats:
-    """Choose times from T_min to the frontier's end, time ascending.
+    """Choose times from T_min to the frontier's end, time ascending, corners of the frontier where near.
 
     A look-up by a time between two gets the plan of the faster: it loses at most ``step`` of the total,
-    which is the cost plus ``base_power_w`` over the iteration time. Within that reach the time is kept
-    whose plan, simply rounded, comes nearest to the relaxed cost: the frontier's corners mostly.
+    which is the cost plus ``base_power_w`` over the iteration time.
 
-    Cost: linear in activities per time tried.
+    Cost: linear in the times chosen.
     """
     del problem
-    tried_s = _tried(frontier, base_power_w, step / FINE)
-    total_j = np.abs(frontier.cost_at(tried_s) + base_power_w * tried_s)
-    loss = _losses(frontier, tried_s) / total_j
-    least_j = frontier.cost_at(tried_s)
-    kept = [0]
-    while kept[-1] < len(tried_s) - 1:
-        fallen = (least_j[kept[-1]] - least_j) / total_j[kept[-1]]
-        reach = np.flatnonzero((fallen > step / 2) & (fallen <= step))
-        last = len(tried_s) - 1
-        kept.append(int(reach[np.argmin(loss[reach])]) if len(reach) else _next(fallen, kept[-1], step, last))
-    return tried_s[kept]
-
-
-def _next(fallen: Floats, now: int, step: float, last: int) -> int:
-    """The farthest time within reach, at least the one that follows."""
-    return min(max(now + 1, int(np.searchsorted(fallen, step, side="right")) - 1), last)
-
-
-def _tried(frontier: Frontier, base_power_w: float, fine: float) -> Floats:
-    """Every corner that stands out, and evenly falling costs where corners are rare."""
-    falling_s, falling_j = frontier.time_s[::-1], frontier.cost_j[::-1]
-    total_j = np.abs(frontier.cost_j + base_power_w * frontier.time_s)
+    total_j = float(np.abs(frontier.cost_j + base_power_w * frontier.time_s).min())
     drop_j = float(frontier.cost_j[0] - frontier.cost_j[-1])
-    count = int(np.ceil(drop_j / (fine * float(total_j.max())))) + 1 if drop_j > 0.0 else 1
-    even_s = np.interp(np.linspace(frontier.cost_j[-1], frontier.cost_j[0], count), falling_j, falling_s)
-    return np.unique(np.concatenate((frontier.time_s[_corners(frontier, count)], even_s)))
+    most = len(frontier.time_s) if total_j <= 0.0 else int(np.ceil(drop_j / (step * total_j)))
+    count = max(2, min(most + 1, MOST))
+    levels_j = np.linspace(frontier.cost_j[0], frontier.cost_j[-1], count)
+    even_s = np.interp(levels_j, frontier.cost_j[::-1], frontier.time_s[::-1])
+    return np.unique(_snapped(frontier, even_s))
 
 
-def _corners(frontier: Frontier, count: int) -> Indices:
-    """Both ends and, where there are too many corners, evenly many of the others."""
-    return np.unique(np.linspace(0, len(frontier) - 1, min(len(frontier), count)).astype(np.int32))
+MOST = 2000
+"""Times that are tried at most: a frontier that falls to almost nothing has no natural number of steps."""
 
 
-def _losses(frontier: Frontier, times_s: Floats) -> Floats:
-    choices = choices_of(frontier.whole)
-    cost_j = [choices.cost[rounded(choices, frontier, float(time_s))[1]].sum() for time_s in times_s]
-    return np.array(cost_j) - frontier.cost_at(times_s)
+def _snapped(frontier: Frontier, even_s: Floats) -> Floats:
+    """Move every time back to the last corner since the time before it: there most real options fit."""
+    corner_s = frontier.time_s[np.searchsorted(frontier.time_s, even_s, side="right") - 1]
+    since_s = np.concatenate((even_s[:1], even_s[:-1]))
+    return np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s)
+
+
+def worth_keeping(plans: DiscretePlans, *, base_power_w: float = 0.0, reach: float = REACH) -> DiscretePlans:
+    """Drop plans far from their bound while a faster one stays near enough.
+
+    The first and the last stay. From one kept plan to the next the bound falls by at most ``reach`` of the
+    total, as far as the plans given allow it.
+
+    Cost: quadratic in plans, in vectors.
+    """
+    total_j = np.abs(plans.bound_j + base_power_w * plans.time_s)
+    gap_j = plans.cost_j - plans.bound_j
+    kept = np.ones(len(plans), dtype=np.bool_)
+    for worst in np.argsort(-gap_j, kind="stable"):
+        before, after = np.flatnonzero(kept[:worst]), np.flatnonzero(kept[worst + 1 :]) + worst + 1
+        if not len(before) or not len(after):
+            continue
+        fall_j = plans.bound_j[before[-1]] - plans.bound_j[after[0]]
+        kept[worst] = fall_j > reach * total_j[worst]
+    return DiscretePlans(plans.time_s[kept], plans.cost_j[kept], plans.bound_j[kept], plans.choice[kept])

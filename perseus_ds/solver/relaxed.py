@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perseus_ds.solver.dive import Relaxed
+from perseus_ds.solver.dual import precedence_flow
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.problem import Floats
 
@@ -22,20 +23,4 @@ def relaxed_at(frontier: Frontier, time_s: float) -> Relaxed:
 
 def _worth(frontier: Frontier, snapshot: int) -> Floats:
     """Cost per tick of every precedence."""
-    whole = frontier.whole
-    units = 10.0 ** -(whole.tick.digits + whole.price.digits)
-    return np.asarray(precedence_flow(frontier, snapshot) * units)
-
-
-def precedence_flow(frontier: Frontier, snapshot: int) -> Floats:
-    """Flow on every precedence; where events were merged it is that of the only activity concerned.
-
-    Units: units of price.
-    """
-    problem, flow = frontier.whole.problem, frontier.flow[snapshot]
-    count = len(problem)
-    lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
-    onward = lone & (frontier.whole.delay == 0)
-    carried = np.where(onward, flow[problem.before], flow[problem.after])
-    carried[frontier.crossing] = flow[count:]
-    return carried
+    return precedence_flow(frontier, snapshot) * float(frontier.whole.tick.real(np.array(1)))

@@ -1,0 +1,57 @@
+"""What a flow proves: no choice of options costs less within a given time (Lagrange's bound)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.problem import Floats, Problem
+
+
+def precedence_flow(frontier: Frontier, snapshot: int) -> Floats:
+    """Flow on every precedence in watts; where events were merged, that of the only activity concerned."""
+    problem, flow = frontier.whole.problem, frontier.flow[snapshot]
+    count = len(problem)
+    lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
+    onward = lone & (frontier.whole.delay == 0)
+    carried = np.where(onward, flow[problem.before], flow[problem.after])
+    carried[frontier.crossing] = flow[count:]
+    return frontier.whole.price.real(carried)
+
+
+def activity_flow(frontier: Frontier, snapshot: int) -> Floats:
+    """Flow on every activity in watts."""
+    return frontier.whole.price.real(frontier.flow[snapshot][: len(frontier.whole.problem)])
+
+
+def dual_value(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[float, float]:
+    """Return the bound's value at time zero, and how much it falls per second.
+
+    For a flow that is conserved, every plan within ``T`` costs at least the first less ``T`` times the
+    second: a plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
+    each activity can have, and all paths together carry the flow for at most ``T``.
+
+    Shape: ``through_w`` [activities], ``across_w`` [precedences].
+    """
+    total = float(np.dot(across_w, problem.delay_s))
+    for number, table in enumerate(problem.tables):
+        flow_w = through_w[problem.table_of == number]
+        total += float(np.min(table.cost_j + flow_w[:, None] * table.duration_s, axis=1).sum())
+    starts = np.bincount(problem.after, minlength=len(problem)) == 0
+    return total, float(through_w[starts].sum())
+
+
+def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
+    """Return the best bound that the snapshots around each time prove."""
+    snapshots = {at for time_s in times_s for at in frontier.bracket(float(time_s))[:2]}
+    lines = {at: _line(frontier, at) for at in sorted(snapshots)}
+    best = [
+        max(lines[at][0] - lines[at][1] * time_s for at in frontier.bracket(float(time_s))[:2])
+        for time_s in times_s
+    ]
+    return np.array(best)
+
+
+def _line(frontier: Frontier, snapshot: int) -> tuple[float, float]:
+    through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
+    return dual_value(frontier.whole.problem, through_w, across_w)
