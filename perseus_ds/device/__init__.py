@@ -2,6 +2,7 @@
 
 from perseus_ds.device.calibration import Calibration, calibrate, measured
 from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
@@ -14,11 +15,13 @@ __all__ = [
     "Calibration",
     "Capabilities",
     "Choice",
+    "ConflictKind",
     "DeviceRequest",
     "EventReason",
     "Gpu",
     "Identity",
     "NullGpu",
+    "Sighting",
     "SimulatedGpu",
     "SimulatedSettings",
     "Truth",

@@ -62,6 +62,15 @@ class Conflict:
         return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One kind of conflict as seen so far: its latest line, and how often it was seen."""
+
+    kind: ConflictKind
+    line: str
+    count: int
+
+
 _TOLERANCE_MHZ = 30  # assumed: two steps of the grid, for parts whose clock wavers with temperature
 
 _BY_REASON = (

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from perseus_ds.device.conflict import Sighting
 from perseus_ds.device.record import Achieved, Capabilities, Identity
+from perseus_ds.errors import DeviceError
 
 
 class Gpu(ABC):
@@ -56,6 +58,14 @@ class Gpu(ABC):
     def wall_s(self, device_s: float) -> float:
         """How long a stretch of this device's time lasts on the host's clock."""
         return device_s
+
+    def conflicts(self) -> tuple[Sighting, ...]:
+        """Say who was seen at work against us on this device; nothing where nobody looks."""
+        return ()
+
+    def given_up(self) -> DeviceError | None:
+        """Say why no clock is set through this device any more, if that is so."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -22,6 +22,7 @@ from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.interception import Interception
 from perseus_ds.engine.job import Job, recognise
+from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.opening import Opening, decide
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Recorder
@@ -109,6 +110,8 @@ def _session(
     requests = ClockRequests(gpu)
     undo.append(requests.close)
     account, durations = Account(watch), Durations()
+    lookout = Lookout(gpu, voice, rank=job.rank, directory=RunDirectory(Path(config.run_dir)))
+    undo.append(lookout.write)
     ground = Ground(
         job=job,
         config=config,
@@ -118,6 +121,7 @@ def _session(
         watch=watch,
         account=account,
         durations=durations,
+        lookout=lookout,
         directory=RunDirectory(Path(config.run_dir)),
         voice=voice,
     )
@@ -132,6 +136,7 @@ def _session(
         watch=watch,
         account=account,
         durations=durations,
+        lookout=lookout,
         voice=voice,
         raises=config.on_error == "raise",
     )

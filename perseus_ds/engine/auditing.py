@@ -20,6 +20,7 @@ def audited(ground: Ground, plan: FrequencyPlan) -> None:
         replica=ground.job.replica,
         totals=ground.account.totals,
         durations_s={mode: ground.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
+        conflicts=ground.lookout.sightings(),
     )
     reports = cast("list[RankReport]", ground.council.share(mine))
     if ground.job.rank == 0:

@@ -10,6 +10,7 @@ from perseus_ds.engine.account import Account
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.job import Job
+from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.voice import Voice
 from perseus_ds.run_directory import RunDirectory
@@ -27,5 +28,6 @@ class Ground:
     watch: EnergyWatch
     account: Account
     durations: Durations
+    lookout: Lookout
     directory: RunDirectory
     voice: Voice

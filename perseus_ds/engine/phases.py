@@ -30,15 +30,17 @@ class News:
     failed: bool
     plan_ready: bool
     iteration_s: float | None
+    conflicts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, numbers: NDArray[np.float64]) -> News:
-        """Read the collected rows: failed, plan ready, duration (NaN where unknown)."""
+        """Read the collected rows: failed, plan ready, duration (NaN where unknown), conflicts seen."""
         longest = float(np.max(numbers[:, 2]))
         return cls(
             failed=bool(numbers[:, 0].any()),
             plan_ready=bool(numbers[:, 1].any()),
             iteration_s=None if math.isnan(longest) else longest,
+            conflicts=tuple(map(int, numbers[:, 3])),
         )
 
 

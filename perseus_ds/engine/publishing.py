@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perseus_ds.device import Sighting
 from perseus_ds.engine.account import Mode, Total
 from perseus_ds.engine.job import Job
 from perseus_ds.engine.recorder import Iteration
@@ -43,6 +44,7 @@ class RankReport:
     replica: int
     totals: Mapping[Mode, Total]
     durations_s: Mapping[Mode, Sequence[float]]
+    conflicts: tuple[Sighting, ...] = ()
 
 
 def summarise(
@@ -87,8 +89,14 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
             "replica": report.replica,
             "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
+            "conflicts": conflict_rows(report.conflicts),
         }
-        write_json(directory.ranks / f"rank_{report.rank:05d}.json", content)
+        write_json(directory.rank(report.rank), content)
+
+
+def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
+    """Say what was seen of others at work on one rank's GPU, a row for each kind."""
+    return [{"kind": one.kind.name.lower(), "line": one.line, "count": one.count} for one in sightings]
 
 
 def _total(total: Total) -> dict[str, float]:

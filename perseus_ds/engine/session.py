@@ -10,6 +10,7 @@ from perseus_ds.engine.conductor import Conductor
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.course import Course
 from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.phases import DEFAULT_CLOCK, News
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Iteration, Recorder
@@ -40,6 +41,7 @@ class Session:
         watch: EnergyWatch,
         account: Account,
         durations: Durations,
+        lookout: Lookout,
         voice: Voice,
         raises: bool,
     ) -> None:
@@ -52,6 +54,7 @@ class Session:
         self._watch = watch
         self._account = account
         self._durations = durations
+        self._lookout = lookout
         self._voice = voice
         self._raises = raises
         self._modes: dict[int, Mode] = {}
@@ -139,7 +142,7 @@ class Session:
         self._conductor.play(DEFAULT_CLOCK)
 
     def _take_stock(self) -> None:
-        for lower in (self._requests.error, self._watch.error):
+        for lower in (self._lookout.look(), self._requests.error, self._watch.error):
             if lower is not None:
                 raise lower
         index = self._recorder.finish()
@@ -147,6 +150,8 @@ class Session:
         passed = self._recorder.passed()
         self._book(passed)
         news = self._exchange(passed)
+        if news is not None:
+            self._lookout.hear(news.conflicts)
         if news is not None and news.failed:
             self._follow()
             return
@@ -155,6 +160,7 @@ class Session:
         except EngineError:
             if not self._council.someone_failed():
                 raise
+            self._hear_last()
             self._follow()
 
     def _book(self, passed: Sequence[Iteration]) -> None:
@@ -173,9 +179,16 @@ class Session:
                 float(self._failed is not None),
                 float(self._course.plan_ready()),
                 float("nan") if duration_s is None else duration_s,
+                float(self._lookout.mask),
             )
         )
         return None if numbers is None else News.of(numbers)
+
+    def _hear_last(self) -> None:
+        """Hear what came with the failure of another rank that ended an exchange."""
+        numbers = self._council.collect()
+        if numbers is not None:
+            self._lookout.hear(News.of(numbers).conflicts)
 
     def _guarded(self, act: Callable[..., None], *args: object) -> None:
         try:
@@ -192,6 +205,7 @@ class Session:
             self.leave()
             return
         self._failed = refusal_of(error)
+        self._lookout.failed(self._failed)
         self._voice.say_here(f"off, training goes on at default clocks: {self._failed}")
         self._voice.event("disabled", reason=str(self._failed))
         self._tell_and_leave()
@@ -206,7 +220,7 @@ class Session:
     def _tell_and_leave(self) -> None:
         try:
             self._council.collect()
-            self._council.post((1.0, 0.0, float("nan")))
+            self._council.post((1.0, 0.0, float("nan"), float(self._lookout.mask)))
         except PerseusError:
             pass  # silence is understood as well: the others' next wait is bounded
         finally:

@@ -41,3 +41,7 @@ class RunDirectory:
     def ranks(self) -> Path:
         """Measurements of every rank, a file each."""
         return self.path / "ranks"
+
+    def rank(self, rank: int) -> Path:
+        """One rank's measurements."""
+        return self.ranks / f"rank_{rank:05d}.json"

@@ -103,11 +103,11 @@ def train_until(
     left = at_most
     while left > 0:
         seen.append(float(engine.train_batch(data)).hex())
-        left = min(left - 1, more) if _agreed(done(run_dir), more >= left) else left - 1
+        left = min(left - 1, more) if agreed(done(run_dir), more >= left) else left - 1
     return trained(engine, seen, gpus)
 
 
-def _agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
+def agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
     """Rank 0's word, for everyone."""
     if already:
         return False

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.link import GuardLink
 from perseus_ds.device.guard.repair import repair
@@ -61,10 +62,18 @@ class GuardedGpu(ReadThroughGpu):
         """Wait until the guard has done everything asked so far; for calibration and tests."""
         self._link.sync()
 
-    def conflicts(self) -> tuple[tuple[str, int], ...]:
+    def conflicts(self) -> tuple[Sighting, ...]:
         """What the guard saw of others at work on this GPU: the last line of each kind, and its count."""
-        lines = self._link.conflict_lines
-        return tuple((lines[kind], count) for kind, count in dict(self._link.conflicts).items())
+        lines, counts = self._link.conflict_lines, dict(self._link.conflicts)
+        return tuple(
+            Sighting(kind, lines[kind.name], counts[kind.name])
+            for kind in ConflictKind
+            if kind.name in counts
+        )
+
+    def given_up(self) -> DeviceError | None:
+        """The guard's refusal, or that it is gone."""
+        return self._link.failure
 
     def close(self) -> None:
         """Hang up and wait until the guard has put the clock back."""

@@ -31,7 +31,7 @@ def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
 
 
 def said(gpu: GuardedGpu, words: str) -> bool:
-    return any(words in line for line, _ in gpu.conflicts())
+    return any(words in seen.line for seen in gpu.conflicts())
 
 
 def test_a_throttled_gpu_is_said_and_control_goes_on(node: FakeNvml, gpu: GuardedGpu) -> None:

@@ -1,0 +1,116 @@
+"""Others at work on a job's GPUs: said once, counted, and left to them where the rule says so."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jobs import events, lines, names, plain_losses
+from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
+from ranks import Said, config
+
+pytestmark = pytest.mark.e2e
+
+VICTIM = 2
+
+
+def profiling(run_dir: Path) -> dict[str, object]:
+    """A job that holds the highest clock for as long as the test takes."""
+    return block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2})
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNvml:
+    return node_at(tmp_path)
+
+
+def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], *, leaves: bool) -> list[Said]:
+    """Train while something befalls the victim's GPU; the losses are those of a job without us."""
+
+    def held() -> bool:
+        return all(mhz == 1410 for mhz in node.locked_mhz())
+
+    def strike() -> None:
+        time.sleep(1.0)  # the guard reads a clock back four times a second: let it see this one reached
+        blow()
+
+    def over(run_dir: Path) -> bool:
+        return "conflict" in names(run_dir) and not (leaves and node.locked_mhz()[0])
+
+    with beside(when(held, strike)):
+        said = lived(node, config(gradient_clipping=1.0, perseus=profiling(run_dir)), over, more=10)
+    losses = [one.value.losses for one in said]
+    assert losses == plain_losses(len(losses[0]))
+    return said
+
+
+def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
+    return [
+        (event["kind"], event["rank"], event["rule"])
+        for event in events(run_dir)
+        if event["event"] == "conflict"
+    ]
+
+
+def counts(run_dir: Path, rank: int) -> dict[str, int]:
+    content = json.loads((run_dir / "ranks" / f"rank_{rank:05d}.json").read_text())
+    return {row["kind"]: row["count"] for row in content["conflicts"]}
+
+
+def told(said: list[Said], words: str) -> list[int]:
+    """The ranks that said something, once for every time."""
+    return [one.rank for one in said for line in lines(one) if words in line]
+
+
+def test_a_foreign_clock_ends_our_control_and_not_the_training(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+
+    def change() -> None:
+        node.state.gpu[VICTIM].locked_mhz = 510
+
+    said = afflicted(node, run_dir, change, leaves=True)
+    assert conflicts(run_dir) == [("foreign_clock", VICTIM, "give_up")]
+    assert told(said, "conflict on rank 2: somebody else changed the clock") == [0]
+    assert told(said, "off, training goes on at default clocks: somebody else") == [VICTIM]
+    assert counts(run_dir, VICTIM)["foreign_clock"] >= 3
+    assert all(one.value.left_after is not None for one in said)
+    assert node.locked_mhz() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "kind", "words"),
+    [(0x4, "power_cap", "the power cap holds"), (0x40, "thermal", "too hot")],
+    ids=["power cap", "heat"],
+)
+def test_a_throttled_gpu_is_said_and_goes_on(
+    node: FakeNvml, tmp_path: Path, reasons: int, kind: str, words: str
+) -> None:
+    run_dir = tmp_path / "run"
+
+    def throttle() -> None:
+        node.state.gpu[VICTIM].reasons = reasons
+
+    said = afflicted(node, run_dir, throttle, leaves=False)
+    assert conflicts(run_dir) == [(kind, VICTIM, "go_on")]
+    assert told(said, words) == [0]
+    assert counts(run_dir, VICTIM)[kind] >= 1
+    assert [one.value.left_after for one in said] == [None] * 4
+    assert node.locked_mhz() == [0, 0, 0, 0]
+
+
+def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+
+    def lose() -> None:
+        node.state.gpu[VICTIM].any_error = 15
+
+    said = afflicted(node, run_dir, lose, leaves=True)
+    assert ("gpu_lost", VICTIM, "give_up") in conflicts(run_dir)
+    assert told(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
+    assert VICTIM in told(said, "off, training goes on at default clocks")
+    assert all(one.value.left_after is not None for one in said)
+    assert node.locked_mhz() == [0, 0, 1410, 0]
+    node.state.gpu[VICTIM].any_error = 0
+    assert "put back" in clocks_reset(node).stdout
+    assert node.locked_mhz() == [0, 0, 0, 0]

@@ -1,0 +1,99 @@
+"""Who says a conflict, how often, and what is counted."""
+
+import json
+from pathlib import Path
+
+import pytest
+from engine_fakes import NotingGpu
+
+from perseus_ds.device import ConflictKind, Sighting
+from perseus_ds.engine.lookout import Lookout
+from perseus_ds.engine.voice import Voice
+from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
+from perseus_ds.run_directory import RunDirectory, read_events
+
+
+class ContestedGpu(NotingGpu):
+    """A GPU that others work on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Sighting] = []
+        self.why: DeviceError | None = None
+
+    def conflicts(self) -> tuple[Sighting, ...]:
+        return tuple(self.seen)
+
+    def given_up(self) -> DeviceError | None:
+        return self.why
+
+
+@pytest.fixture
+def gpu() -> ContestedGpu:
+    return ContestedGpu()
+
+
+def lookout(gpu: ContestedGpu, folder: Path, rank: int = 0) -> Lookout:
+    directory, voice = RunDirectory(folder), Voice(rank)
+    voice.writes_to(directory)
+    return Lookout(gpu, voice, rank=rank, directory=directory)
+
+
+CAPPED = Sighting(
+    ConflictKind.POWER_CAP, "the power cap holds the clock down: 900 MHz asked, 800 MHz seen", 7
+)
+
+
+def test_each_kind_is_said_once_and_recorded_for_every_rank(
+    gpu: ContestedGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = lookout(gpu, tmp_path)
+    gpu.seen = [CAPPED]
+    assert here.look() is None
+    for masks in ([0, 0], [0, here.mask], [here.mask, here.mask], [here.mask, here.mask]):
+        here.hear(masks)
+    assert capsys.readouterr().out == (
+        "perseus: conflict on rank 1: the power cap holds the clock down "
+        "(go on; samples taken meanwhile are not used)\n"
+    )
+    recorded = [
+        (event["event"], event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")
+    ]
+    assert recorded == [("conflict", "power_cap", 1), ("conflict", "power_cap", 0)]
+
+
+def test_other_ranks_are_silent(
+    gpu: ContestedGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu.seen = [CAPPED]
+    there = lookout(gpu, tmp_path, rank=3)
+    there.look()
+    there.hear([0, 0, 0, there.mask])
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "events.jsonl").exists()
+
+
+def test_the_reason_for_giving_up_is_handed_over(gpu: ContestedGpu, tmp_path: Path) -> None:
+    gpu.why = DeviceUnavailableError("somebody else changed the clock")
+    assert lookout(gpu, tmp_path).look() is gpu.why
+
+
+def test_a_lost_gpu_counts_though_nobody_saw_it_go(gpu: ContestedGpu, tmp_path: Path) -> None:
+    here = lookout(gpu, tmp_path)
+    here.failed(DeviceLostError("GPU 0: read energy: the GPU is lost"))
+    assert [one.kind for one in here.sightings()] == [ConflictKind.GPU_LOST]
+    assert [event["kind"] for event in read_events(tmp_path / "events.jsonl")] == ["gpu_lost"]
+
+
+def test_counts_are_added_to_what_stands_in_the_ranks_file(gpu: ContestedGpu, tmp_path: Path) -> None:
+    here = lookout(gpu, tmp_path)
+    here.write()
+    assert not (tmp_path / "ranks").exists()
+    file = tmp_path / "ranks" / "rank_00000.json"
+    file.parent.mkdir()
+    file.write_text('{"rank": 0, "stage": 4}')
+    gpu.seen = [CAPPED]
+    here.write()
+    content = json.loads(file.read_text())
+    assert content["stage"] == 4
+    assert content["conflicts"] == [{"kind": "power_cap", "line": CAPPED.line, "count": 7}]
