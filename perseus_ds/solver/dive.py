@@ -54,7 +54,7 @@ def dive(
     first: Indices,
     wanted: int,
 ) -> Indices:
-    """Fix the chains in the order given; return a place per activity, the first one below zero if it got stuck.
+    """Fix the chains in the order given; return a place per activity, below zero first if it got stuck.
 
     A chain sees activities of fixed chains as hard bounds. Those of open chains it must leave room at
     their fastest, and beyond that pays the relaxed problem's price for being late, or earns it for being

@@ -1,0 +1,78 @@
+"""The instances that the frontier is measured on: a measured profile and invented, noisy ones."""
+
+from __future__ import annotations
+
+import csv
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from perseus_ds.solver import OptionTable, Problem
+
+BLOCKING_W = 83.64
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+Tables = dict[tuple[int, str], OptionTable]
+
+
+def measured(stages: int) -> Tables:
+    """GPT-3 175B on A100: stages 0 to 6 are alike, the last is heavier."""
+    place = Path(os.environ.get("PERSEUS_SHARED_DATA", SHARED)) / "gpt3-175b_a100-sxm_profile.csv"
+    points: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    with place.open() as lines:
+        for row in csv.DictReader(lines):
+            key = int(row["stage"]), row["instruction"][0].upper()
+            points.setdefault(key, []).append((float(row["time"]), float(row["energy"])))
+    columns = {key: np.array(rows).T for key, rows in points.items()}
+    tables = {key: OptionTable(t_s, e_j - BLOCKING_W * t_s) for key, (t_s, e_j) in columns.items()}
+    return {(s, k): tables[7 if s == stages - 1 else 0, k] for s in range(stages) for k in "FB"}
+
+
+def noisy(stages: int, *, points: int = 20, seed: int = 0) -> Tables:
+    """A noisy curve of its own for every stage and kind."""
+    rng = np.random.default_rng(seed)
+    return {(s, k): noisy_table(rng, scale_s, points) for s in range(stages) for k, scale_s in KINDS}
+
+
+KINDS = (("F", 0.05), ("B", 0.1))
+
+
+def noisy_table(rng: np.random.Generator, scale_s: float, points: int) -> OptionTable:
+    """Points along an exponential fall, durations and costs with noise."""
+    base_s = scale_s * (1.0 + 0.1 * rng.random())
+    stretch = np.linspace(0.0, 0.6, points)
+    duration_s = base_s * (1.0 + stretch) * (1.0 + 0.003 * rng.standard_normal(points))
+    cost_j = 100.0 * base_s * (1.0 + 1.5 * np.exp(-5.0 * stretch))
+    return OptionTable(duration_s, cost_j * (1.0 + 0.0015 * rng.standard_normal(points)))
+
+
+def pipeline(tables: Tables, *, stages: int, microbatches: int) -> Problem:
+    """A 1F1B iteration."""
+    nodes = [(s, *step) for s in range(stages) for step in _order(s, stages, microbatches)]
+    number = {node: index for index, node in enumerate(nodes)}
+    edges = {(number[a], number[b]) for a, b in pairwise(nodes) if a[0] == b[0]}
+    for m in range(microbatches):
+        edges.add((number[stages - 1, "F", m], number[stages - 1, "B", m]))
+        for s in range(stages - 1):
+            edges.add((number[s, "F", m], number[s + 1, "F", m]))
+            edges.add((number[s + 1, "B", m], number[s, "B", m]))
+    keys = list(tables)
+    table_of = np.array([keys.index((s, k)) for s, k, _ in nodes], dtype=np.int32)
+    before, after = np.array(sorted(edges), dtype=np.int32).T
+    return Problem(tuple(tables.values()), table_of, before, after, np.zeros(len(edges)))
+
+
+def own_curves(problem: Problem, *, points: int = 20, seed: int = 0) -> Problem:
+    """Give every single activity a noisy curve of its own: no two paths tie."""
+    rng = np.random.default_rng(seed)
+    scale_s = [float(problem.tables[table].duration_s.min()) for table in problem.table_of]
+    tables = tuple(noisy_table(rng, scale, points) for scale in scale_s)
+    return Problem(tables, np.arange(len(problem)), problem.before, problem.after, problem.delay_s)
+
+
+def _order(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    warm_up = min(stages - stage - 1, microbatches)
+    steady = [step for m in range(microbatches - warm_up) for step in (("F", warm_up + m), ("B", m))]
+    drain = [("B", m) for m in range(microbatches - warm_up, microbatches)]
+    return [("F", m) for m in range(warm_up)] + steady + drain

@@ -1,0 +1,161 @@
+"""How long the exact frontier and its plans take, how near the plans are to their bound, how cost grows.
+
+Run: ``python scripts/bench/frontier/main.py [--large] [--plot growth.png] > result.json``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from instances import BLOCKING_W, measured, noisy, own_curves, pipeline
+
+from perseus_ds.solver import Problem, discretise, plan_times, solve_frontier, worth_keeping
+
+T = TypeVar("T")
+Build = Callable[[], tuple[Problem, int]]
+
+
+def main() -> int:
+    """Measure every instance in a process of its own, so that memory is its own."""
+    arguments = _arguments()
+    if arguments.one:
+        print(json.dumps(measure(arguments.one)))
+        return 0
+    names = list(INSTANCES) + (list(LARGE) if arguments.large else [])
+    rows = [_apart(name) for name in names]
+    cold = _apart("gpt3 8x96", fresh_cache=True)
+    print(json.dumps({"instances": rows, "cold": cold}, indent=1))
+    if arguments.plot:
+        _plot(rows, Path(arguments.plot))
+    return 0
+
+
+def measure(name: str) -> dict[str, float | int | str]:
+    """Solve once to warm up, then report the median of three (large ones: one)."""
+    build, until = (INSTANCES | LARGE)[name]
+    problem, stages = build()
+    first_s, frontier = _timed(lambda: solve_frontier(problem, until_s=until and _until_s(problem, until)))
+    repeats = 0 if name in LARGE else 3
+    again = [_timed(lambda: solve_frontier(problem))[0] for _ in range(repeats)]
+    row: dict[str, float | int | str] = {
+        "instance": name,
+        "activities": len(problem),
+        "breakpoints": len(frontier),
+        "first_s": first_s,
+        "warm_s": statistics.median(again or [first_s]),
+    }
+    if name not in LARGE:
+        row |= _plans(problem, stages)
+    row["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return row
+
+
+def _plans(problem: Problem, stages: int) -> dict[str, float | int]:
+    frontier = solve_frontier(problem)
+    base_w = BLOCKING_W * stages
+    times_s = plan_times(problem, frontier, base_power_w=base_w)
+    discretise(problem, frontier, times_s[:1])
+    spent_s, plans = _timed(lambda: discretise(problem, frontier, times_s))
+    kept = worth_keeping(plans, base_power_w=base_w)
+    gap_pct = 100.0 * (kept.cost_j - kept.bound_j) / (kept.bound_j + base_w * kept.time_s)
+    return {
+        "plans": len(kept),
+        "ms_per_plan": 1e3 * spent_s / len(times_s),
+        "gap_mean_pct": float(gap_pct.mean()),
+        "gap_worst_pct": float(gap_pct.max()),
+        "gap_at_t_min_pct": float(gap_pct[0]),
+    }
+
+
+def _until_s(problem: Problem, factor: float) -> float:
+    fastest = Problem(
+        tuple(type(table)(table.duration_s[[k]], table.cost_j[[k]]) for table, k in _fastest(problem)),
+        problem.table_of,
+        problem.before,
+        problem.after,
+        problem.delay_s,
+    )
+    return factor * solve_frontier(fastest).t_min_s
+
+
+def _fastest(problem: Problem) -> list[tuple[object, int]]:
+    return [(table, int(np.argmin(table.duration_s))) for table in problem.tables]
+
+
+def _timed(call: Callable[[], T]) -> tuple[float, T]:
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
+
+
+def _apart(name: str, *, fresh_cache: bool = False) -> dict[str, float | int | str]:
+    with tempfile.TemporaryDirectory() as empty:
+        place = {"NUMBA_CACHE_DIR": empty} if fresh_cache else {}
+        command = [sys.executable, __file__, "--one", name]
+        done = subprocess.run(command, env=os.environ | place, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="also 16x256 and 65 536 activities")
+    parser.add_argument("--plot", help="write a picture of how cost grows")
+    parser.add_argument("--one", help="measure one instance in this process")
+    return parser.parse_args()
+
+
+def _plot(rows: list[dict[str, float | int | str]], place: Path) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - only where a picture is wanted
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for row in rows:
+        axes.loglog(row["activities"] * row["breakpoints"], row["warm_s"], "o", color="C0")
+        axes.annotate(
+            str(row["instance"]), (row["activities"] * row["breakpoints"], row["warm_s"]), fontsize=7
+        )
+    axes.set(
+        xlabel="activities x breakpoints", ylabel="whole frontier, s", title="Cost of the exact frontier"
+    )
+    figure.savefig(place, dpi=150)
+
+
+def _gpt3(stages: int, microbatches: int) -> Build:
+    return lambda: (pipeline(measured(stages), stages=stages, microbatches=microbatches), stages)
+
+
+def _noisy(stages: int, microbatches: int) -> Build:
+    return lambda: (pipeline(noisy(stages), stages=stages, microbatches=microbatches), stages)
+
+
+def _own(stages: int, microbatches: int) -> Build:
+    return lambda: (own_curves(_noisy(stages, microbatches)()[0]), stages)
+
+
+INSTANCES: dict[str, tuple[Build, float | None]] = {
+    "gpt3 4x8": (_gpt3(4, 8), None),
+    "gpt3 8x12": (_gpt3(8, 12), None),
+    "gpt3 8x48": (_gpt3(8, 48), None),
+    "gpt3 8x96": (_gpt3(8, 96), None),
+    "noisy 8x128": (_noisy(8, 128), None),
+}
+LARGE: dict[str, tuple[Build, float | None]] = {
+    "own curves 8x128": (_own(8, 128), None),
+    "gpt3 16x256": (_gpt3(16, 256), None),
+    "noisy 16x256": (_noisy(16, 256), None),
+    "gpt3 32x1024 to 1.3 T_min": (_gpt3(32, 1024), 1.3),
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main())
