@@ -1,4 +1,7 @@
-"""One whole course of a job, run once and looked at by many tests."""
+"""One whole course of a job, run once and looked at by many tests; a node of fake GPUs.
+
+The only conftest below e2e: its tests import from it by name.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jobs import STAGES, block, happened, train_until
+from nodes import FakeNvml, fake_nvml
 from ranks import Said, config, run_ranks
 
 
@@ -24,3 +28,16 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
     run_dir = tmp_path_factory.mktemp("course")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     return Course(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A node with two fake NVIDIA GPUs, in this process and in those that it starts."""
+    why_not = fake_nvml.missing_compiler()
+    if why_not is not None:
+        pytest.skip(why_not)
+    fake_nvml.load()
+    node = FakeNvml(tmp_path / "gpus")
+    for name, value in node.environment().items():
+        monkeypatch.setenv(name, value)
+    return node
