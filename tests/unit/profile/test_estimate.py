@@ -1,0 +1,123 @@
+"""Estimates against the ground truth of a simulated GPU: noise on, in virtual time."""
+
+import math
+
+import pytest
+from simulated_window import play
+
+from perseus_ds.device.simulated import SimulatedSettings
+from perseus_ds.errors import IncompleteProfileError
+from perseus_ds.profile import CounterTrace, Interval, Window, estimate
+from perseus_ds.schedule import Kind
+
+WITHIN = 0.02
+ORDER = "FFF..F.B.F.B.F.BB.B" * 3
+
+
+@pytest.mark.parametrize("clock_mhz", [1410, 1200, 900, 705])
+def test_time_and_energy_are_the_true_ones(clock_mhz: int) -> None:
+    played = play(ORDER, clock_mhz=clock_mhz)
+    found = estimate(played.window)
+    assert set(found.points) == {Kind.FORWARD, Kind.BACKWARD}
+    for kind, work in played.works.items():
+        point = found.points[kind]
+        assert point.clock_mhz == clock_mhz
+        assert point.time_s == pytest.approx(played.gpu.truth.duration_s(work, clock_mhz), rel=WITHIN)
+        assert point.energy_j == pytest.approx(played.gpu.truth.energy_j(work, clock_mhz), rel=WITHIN)
+
+
+@pytest.mark.parametrize("clock_mhz", [1410, 1005])
+def test_waiting_has_its_own_power(clock_mhz: int) -> None:
+    played = play(ORDER, clock_mhz=clock_mhz, wait_s=0.6)
+    expected_w = played.gpu.truth.blocking_power_w(clock_mhz)
+    assert estimate(played.window).blocking_power_w == pytest.approx(expected_w, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_seed_is_not_what_makes_it_right(seed: int) -> None:
+    settings = SimulatedSettings(seed=seed, noise=0.01, counter_noise=0.005)
+    played = play(ORDER, clock_mhz=1200, settings=settings)
+    found = estimate(played.window)
+    for kind, work in played.works.items():
+        truth_j = played.gpu.truth.energy_j(work, 1200)
+        assert found.points[kind].energy_j == pytest.approx(truth_j, rel=2 * WITHIN)
+
+
+def test_instructions_shorter_than_the_counters_period_keep_the_sum_of_all() -> None:
+    """The split is uncertain then (the counter samples a quarter of its period); the whole is right."""
+    played = play("FB." * 60, clock_mhz=1200, forward_s=0.02, backward_s=0.04, wait_s=0.03)
+    found = estimate(played.window)
+    truth, waiting_s = played.gpu.truth, 0.03
+    told_j = sum(point.energy_j for point in found.points.values()) + found.blocking_power_w * waiting_s
+    true_j = sum(truth.energy_j(work, 1200) for work in played.works.values())
+    true_j += truth.blocking_power_w(1200) * waiting_s
+    assert told_j == pytest.approx(true_j, rel=0.05)
+
+
+def test_standard_errors_are_there_and_small() -> None:
+    found = estimate(play(ORDER, clock_mhz=1200).window)
+    for point in found.points.values():
+        assert 0 < point.time_se_s < 0.01 * point.time_s
+        assert 0 < point.energy_se_j < 0.05 * point.energy_j
+        assert point.samples > 10
+
+
+def synthetic(intervals: list[Interval], *, end_s: float, steps: int = 100, power_w: float = 100.0) -> Window:
+    times = [end_s * step / steps for step in range(steps + 1)]
+    trace = CounterTrace(times, [power_w * time for time in times])
+    return Window(1000, 0.0, end_s, tuple(intervals), trace)
+
+
+def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
+    intervals, now_s = [], 0.0
+    for duration_s in durations_s:
+        intervals.append(Interval(kind, now_s, now_s + duration_s))
+        now_s += duration_s + gap_s
+    return intervals
+
+
+def test_one_hiccup_does_not_move_the_time() -> None:
+    found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
+    assert found.points[Kind.FORWARD].time_s == pytest.approx(1.0)
+
+
+def test_constant_power_is_found_exactly() -> None:
+    found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 5, gap_s=1.0), end_s=10.0))
+    assert found.points[Kind.FORWARD].energy_j == pytest.approx(100.0)
+    assert found.blocking_power_w == pytest.approx(100.0)
+
+
+def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
+    """Fixed durations are the short ones; transfers come one by one, for both ends to compare."""
+    loads = [Interval(Kind.LOAD, 20.0 + i, 20.0 + i + (0.1 if i < 5 else 0.9)) for i in range(10)]
+    sends = [Interval(Kind.SEND_ACTIVATION, 40.0 + i, 40.0 + i + 0.1 * (i + 1)) for i in range(3)]
+    window = synthetic([*row(Kind.FORWARD, *[1.0] * 5), *loads, *sends], end_s=50.0)
+    found = estimate(window)
+    assert found.fixed_s == {Kind.LOAD: pytest.approx(0.1)}
+    assert found.transfers_s[Kind.SEND_ACTIVATION] == pytest.approx((0.1, 0.2, 0.3))
+
+
+def test_too_few_steps_of_the_counter_are_refused() -> None:
+    window = synthetic(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4, steps=4)
+    with pytest.raises(IncompleteProfileError, match=r"moved 5 times in 0\.4 s") as refused:
+        estimate(window)
+    assert refused.value.hint is not None
+    assert "min_window_s" in refused.value.hint
+
+
+def test_a_window_without_computations_is_refused() -> None:
+    with pytest.raises(IncompleteProfileError, match="no forward or backward ran in the window at 1000 MHz"):
+        estimate(synthetic(row(Kind.LOAD, 1.0), end_s=10.0))
+
+
+def test_powers_are_never_negative() -> None:
+    """Waiting that costs nothing and noise must not make a negative power."""
+    times = [step / 10 for step in range(101)]
+    energies = [100.0 * sum(min(1.0, max(0.0, t - 2 * i)) for i in range(5)) for t in times]
+    shaken = [energy + 0.5 * math.sin(7 * t) for t, energy in zip(times, energies, strict=True)]
+    window = Window(
+        1000, 0.0, 10.0, tuple(row(Kind.FORWARD, *[1.0] * 5, gap_s=1.0)), CounterTrace(times, shaken)
+    )
+    found = estimate(window)
+    assert found.blocking_power_w >= 0
+    assert found.points[Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.05)
