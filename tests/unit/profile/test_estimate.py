@@ -45,13 +45,22 @@ def test_a_seed_is_not_what_makes_it_right(seed: int) -> None:
 
 def test_instructions_shorter_than_the_counters_period_keep_the_sum_of_all() -> None:
     """The split is uncertain then (the counter samples a quarter of its period); the whole is right."""
-    played = play("FB." * 60, clock_mhz=1200, forward_s=0.02, backward_s=0.04, wait_s=0.03)
-    found = estimate(played.window)
-    truth, waiting_s = played.gpu.truth, 0.03
+    waiting_s = 0.03
+    played = play("FB." * 60, clock_mhz=1200, forward_s=0.025, backward_s=0.05, wait_s=waiting_s)
+    found, truth = estimate(played.window), played.gpu.truth
     told_j = sum(point.energy_j for point in found.points.values()) + found.blocking_power_w * waiting_s
     true_j = sum(truth.energy_j(work, 1200) for work in played.works.values())
     true_j += truth.blocking_power_w(1200) * waiting_s
     assert told_j == pytest.approx(true_j, rel=0.05)
+
+
+@pytest.mark.xfail(reason="short instructions: the pull to equal power is too weak, a forward can get 0 J")
+@pytest.mark.parametrize("forward_s", [0.021, 0.025])
+def test_instructions_shorter_than_the_counters_period_get_about_equal_power(forward_s: float) -> None:
+    played = play("FB." * 200, clock_mhz=1200, forward_s=forward_s, backward_s=2 * forward_s, wait_s=0.03)
+    found = estimate(played.window)
+    for kind, work in played.works.items():
+        assert found.points[kind].energy_j == pytest.approx(played.gpu.truth.energy_j(work, 1200), rel=0.25)
 
 
 def test_standard_errors_are_there_and_small() -> None:
