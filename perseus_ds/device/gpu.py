@@ -39,6 +39,13 @@ class Gpu(ABC):
     def reset_clock(self) -> None:
         """Give the choice of the clock back to the device; harmless when nothing is locked."""
 
+    def sync(self) -> None:  # noqa: B027 - most devices have nothing to wait for
+        """Wait until every clock asked for so far is stored in the driver.
+
+        Raises:
+            DeviceError: refused, or no answer.
+        """
+
     @abstractmethod
     def achieved(self) -> Achieved:
         """Read the clocks in force now."""

@@ -10,10 +10,11 @@ from typing import cast
 import torch
 
 from perseus_ds.config import PerseusConfig, is_enabled, parse
-from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
+from perseus_ds.device import Calibration, Capabilities, Choice, DeviceRequest, Gpu, choose
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.emulation import emulate, weight_of_stage
 from perseus_ds.engine.account import Account
+from perseus_ds.engine.calibrating import calibrated
 from perseus_ds.engine.clock_requests import ClockRequests
 from perseus_ds.engine.conductor import Conductor
 from perseus_ds.engine.council import Council
@@ -23,7 +24,7 @@ from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.interception import Interception
 from perseus_ds.engine.job import Job, recognise
 from perseus_ds.engine.lookout import Lookout
-from perseus_ds.engine.opening import Opening, decide
+from perseus_ds.engine.opening import Move, Opening, decide
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Recorder
 from perseus_ds.engine.seam import PipelineEngine, PipeSchedule, raw_config
@@ -87,8 +88,20 @@ def _begin(
     )
     if isinstance(gpu, SimulatedGpu):
         undo.append(_emulated(engine, gpu, council))
+    able, calibration = gpu.capabilities(), None
+    if opening.move is not Move.OBSERVE:
+        able, calibration = calibrated(gpu, council, voice)
     return _session(
-        engine, config, choice=choice, council=council, voice=voice, job=job, opening=opening, undo=undo
+        engine,
+        config,
+        choice=choice,
+        council=council,
+        voice=voice,
+        job=job,
+        opening=opening,
+        able=able,
+        calibration=calibration,
+        undo=undo,
     )
 
 
@@ -101,6 +114,8 @@ def _session(
     voice: Voice,
     job: Job,
     opening: Opening,
+    able: Capabilities,
+    calibration: Calibration | None,
     undo: list[Callable[[], None]],
 ) -> Session:
     gpu = choice.gpu
@@ -115,7 +130,8 @@ def _session(
     ground = Ground(
         job=job,
         config=config,
-        capabilities=gpu.capabilities(),
+        capabilities=able,
+        calibration=calibration,
         simulated=isinstance(gpu, SimulatedGpu),
         council=council,
         watch=watch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Capabilities
+from perseus_ds.device import Calibration, Capabilities
 from perseus_ds.engine.account import Account
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.energy_watch import EnergyWatch
@@ -23,6 +23,7 @@ class Ground:
     job: Job
     config: PerseusConfig
     capabilities: Capabilities
+    calibration: Calibration | None
     simulated: bool
     council: Council
     watch: EnergyWatch

@@ -61,4 +61,5 @@ def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled]) -> Profi
         fixed_s=fixed_s,
         fingerprint=dict(ground.job.profile_fingerprint),
         window_s=ground.config.profile.min_window_s,
+        calibration=ground.calibration,
     )

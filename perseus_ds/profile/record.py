@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.schedule import Kind
 
@@ -35,7 +36,8 @@ class Profile:
 
     ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step);
     ``blocking_w`` the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes,
-    GPU and driver: a profile serves only the job that it was measured in.
+    GPU and driver: a profile serves only the job that it was measured in. ``calibration`` is how its GPUs
+    change clocks.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -44,6 +46,7 @@ class Profile:
     fixed_s: Mapping[Computation, float] = field(default_factory=dict)
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     window_s: float | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():

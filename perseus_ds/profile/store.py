@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perseus_ds.errors import ProfileError
+from perseus_ds.profile.calibration import read_calibration
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
@@ -29,6 +30,7 @@ def write_profile(profile: Profile, path: Path) -> None:
         "blocking_power_w": profile.blocking_power_w,
         "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
         "fixed_s": [_computation(key) | {"time_s": time_s} for key, time_s in profile.fixed_s.items()],
+        "calibration": None if profile.calibration is None else asdict(profile.calibration),
         "points": [
             _computation(key) | asdict(point) for key, points in profile.points.items() for point in points
         ],
@@ -86,6 +88,7 @@ def _profile(content: Mapping[str, object]) -> Profile:
         fixed_s={(int(row["stage"]), Kind(row["kind"])): float(row["time_s"]) for row in fixed},
         fingerprint={str(k): str(v) for k, v in _part(content, "fingerprint", dict).items()},
         window_s=_number_or_none(content, "window_s"),
+        calibration=read_calibration(content.get("calibration")),
     )
 
 

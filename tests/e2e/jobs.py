@@ -52,7 +52,7 @@ def watched_gpus() -> Gpus:
         gpus.made.append(gpu)
 
     def note_lock(gpu: SimulatedGpu, clock_mhz: int) -> None:
-        gpus.locks += 1
+        gpus.locks += bool(gpu.truth.tasks)  # those of training: calibration comes before
         lock(gpu, clock_mhz)
 
     SimulatedGpu.__init__ = note_gpu  # type: ignore[method-assign]  # in a process of the test's own

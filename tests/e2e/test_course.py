@@ -45,6 +45,7 @@ def test_auto_says_what_it_does_in_this_order(course: Course) -> None:
     happened_in_order = list(dict.fromkeys(names(course.run_dir)))
     assert happened_in_order == [
         "attached",
+        "calibrated",
         "warming_up",
         "profiling",
         "profiled",
@@ -69,7 +70,7 @@ def test_the_measured_saving_is_the_predicted_one(course: Course) -> None:
 def test_a_second_start_runs_at_once(course: Course, tmp_path: Path) -> None:
     run_dir = copy_of(course.run_dir, tmp_path / "again")
     said = trained_for_a_while(run_dir)
-    assert names(run_dir) == ["attached", "warming_up", "running"]
+    assert names(run_dir) == ["attached", "calibrated", "warming_up", "running"]
     assert all(one.value.locks > STEPS for one in said[:-1])
     assert [one.value.losses for one in said] == plain_losses(STEPS)
 
@@ -78,7 +79,7 @@ def test_other_microbatches_are_planned_from_the_same_profile(course: Course, tm
     run_dir = copy_of(course.run_dir, tmp_path / "more")
     content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
-    assert names(run_dir) == ["attached", "warming_up", "planning", "running"]
+    assert names(run_dir) == ["attached", "calibrated", "warming_up", "planning", "running"]
     assert "microbatches is 4, this job's is 6" in events(run_dir)[0]["line"]
     assert read_plans(run_dir / "plan.json").schedule.microbatches == 6
 

@@ -59,7 +59,7 @@ class GuardedGpu(ReadThroughGpu):
             self._link.ask(None)
 
     def sync(self) -> None:
-        """Wait until the guard has done everything asked so far; for calibration and tests."""
+        """Wait until the guard has done everything asked so far; never on the training thread's way."""
         self._link.sync()
 
     def conflicts(self) -> tuple[Sighting, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile import Point, Profile, read_profile, write_profile
 from perseus_ds.schedule import Kind
@@ -19,6 +20,7 @@ PROFILE = Profile(
     fixed_s={(0, Kind.SEND_ACTIVATION): 2e-4, (1, Kind.STEP): 0.0},
     fingerprint={"gpu": "A100", "stages": "2"},
     window_s=5.0,
+    calibration=Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1),
 )
 
 
@@ -144,3 +146,28 @@ def test_points_come_highest_clock_first_whatever_the_order() -> None:
 def test_what_was_not_measured_is_an_error_that_names_it() -> None:
     with pytest.raises(IncompleteProfileError, match="no backward of stage 7"):
         PROFILE.of(7, Kind.BACKWARD)
+
+
+def test_a_profile_of_before_calibrations_is_read(file: Path) -> None:
+    content = json.loads(file.read_text())
+    del content["calibration"]
+    file.write_text(json.dumps(content))
+    assert read_profile(file).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (7, "calibration is not an object"),
+        ({"up_s": "fast"}, "calibration.up_s is 'fast'"),
+        ({"call_s": -1.0}, "calibration.call_s is -1.0"),
+        ({"unreached": None}, "calibration.unreached is None"),
+    ],
+)
+def test_a_damaged_calibration_is_refused_by_its_key(file: Path, wrong: object, named: str) -> None:
+    content = json.loads(file.read_text())
+    content["calibration"] = wrong
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match=named.replace(".", r"\.")) as caught:
+        read_profile(file)
+    assert str(caught.value).startswith(str(file))
