@@ -111,14 +111,15 @@ class Session:
             self._guarded(self._stand_aside)
 
     def leave(self) -> None:
-        """Give everything back; safe to call twice. One thing that fails keeps no other from its turn."""
+        """Give everything back; safe to call twice."""
         if self.left:
             return
         self.left = True
         for act in reversed(self._leaving):
-            self._give_back(act)
+            self._go_on_after(act)
 
-    def _give_back(self, act: Callable[[], None]) -> None:
+    def _go_on_after(self, act: Callable[[], None]) -> None:
+        """Do one thing of several on the way out: its failure is said and keeps no other from its turn."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
@@ -204,10 +205,10 @@ class Session:
         if self._failed is not None:
             self.leave()
             return
-        self._failed = refusal_of(error)
-        self._lookout.failed(self._failed)
-        self._voice.say_here(f"off, training goes on at default clocks: {self._failed}")
-        self._voice.event("disabled", reason=str(self._failed))
+        failed = self._failed = refusal_of(error)
+        self._go_on_after(lambda: self._lookout.failed(failed))
+        self._voice.say_here(f"off, training goes on at default clocks: {failed}")
+        self._voice.event("disabled", reason=str(failed))
         self._tell_and_leave()
 
     def _follow(self) -> None:
