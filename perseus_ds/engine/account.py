@@ -32,10 +32,13 @@ class Total:
 
     @property
     def iteration_time_s(self) -> float:
-        """Mean of the middle half of the durations: a hiccup of the host belongs to neither side."""
+        """Mean of the middle half of the durations: a hiccup of the host belongs to neither side.
+
+        0 before the first iteration.
+        """
         ordered = sorted(self.recent_s)
         quarter = len(ordered) // 4
-        return fmean(ordered[quarter : len(ordered) - quarter])
+        return fmean(ordered[quarter : len(ordered) - quarter] or [0.0])
 
 
 @dataclass(frozen=True, slots=True)
