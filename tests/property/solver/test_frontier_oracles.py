@@ -173,3 +173,14 @@ def test_a_corrupted_plan_is_refused(field: str) -> None:
     broken[1] = broken[1] + 7 if field == "choice" else broken[1] + 0.1 * abs(broken[1])
     with pytest.raises(CertificateError):
         check_plans(problem, dataclasses.replace(plans, **{field: broken}), frontier=frontier)
+
+
+def test_fewer_snapshots_still_prove_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perseus_ds.solver.trail.MEMORY", 50_000)
+    problem = noisy_pipeline(3, stages=3, microbatches=5, points=9)
+    frontier = solve_frontier(problem)
+    assert len(frontier.kept) < len(frontier)
+    assert {0, len(frontier) - 1} <= set(frontier.kept.tolist())
+    check_frontier(problem, frontier)
+    plans = discretise(problem, frontier, np.linspace(frontier.t_min_s, frontier.t_star_s, 7))
+    check_plans(problem, plans, frontier=frontier)

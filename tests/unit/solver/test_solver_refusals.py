@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import InfeasibleError, SolverError
-from perseus_ds.solver import OptionTable, Problem, discretise, solve_frontier
+from perseus_ds.solver import OptionTable, Problem, check_frontier, discretise, solve_frontier
 
 QUICK_OR_CHEAP = OptionTable(np.array([1.0, 2.0]), np.array([5.0, 1.0]))
 
@@ -52,6 +52,7 @@ def test_until_keeps_the_fast_end() -> None:
     frontier = solve_frontier(chain, until_s=2.5)
     assert frontier.time_s[0] == 2.0
     assert frontier.time_s[-1] >= 2.5
+    check_frontier(chain, frontier)
 
 
 def test_a_cycle_is_walked_in_the_message() -> None:
