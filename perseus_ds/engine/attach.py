@@ -120,7 +120,7 @@ def _session(
 ) -> Session:
     gpu = choice.gpu
     stopwatch = stopwatch_for(gpu, device_type=_device_type(engine))
-    watch = EnergyWatch(gpu)
+    watch = EnergyWatch(gpu, able)
     undo.append(watch.close)
     requests = ClockRequests(gpu)
     undo.append(requests.close)

@@ -36,7 +36,14 @@ def calibrated(gpu: Gpu, council: Council, voice: Voice) -> tuple[Capabilities, 
         return able, None
     found = _pooled(alone, known, together_s=max(latencies_s))
     _say_found(voice, found)
-    return replace(measured(able, found), switch_latency_s=max(latencies_s)), found
+    return _reckoned(able, found), found
+
+
+def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
+    """What was measured for what was declared; a counter seems slower, never quicker, to who looks rarely."""
+    period_s = min(filter(None, (able.counter_period_s, found.counter_period_s)), default=None)
+    latency_s = found.together_s or able.switch_latency_s
+    return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
 
 
 def _answer(gpu: Gpu) -> Answer:

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from statistics import median
 
-from perseus_ds.device import Achieved, Gpu
+from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.engine.surprise import refusal_of
 from perseus_ds.errors import PerseusError
 from perseus_ds.profile import CounterTrace
@@ -24,9 +24,9 @@ class EnergyWatch:
     The thread holds the interpreter for microseconds per read. A device without a counter is not watched.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, able: Capabilities | None = None) -> None:
         self._gpu = gpu
-        self._period_s = gpu.capabilities().counter_period_s
+        self._period_s = (able or gpu.capabilities()).counter_period_s
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
         self._stop = threading.Event()

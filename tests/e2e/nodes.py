@@ -49,7 +49,7 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
         "enabled": True,
         "run_dir": str(run_dir),
         "device": "nvml",
-        "profile": {"min_window_s": 1.0, "max_clocks": 3, "warmup_iterations": 2},
+        "profile": {"min_window_s": 1.5, "max_clocks": 3, "warmup_iterations": 2},
         "audit": {"every_iterations": 4, "iterations": 3},
         **changes,
     }

@@ -1,0 +1,95 @@
+"""A whole job on a node of NVIDIA GPUs (fake ones, under the real pynvml): profile, plan, run, audit."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from jobs import STAGES, events, names, plain_losses
+from nodes import FakeNvml, beside, block, lived, node_at
+from ranks import Said, config
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import read_plans, select
+from perseus_ds.profile import read_profile
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True)
+class NodeCourse:
+    """A finished course, and the clocks that stood in the driver while the plan ran."""
+
+    run_dir: Path
+    said: list[Said]
+    node: FakeNvml
+    stored_mhz: list[Counter[int]]
+
+
+@pytest.fixture(scope="module")
+def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse]:
+    folder = tmp_path_factory.mktemp("node")
+    node, run_dir = node_at(folder, call_us=300), folder / "run"
+    stored = [Counter[int]() for _ in range(STAGES)]
+
+    def sample(over: threading.Event) -> None:
+        while not over.wait(0.001):
+            if (run_dir / "plan.json").exists() and "running" in names(run_dir):
+                break
+        while not over.wait(0.0005):
+            for seen, mhz in zip(stored, node.locked_mhz(), strict=True):
+                seen[mhz] += 1
+
+    def over(run_dir: Path) -> bool:
+        return not {"measured", "disabled"}.isdisjoint(names(run_dir))
+
+    with beside(sample):
+        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir)), over)
+    yield NodeCourse(run_dir, said, node, stored)
+    assert node.locked_mhz() == [0] * STAGES
+
+
+def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
+    assert list(dict.fromkeys(names(node_course.run_dir))) == [
+        "attached",
+        "calibrated",
+        "warming_up",
+        "profiling",
+        "profiled",
+        "planning",
+        "running",
+        "measured",
+    ]
+    assert events(node_course.run_dir)[0]["device"] == "nvml"
+
+
+def test_losses_are_those_of_a_job_without_us(node_course: NodeCourse) -> None:
+    losses = [one.value.losses for one in node_course.said]
+    assert losses == plain_losses(len(losses[0]))
+
+
+def test_no_clock_is_left_locked(node_course: NodeCourse) -> None:
+    assert node_course.node.locked_mhz() == [0] * STAGES
+    assert list((node_course.node.path.parent / "guard").glob("*.json")) == []
+
+
+def test_the_clocks_in_the_driver_are_those_of_the_plan(node_course: NodeCourse) -> None:
+    plan = select(read_plans(node_course.run_dir / "plan.json"), Objective())
+    for stage, seen in enumerate(node_course.stored_mhz):
+        planned = set(plan.clocks_of_stage(stage))
+        assert seen.total() > 0
+        assert set(seen) <= planned | {0}  # none where nobody has locked one: audits, the first and the last
+        assert set(seen) & planned
+
+
+def test_the_calibration_is_kept(node_course: NodeCourse) -> None:
+    found = read_profile(node_course.run_dir / "profile.json").calibration
+    assert found is not None
+    assert found.up_s is not None
+    assert found.up_s > 0.001  # the driver settles in 3 ms, the looks come every one
+    assert found.together_s is not None
+    assert events(node_course.run_dir)[1]["up_s"] == found.up_s
