@@ -17,6 +17,8 @@ from perseus_ds.solver.relaxed import relaxed_at
 
 WORK = 6000
 """Activities that one plan's improvement may visit: small problems get more passes."""
+MOST_CHAINS = 129
+"""Chains, and one, that a dive is worth: each costs a pass over the graph."""
 FEWEST, MOST = 2, 12
 """Covers of all activities by chains that one plan is improved on."""
 
@@ -77,11 +79,12 @@ def _plan(
     whole = frontier.whole
     wanted, simple = rounded(choices, frontier, time_s)
     starts = [simple, *faster]
-    relaxed = relaxed_at(frontier, time_s)
-    room = relaxed.end - relaxed.start - whole.fastest
-    dived = dive(whole.graph, whole.delay, choices, relaxed, *ordered(rows, room), wanted)
-    if dived[0] >= 0 and whole.longest(choices.length[dived]) <= wanted:
-        starts.append(reclaim(whole.graph, whole.delay, choices, choices.length[dived], wanted))
+    if len(rows.first) <= MOST_CHAINS:
+        relaxed = relaxed_at(frontier, time_s)
+        room = relaxed.end - relaxed.start - whole.fastest
+        dived = dive(whole.graph, whole.delay, choices, relaxed, *ordered(rows, room), wanted)
+        if dived[0] >= 0 and whole.longest(choices.length[dived]) <= wanted:
+            starts.append(reclaim(whole.graph, whole.delay, choices, choices.length[dived], wanted))
     passes = min(max(WORK // len(simple), FEWEST), MOST)
     plans = [improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND) for start in starts]
     return min(plans, key=lambda place: float(choices.cost[place].sum()))
