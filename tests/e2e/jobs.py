@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -58,6 +59,14 @@ def watched_gpus() -> Gpus:
     SimulatedGpu.__init__ = note_gpu  # type: ignore[method-assign]  # in a process of the test's own
     SimulatedGpu.lock_clock = note_lock  # type: ignore[method-assign]
     return gpus
+
+
+def wait_for_default(gpu: SimulatedGpu) -> None:
+    """Let the switch happen that was asked for: it takes its latency, and the host may be busy."""
+    for _ in range(500):
+        if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
+            return
+        time.sleep(0.01)
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:

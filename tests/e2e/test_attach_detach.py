@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Course
-from jobs import STAGES, UNEVEN, block, copy_of, watched_gpus
+from jobs import STAGES, UNEVEN, block, copy_of, wait_for_default, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 import perseus_ds
@@ -123,6 +123,7 @@ def attach_and_detach(rank: int, content: Mapping[str, Any]) -> dict[str, object
             engine.train_batch(data)
         attached = "_INSTRUCTION_MAP" in vars(engine)
         perseus_ds.detach(engine)
+        wait_for_default(gpus.made[-1])
         found[round_] = (attached, gpus.made[-1].true_now().clock_mhz)
     perseus_ds.detach(engine)
     found["names"] = sorted(set(vars(engine)) - set(before) - plain)

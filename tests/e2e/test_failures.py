@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Course
-from jobs import STAGES, UNEVEN, Gpus, block, copy_of, lines, plain_losses, watched_gpus
+from jobs import STAGES, UNEVEN, Gpus, block, copy_of, lines, plain_losses, wait_for_default, watched_gpus
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated import SimulatedGpu
@@ -134,14 +134,6 @@ def host_breaks(rank: int, content: Mapping[str, Any]) -> tuple[bool, float, int
     handle.remove()
     wait_for_default(gpus.made[-1])
     return passed_on, gpus.made[-1].true_now().clock_mhz, gpus.locks
-
-
-def wait_for_default(gpu: SimulatedGpu) -> None:
-    """Wait a few seconds at most until the clock is the default one."""
-    for _ in range(500):
-        if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
-            return
-        time.sleep(0.01)
 
 
 def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path: Path) -> None:
