@@ -37,7 +37,7 @@ class Job:
         ]
         with (folder / "out").open("w") as out:
             self.process = subprocess.Popen(
-                [launcher, "--num_gpus", "4", "--master_port", port, *script, "--steps", "100000"],
+                [launcher, "--num_gpus", "4", "--master_port", port, *script, "--steps", "3000"],
                 env={
                     **node.environment(),
                     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
