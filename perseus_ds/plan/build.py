@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from perseus_ds.solver import (
     discretise,
     plan_times,
     solve_frontier,
+    worth_keeping,
 )
 
 
@@ -66,7 +67,8 @@ def build(
     frontier = solve_frontier(translation.problem, progress=progress)
     blocking_total_w = blocking_power_w * schedule.stages
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
-    plans = _undominated(discretise(translation.problem, frontier, times_s))
+    found = discretise(translation.problem, frontier, times_s)
+    plans = worth_keeping(found, base_power_w=blocking_total_w)
     if verify:
         check_frontier(translation.problem, frontier)
         check_plans(translation.problem, plans, frontier=frontier)
@@ -129,21 +131,6 @@ def _effective(options: Options, blocking_power_w: float, reserve_pct: float) ->
     """
     time_s = options.planned_s(reserve_pct)
     return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
-
-
-def _undominated(plans: DiscretePlans) -> DiscretePlans:
-    """Drop every plan that another one beats or equals in time and cost; time ascending."""
-    order = np.lexsort((plans.cost_j, plans.time_s))
-    cost_j = plans.cost_j[order]
-    cheapest_before = np.concatenate([[np.inf], np.minimum.accumulate(cost_j)[:-1]])
-    kept = order[cost_j < cheapest_before]
-    return replace(
-        plans,
-        time_s=plans.time_s[kept],
-        cost_j=plans.cost_j[kept],
-        bound_j=plans.bound_j[kept],
-        choice=plans.choice[kept],
-    )
 
 
 def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
