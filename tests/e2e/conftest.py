@@ -5,21 +5,12 @@ The only conftest below e2e: its tests import from it by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from jobs import STAGES, block, happened, train_until
+from jobs import STAGES, Course, block, happened, train_until
 from nodes import FakeNvml, fake_nvml
-from ranks import Said, config, run_ranks
-
-
-@dataclass(frozen=True)
-class Course:
-    """A job that warmed up, profiled, planned, ran its plan and audited it."""
-
-    run_dir: Path
-    said: list[Said]
+from ranks import config, run_ranks
 
 
 @pytest.fixture(scope="session")

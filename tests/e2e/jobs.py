@@ -35,6 +35,14 @@ class Trained:
     clock_mhz: float | None
 
 
+@dataclass(frozen=True)
+class Course:
+    """A job that warmed up, profiled, planned, ran its plan and audited it."""
+
+    run_dir: Path
+    said: list[Said]
+
+
 @dataclass
 class Gpus:
     """The simulated GPUs of this process, and how often a clock was asked for."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import STAGES, UNEVEN, block, copy_of, wait_for_default, watched_gpus
+from jobs import STAGES, UNEVEN, Course, block, copy_of, wait_for_default, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 import perseus_ds

@@ -5,8 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Course
-from jobs import STAGES, block, copy_of, events, happened, lines, names, plain_losses, train, train_until
+from jobs import (
+    STAGES,
+    Course,
+    block,
+    copy_of,
+    events,
+    happened,
+    lines,
+    names,
+    plain_losses,
+    train,
+    train_until,
+)
 from ranks import Said, config, run_ranks
 
 from perseus_ds.plan import read_plans

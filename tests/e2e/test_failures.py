@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import STAGES, UNEVEN, Gpus, block, copy_of, lines, plain_losses, wait_for_default, watched_gpus
+from jobs import (
+    STAGES,
+    UNEVEN,
+    Course,
+    Gpus,
+    block,
+    copy_of,
+    lines,
+    plain_losses,
+    wait_for_default,
+    watched_gpus,
+)
 from ranks import PipelineEngine, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated import SimulatedGpu

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import block, happened, names, plain_losses, train, train_until
+from jobs import Course, block, happened, names, plain_losses, train, train_until
 from ranks import config, run_ranks
 
 pytestmark = pytest.mark.e2e

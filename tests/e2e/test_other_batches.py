@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import STAGES, UNEVEN, block, copy_of, lines, watched_gpus
+from jobs import STAGES, UNEVEN, Course, block, copy_of, lines, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 pytestmark = pytest.mark.e2e

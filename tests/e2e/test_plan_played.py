@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import MICROBATCHES, STAGES, UNEVEN, block, copy_of, watched_gpus
+from jobs import MICROBATCHES, STAGES, UNEVEN, Course, block, copy_of, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.config import Objective

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Course
-from jobs import MICROBATCHES, STAGES, UNEVEN, block, copy_of, names, plain_losses
+from jobs import MICROBATCHES, STAGES, UNEVEN, Course, block, copy_of, names, plain_losses
 from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds.errors import PerseusError
