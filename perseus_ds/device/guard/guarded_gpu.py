@@ -76,11 +76,12 @@ class GuardedGpu(ReadThroughGpu):
         return self._link.failure
 
     def close(self) -> None:
-        """Hang up and wait until the guard has put the clock back."""
+        """Hang up and wait until the guard has put the clock back; one that was killed is made good for."""
         self._link.close()
         if self._guard is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._guard.wait(_END_S)
+                if self._guard.wait(_END_S) < 0:
+                    _repair_at_once(self.identify().uuid, self._guard)
             self._guard = None
         super().close()
 
@@ -93,7 +94,7 @@ def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
     """
     sock, process = spawn()
     uuid = reader.identify().uuid
-    link = GuardLink(sock, on_lost=lambda: _repair_at_once(uuid))
+    link = GuardLink(sock, on_lost=lambda: _repair_at_once(uuid, process))
     try:
         return GuardedGpu(reader, link, guard=process, backend=backend)
     except DeviceError:
@@ -110,9 +111,13 @@ def owner_text() -> str:
     return f"{program} (pid {os.getpid()})"
 
 
-def _repair_at_once(uuid: str) -> None:
-    """The guard was killed and we live: do its last duty."""
-    with contextlib.suppress(DeviceError):
+def _repair_at_once(uuid: str, guard: subprocess.Popen[bytes]) -> None:
+    """The guard was killed and we live: do its last duty.
+
+    Its socket may close before its lease is free, so its end is waited for.
+    """
+    with contextlib.suppress(DeviceError, subprocess.TimeoutExpired):
+        guard.wait(_END_S)
         repair(uuid)
 
 
