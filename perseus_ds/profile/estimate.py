@@ -15,7 +15,7 @@ from perseus_ds.profile.window import Interval, Window
 from perseus_ds.schedule import Kind
 
 _LEAST_STEPS = 5
-_PULL = 0.02
+_EQUAL_WITHIN = 0.1
 _PURE_QUANTILE = 0.1
 
 
@@ -39,8 +39,9 @@ def estimate(window: Window) -> Estimate:
 
     Every step of the counter is one equation: energy = sum over classes of power x time in that class.
     The non-negative least-squares solution gives each class its mean power; energy of an instruction is
-    power x mean time. Where forward and backward are always mixed alike (instructions much shorter than
-    the counter's period) the split is undetermined, and a weak pull towards equal power decides.
+    power x mean time. Where forward and backward are always mixed alike (instructions shorter than the
+    counter's period) the steps say little of the split; what they leave open is decided by the expectation
+    that the computations' powers agree within about a tenth.
 
     Raises:
         IncompleteProfileError: too few instructions or counter steps to tell anything.
@@ -79,7 +80,7 @@ def _powers(window: Window, computed: Sequence[Kind]) -> tuple[NDArray[np.float6
     waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
     time_s = np.column_stack([*busy_s, waiting_s])
     spent_j = np.diff(energy_j)
-    pull = _pull_to_equal(time_s, len(computed))
+    pull = _pull_to_equal(time_s, spent_j, len(computed))
     powers_w, _ = nnls(np.vstack([time_s, pull]), np.concatenate([spent_j, np.zeros(len(pull))]))
     return powers_w, _standard_errors(time_s, spent_j, powers_w)
 
@@ -94,9 +95,18 @@ def _busy_s(intervals: Sequence[Interval], kind: Kind, ticks_s: NDArray[np.float
     return np.diff(so_far)
 
 
-def _pull_to_equal(time_s: NDArray[np.float64], computed: int) -> NDArray[np.float64]:
-    """Rows that say, with little weight, that neighbouring computations use the same power."""
-    weight = _PULL * float(np.sqrt((time_s[:, :computed] ** 2).sum()))
+def _pull_to_equal(
+    time_s: NDArray[np.float64], spent_j: NDArray[np.float64], computed: int
+) -> NDArray[np.float64]:
+    """Rows that say that neighbouring computations use the same power, weighted as the counter's noise is.
+
+    The weight makes a difference of a tenth as unlikely as a counter step that is one standard deviation
+    off, with both judged from a fit in which all computations share one power.
+    """
+    pooled_s = np.column_stack([time_s[:, :computed].sum(axis=1), time_s[:, computed:]])
+    pooled_w, residual_j = nnls(pooled_s, spent_j)
+    noise_j = residual_j / np.sqrt(max(1, len(spent_j) - pooled_s.shape[1]))
+    weight = noise_j / (_EQUAL_WITHIN * max(float(pooled_w[0]), np.finfo(np.float64).tiny))
     rows = np.zeros((computed - 1, time_s.shape[1]))
     for row in range(computed - 1):
         rows[row, row : row + 2] = weight, -weight
