@@ -184,5 +184,6 @@ def test_random_kills_leave_nothing(node: FakeNvml) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # 200 processes after one another, however busy the machine
 def test_two_hundred_random_kills_in_a_row_leave_nothing(node: FakeNvml) -> None:
     assert random_kills(node, 200) == 0

@@ -120,6 +120,21 @@ def kill_every_guard(job: Job) -> None:
         os.kill(guard, signal.SIGKILL)
 
 
+def test_ranks_whose_launcher_was_killed_keep_their_clocks_until_they_end(
+    node_of_four: FakeNvml, job: Job
+) -> None:
+    """Nobody ends the ranks then: they train on at the plan's clocks, and their guards wait for them."""
+    assert eventually(lambda: all(0 < mhz < 1410 for mhz in node_of_four.locked_mhz()), 150)
+    guards, orphans = job.below("perseus_ds.device.guard"), job.below("--local_rank=")
+    job.process.kill()
+    job.process.wait(30)
+    assert all(command_line(guard) for guard in guards)
+    for orphan in orphans:
+        os.kill(orphan, signal.SIGKILL)
+    assert eventually(lambda: not any(command_line(guard) for guard in guards), 60)
+    assert not any(node_of_four.locked_mhz())
+
+
 @pytest.mark.parametrize("blow", [kill_a_rank, terminate_the_launcher, press_ctrl_c, kill_every_guard])
 def test_however_the_job_ends(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
