@@ -23,7 +23,7 @@ class Objective:
     max_slowdown_pct: float | None = None
     deadline_s: float | None = None
     power_cap_w: float | None = None
-    reserve_pct: float = 0.5
+    reserve_pct: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from perseus_ds.engine.seam import PipelineEngine, PipeSchedule, deepspeed_versi
 from perseus_ds.engine.stream import schedule_of
 from perseus_ds.schedule import Schedule
 
-PLAN_ONLY = ("microbatches", "schedule")
+PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
 """Parts of the fingerprint that a plan depends on and a profile does not."""
 
 
@@ -113,6 +113,7 @@ def _fingerprint(
         "micro_batch_size": str(engine.micro_batch_size),
         "microbatches": str(schedule.microbatches),
         "schedule": f"{schedule.name} {_digest(streams)}",
+        "reserve_pct": f"{config.objective.reserve_pct:g}",
         "deepspeed": deepspeed_version(),
     }
 

@@ -59,7 +59,7 @@ def _needed_plan(job: Job, directory: RunDirectory) -> str:
     if not directory.plan.exists():
         raise PlanMismatchError(
             f"perseus.mode is 'run' and there is no plan {directory.plan}",
-            hint="use mode auto once, or perseus-ds plan -o there",
+            hint="use mode auto once",
         )
     plans = read_plans(directory.plan)
     if wrong := differences(job.fingerprint, plans.fingerprint):
