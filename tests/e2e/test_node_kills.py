@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from jobs import STAGES
+from jobs import STAGES, names
 from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from ranks import config
 
@@ -70,10 +70,14 @@ class Struck:
         run_dir.mkdir()
         perseus = block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2})
         with (
-            beside(when(lambda: node.locked_mhz() == [1410] * STAGES, self.strike)),
+            beside(when(self.holds, self.strike)),
             suppress(AssertionError),  # the harness tells of ranks that died: that is the point
         ):
             lived(node, config(gradient_clipping=1.0, perseus=perseus), self.over)
+
+    def holds(self) -> bool:
+        """Calibration is over, and the highest clock is held for as long as the job lasts."""
+        return self.node.locked_mhz() == [1410] * STAGES and "profiling" in names(self.run_dir)
 
     def strike(self) -> None:
         self.there = pairs()
