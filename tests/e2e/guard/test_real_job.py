@@ -1,5 +1,6 @@
 """A whole DeepSpeed job on the fake driver, ended as jobs are ended: no clock stays locked."""
 
+import contextlib
 import json
 import os
 import signal
@@ -55,11 +56,9 @@ class Job:
         return [pid for pid in descendants(self.process.pid) if words in command_line(pid)]
 
     def end(self) -> None:
-        for pid in [self.process.pid, *descendants(self.process.pid)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        """Kill the whole group: launcher and ranks stay in it when the one above them is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
 
@@ -108,7 +107,11 @@ def kill_a_rank(job: Job) -> None:
 
 
 def terminate_the_launcher(job: Job) -> None:
-    job.process.terminate()
+    """What a scheduler's time-out does: the node's launcher ends its ranks by SIGTERM, then SIGKILL.
+
+    The `deepspeed` command above it hands no SIGTERM on, on one node: its ranks would train on.
+    """
+    os.kill(job.below("deepspeed.launcher.launch")[0], signal.SIGTERM)
 
 
 def press_ctrl_c(job: Job) -> None:
