@@ -1,0 +1,74 @@
+"""Where all meet: T' from what every replica needs at full speed, and who can wait how slowly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.tuning import (
+    EXCESS,
+    LEAST_MARGIN,
+    LEAST_SLACK,
+    LEAST_SLACK_KEPT,
+    NOISE_SIGMAS,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What every replica needs when nobody slows it down.
+
+    ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
+    iteration, ``least_s`` the planned seconds of its plan where it does not wait, ``pace`` measured seconds
+    per planned second.
+
+    Shape: vectors [replicas].
+    """
+
+    free_s: NDArray[np.float64]
+    error: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+    least_s: NDArray[np.float64]
+    pace: NDArray[np.float64]
+
+    @property
+    def last(self) -> int:
+        """The replica that all others can wait for."""
+        return int(np.argmax(self.free_s))
+
+
+def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
+
+    ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise,
+    and sooner towards faster than towards slower.
+
+    Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
+    """
+    last = need.last
+    error = np.hypot(need.error, need.error[last])
+    limit_s = need.free_s[last] * (1.0 - margin(need)) / need.pace
+    slack = limit_s / need.least_s - 1.0
+    held = np.isfinite(held_s)
+    enough = np.where(
+        held, np.maximum(LEAST_SLACK_KEPT, 2.0 * error), np.maximum(LEAST_SLACK, NOISE_SIGMAS * error)
+    )
+    change = limit_s / held_s - 1.0
+    keep = held & (change > -np.maximum(0.002, error)) & (change < np.maximum(0.004, 2.0 * error))
+    waits = slack > enough
+    waits[last] = False
+    return np.where(waits, np.where(keep, held_s, limit_s), np.nan)
+
+
+def margin(need: Need) -> NDArray[np.float64]:
+    """How far below T' each replica stays, as a fraction.
+
+    The slowest of n normal iterations is about ``sqrt(2 ln n)`` standard deviations late: so much is kept,
+    less the excess that is accepted on average.
+    """
+    late = math.sqrt(2.0 * math.log(max(2, len(need.free_s)))) * need.scatter
+    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, late - EXCESS) + need.error[need.last]
+    return kept

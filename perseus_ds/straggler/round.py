@@ -1,0 +1,33 @@
+"""What all ranks hear of one iteration: the same numbers everywhere, so that all decide alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One iteration of every replica.
+
+    ``own_s`` is how long the replica's slowest stage took without its wait for other replicas,
+    ``planned_s`` what the plan that it played predicts for itself; both in seconds from release to
+    release, never times of day. What is not finite and above 0 is unknown (default clocks, an audit, an
+    evaluation came between). ``told`` is a slowdown announced from outside, 1 where none is; ``capped``
+    whether a device of the replica reported a power or thermal cap.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    planned_s: NDArray[np.float64]
+    told: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+
+    @classmethod
+    def unknown(cls, replicas: int) -> Round:
+        """Return an iteration of which nothing is known."""
+        nothing = np.full(replicas, np.nan)
+        return cls(nothing, nothing, np.ones(replicas), np.zeros(replicas, dtype=np.bool_))

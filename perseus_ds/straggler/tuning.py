@@ -1,0 +1,49 @@
+"""The numbers that the answer to stragglers rests on; docs/stragglers.md says what each buys."""
+
+WINDOW = 16
+"""Iterations that a median is taken over."""
+
+REVIEW_EVERY = 4
+"""Iterations between two medians while nothing stands out."""
+
+LEAST_JUMP = 0.02
+"""A deviation from the median that can be a change of speed and not noise."""
+
+NOISE_SIGMAS = 5.0
+"""How many standard deviations noise may deviate before it is taken for a change."""
+
+LEAST_SLACK = 0.01
+"""Relative slack from which waiting slower pays."""
+
+LEAST_SLACK_KEPT = 0.005
+"""Relative slack below which it does no more."""
+
+FIRST_SCATTER = 0.01
+"""Standard deviation of an iteration's duration that is assumed before it is known."""
+
+CONFIRMATIONS = 2
+"""Slow iterations in a row after which a replica is believed to be slow."""
+
+MOST_CONFIRMATIONS = 32
+"""The same for one that was slow and recovered again and again."""
+
+SHORT_SPELL = 12
+"""A slow spell of fewer iterations was not worth its answer."""
+
+CALM = 256
+"""Iterations without a slow spell after which one short spell is forgiven."""
+
+EXCESS = 0.0025
+"""How much longer than T' an iteration may become on average because those who wait vary too."""
+
+LEAST_MARGIN = 0.001
+"""What those who wait stay below T' in any case."""
+
+PROBE_AFTER = 32
+"""Iterations after which a capped replica first tries full speed again; then twice as many, and so on."""
+
+PROBE_AFTER_MOST = 512
+"""The longest it waits until it tries again."""
+
+PROBE_ROUNDS = 2
+"""Iterations of one try."""

@@ -1,0 +1,158 @@
+"""The watch over all replicas: one round after another, one verdict each, alike on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.capping import Capping, promise_band
+from perseus_ds.straggler.levels import Levels
+from perseus_ds.straggler.meeting import Need, limits_s, margin
+from perseus_ds.straggler.round import Round
+from perseus_ds.straggler.tuning import CONFIRMATIONS, LEAST_SLACK, LEAST_SLACK_KEPT, NOISE_SIGMAS
+from perseus_ds.straggler.verdict import Cause, Straggler, Verdict
+
+_Replicas = NDArray[np.float64]
+
+
+class Vigil:
+    """Judge every replica by its own plan's prediction, and answer.
+
+    A replica that was slowed on purpose keeps its promise and so is no straggler. What it would need at
+    full speed is what its fastest plan predicts times how it keeps its promises: nothing that is decided
+    here feeds back into the time at which all meet.
+
+    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``Menu``).
+
+    Shape: vectors [replicas].
+    """
+
+    def __init__(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
+        replicas = len(objective_s)
+        self._objective_s = np.asarray(objective_s, dtype=np.float64)
+        self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
+        self._levels = Levels(replicas)
+        self._capping = Capping(replicas)
+        self._slow = np.zeros(replicas, dtype=np.bool_)
+        self._told = np.full(replicas, np.nan)  # so that the first round is judged
+        self._waits_s = np.full(replicas, np.nan)
+        self._usual = 1.0
+        self._verdict = Verdict(None, (), self._waits_s, (), (), changed=False)
+
+    def hear(self, heard: Round) -> Verdict:
+        """Take in one iteration; return what holds from now on.
+
+        Cost: linear in replicas; a few vector operations while nothing happens.
+        """
+        told = np.where(np.isfinite(heard.told), np.maximum(heard.told, 1.0), 1.0)
+        ratio = self._capping.hear(
+            heard,
+            _ratio(heard),
+            fastest_s=self._fastest_s,
+            slow=self._slow,
+            band=promise_band(self._usual, self._levels.scatter),
+        )
+        moved = self._levels.hear(ratio, impatient=self._slow)
+        if moved or self._capping.turned or not np.array_equal(told, self._told):
+            self._told = told
+            self._verdict = self._judged()
+        elif self._verdict.changed:
+            self._verdict = replace(self._verdict, changed=False)
+        return self._verdict
+
+    def _judged(self) -> Verdict:
+        pace, self._usual = self._pace()
+        self._slow = self._measured_slow(pace / self._usual - 1.0)
+        announced = (self._told > 1.0) & ~self._slow
+        pace = np.where(announced, np.maximum(pace, self._told * self._usual), pace)
+        hurries = self._slow | announced
+        least_s = np.where(hurries, self._fastest_s, self._objective_s)
+        need = Need(pace * least_s, self._levels.error, self._levels.scatter, least_s, pace)
+        self._waits_s = limits_s(need, self._waits_s)
+        waiting = np.flatnonzero(np.isfinite(self._waits_s))
+        return self._verdict_on(need, hurries, announced, waiting)
+
+    def _verdict_on(
+        self, need: Need, hurries: NDArray[np.bool_], announced: NDArray[np.bool_], waiting: NDArray[np.intp]
+    ) -> Verdict:
+        limit_s = np.where(hurries & (self._fastest_s < self._objective_s), self._fastest_s, np.nan)
+        limit_s = np.where(np.isfinite(self._waits_s), self._waits_s, limit_s)
+        for replica in self._capping.locked():
+            limit_s[replica] = self._locked_s(need, replica)
+        return Verdict(
+            meeting_s=float(need.free_s[need.last]) if len(waiting) else None,
+            stragglers=self._stragglers(need, hurries, announced, anyone_waits=len(waiting) > 0),
+            limit_s=limit_s,
+            waiting=tuple(map(int, waiting)),
+            unfounded=tuple(map(int, np.flatnonzero(announced & self._levels.sure))),
+            changed=not np.array_equal(limit_s, self._verdict.limit_s, equal_nan=True),
+        )
+
+    def _locked_s(self, need: Need, replica: int) -> float:
+        """Its own best plan within T': at a clock that it holds, it keeps its promises as all do.
+
+        Held until it moves by more than the noise, as every limit is.
+        """
+        limit_s = float(need.free_s[need.last] * (1.0 - margin(need)[replica]) / self._usual)
+        held_s = float(self._verdict.limit_s[replica])
+        near = abs(limit_s / held_s - 1.0) < max(0.002, float(need.error[replica]))
+        return held_s if near else limit_s
+
+    def _pace(self) -> tuple[_Replicas, float]:
+        """Measured by planned duration of each replica, and what is usual among them.
+
+        One iteration alone makes nobody slow.
+        """
+        level = self._levels.level
+        known = np.isfinite(level)
+        usual = _lower_quartile(level[known]) if known.any() else 1.0
+        pace = np.where(known, level, usual)
+        fresh = (self._levels.count < CONFIRMATIONS) & ~self._slow
+        return np.where(fresh, np.minimum(pace, usual), pace), usual
+
+    def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
+        error = self._levels.error
+        from_s = np.where(
+            self._slow,
+            np.maximum(LEAST_SLACK_KEPT, 2.0 * error),
+            np.maximum(LEAST_SLACK, NOISE_SIGMAS * error),
+        )
+        return slowness > from_s
+
+    def _stragglers(
+        self,
+        need: Need,
+        hurries: NDArray[np.bool_],
+        announced: NDArray[np.bool_],
+        *,
+        anyone_waits: bool,
+    ) -> tuple[Straggler, ...]:
+        found = [self._straggler(need, int(r), announced) for r in np.flatnonzero(hurries)]
+        if anyone_waits and not hurries[need.last]:
+            slowdown = float(need.free_s[need.last]) / _lower_quartile(need.free_s)
+            found.append(Straggler(need.last, slowdown, Cause.STRUCTURAL))
+        return tuple(sorted(found, key=lambda one: -need.free_s[one.replica]))
+
+    def _straggler(self, need: Need, replica: int, announced: NDArray[np.bool_]) -> Straggler:
+        cause = Cause.TOLD if announced[replica] else Cause.MEASURED
+        if self._capping.capped(replica):
+            cause = Cause.CAPPED
+        return Straggler(replica, float(need.pace[replica] / self._usual), cause)
+
+
+def _ratio(heard: Round) -> _Replicas:
+    """Measured by planned duration; NaN where either is unknown."""
+    known = (
+        np.isfinite(heard.own_s) & np.isfinite(heard.planned_s) & (heard.own_s > 0) & (heard.planned_s > 0)
+    )
+    ratio = np.full(len(known), np.nan)
+    np.divide(heard.own_s, heard.planned_s, out=ratio, where=known)
+    return ratio
+
+
+def _lower_quartile(levels: _Replicas) -> float:
+    """What a quarter of all do not exceed: with few replicas the fastest."""
+    place = (len(levels) - 1) // 4
+    return float(np.partition(levels, place)[place])

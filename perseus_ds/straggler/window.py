@@ -1,0 +1,53 @@
+"""The last few numbers of every replica, and their median."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.tuning import WINDOW
+
+
+class Windows:
+    """A ring per replica; forgetting one replica's past leaves the others'.
+
+    Shape: [replicas, WINDOW], NaN where nothing was entered yet.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._ring = np.full((replicas, WINDOW), np.nan)
+        self._entered = np.zeros(replicas, dtype=np.int64)
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """How many numbers each window holds."""
+        return np.minimum(self._entered, WINDOW)
+
+    @property
+    def least(self) -> int:
+        """How many numbers the emptiest window holds."""
+        return min(int(self._entered.min()), WINDOW)
+
+    def enter(self, who: NDArray[np.intp], numbers: NDArray[np.float64]) -> None:
+        """Enter one number for each of some replicas."""
+        self._ring[who, self._entered[who] % WINDOW] = numbers
+        self._entered[who] += 1
+
+    def forget(self, who: NDArray[np.intp]) -> None:
+        """Empty the windows of some replicas."""
+        self._ring[who] = np.nan
+        self._entered[who] = 0
+
+    def median(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Median (the lower of two) and scatter of every window; NaN where it is empty.
+
+        The scatter is the standard deviation of a normal distribution with the same middle half.
+
+        Cost: linear in replicas.
+        """
+        ordered = np.sort(self._ring, axis=1)  # NaN goes last
+        last = np.maximum(self.count - 1, 0)
+        everyone = np.arange(len(ordered))
+        median = ordered[everyone, last // 2]
+        middle_half = ordered[everyone, (3 * last + 2) // 4] - ordered[everyone, last // 4]
+        return median, middle_half / (1.349 * median)
