@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 __version__ = "0.1.0"
 
 
@@ -20,3 +22,17 @@ def detach(engine: object) -> None:
     from perseus_ds.engine.doors import detach as leave  # noqa: PLC0415
 
     leave(engine)
+
+
+def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> None:
+    """Tell a running job that one of its pipelines takes ``slowdown`` times as long; 1 ends it.
+
+    The same as ``perseus-ds notify``.
+
+    Raises:
+        OSError: the notice cannot be written.
+        PerseusError: a bad number, no such pipeline, no running job, or a user who is not believed.
+    """
+    from perseus_ds.straggler.announcing import notify as announce  # noqa: PLC0415  # numpy only when called
+
+    announce(run_dir, pipeline=pipeline, slowdown=slowdown, reason=reason)

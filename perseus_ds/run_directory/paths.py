@@ -38,6 +38,11 @@ class RunDirectory:
         return self.path / "timelines.json"
 
     @property
+    def notices(self) -> Path:
+        """What was announced from outside, a file per slow pipeline (``perseus_ds.straggler``)."""
+        return self.path / "notices"
+
+    @property
     def ranks(self) -> Path:
         """Measurements of every rank, a file each."""
         return self.path / "ranks"
