@@ -26,6 +26,10 @@ class ConflictKind(Enum):
     POWER_CAP = ("the power cap holds the clock down", Rule.GO_ON)
     THERMAL = ("the GPU is too hot for this clock", Rule.GO_ON)
     HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Rule.GO_ON)
+    POWER_PROFILE = (
+        "the workload power profile changed, so that clock and power may no longer be as profiled",
+        Rule.GO_ON,
+    )
     PERSISTENCE_OFF = (
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
         Rule.GO_ON,
@@ -85,8 +89,10 @@ def is_at(locked_mhz: int, achieved: Achieved) -> bool:
     return abs(achieved.clock_mhz - locked_mhz) <= _TOLERANCE_MHZ
 
 
-def conflicts(locked_mhz: int, achieved: Achieved, *, reached: bool) -> tuple[Conflict, ...]:
-    """Judge one look at a GPU whose lock has had time to settle; ``reached`` says that it was seen at it.
+def conflicts(
+    locked_mhz: int, achieved: Achieved, *, reached: bool, settled: bool = True
+) -> tuple[Conflict, ...]:
+    """Judge one look at a GPU: ``settled`` says that its lock has had time, ``reached`` that it was seen.
 
     The device's own reasons come first. A clock that was reached and has moved without any reason was moved
     by somebody else; one that was never reached may be the device's doing. An idle GPU may clock down, lock
@@ -94,6 +100,6 @@ def conflicts(locked_mhz: int, achieved: Achieved, *, reached: bool) -> tuple[Co
     """
     seen = [kind for reasons, kind in _BY_REASON if achieved.event_reasons & reasons]
     idle = bool(achieved.event_reasons & EventReason.GPU_IDLE)
-    if not seen and not idle and not is_at(locked_mhz, achieved):
+    if settled and not seen and not idle and not is_at(locked_mhz, achieved):
         seen.append(ConflictKind.FOREIGN_CLOCK if reached else ConflictKind.NOT_HELD)
     return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)

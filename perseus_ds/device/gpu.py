@@ -66,6 +66,14 @@ class Gpu(ABC):
         """How long a stretch of this device's time lasts on the host's clock."""
         return device_s
 
+    def power_profiles(self) -> frozenset[int] | None:
+        """Number the workload power profiles in force; ``None`` where there is no such thing."""
+        return None
+
+    def busy(self) -> str | None:
+        """Say who works on this device just now; ``None`` where nobody does, or nobody can tell."""
+        return None
+
     def conflicts(self) -> tuple[Sighting, ...]:
         """Say who was seen at work against us on this device; nothing where nobody looks."""
         return ()

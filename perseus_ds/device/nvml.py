@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvml_errors import translated
+from perseus_ds.device.nvml_optional import enforced_profiles, who_works, why_no_memory_clock
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
@@ -105,6 +106,14 @@ class NvmlGpu(Gpu):
         )
         return energy_mj / 1000
 
+    def power_profiles(self) -> frozenset[int] | None:
+        """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""
+        return self._optional(lambda: enforced_profiles(self._nvml, self._handle))
+
+    def busy(self) -> str | None:
+        """Judge by compute processes, load and memory; ``None`` also where the driver tells nothing."""
+        return self._optional(lambda: who_works(self._nvml, self._handle))
+
     def now_s(self) -> float:
         """Read the host's monotonic clock."""
         return time.monotonic()
@@ -167,7 +176,14 @@ class NvmlGpu(Gpu):
             switch_latency_s=_SWITCH_LATENCY_S,
             switch_call_s=_SWITCH_CALL_S,
             persistence=None if persistent is None else bool(persistent),
+            memory_why_not=self._why_no_memory_clock(tuple(memory)) or why_not,
         )
+
+    def _why_no_memory_clock(self, memory_clocks_mhz: tuple[int, ...]) -> str | None:
+        try:
+            return why_no_memory_clock(self._nvml, self._handle, memory_clocks_mhz)
+        except self._nvml.NVMLError as error:
+            return str(error)
 
     def _reasons(self) -> int:
         """Event reasons under their present name, or the one that drivers before 535 had."""

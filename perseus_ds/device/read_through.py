@@ -35,6 +35,14 @@ class ReadThroughGpu(Gpu):
         """As the reader's."""
         return self._reader.now_s()
 
+    def power_profiles(self) -> frozenset[int] | None:
+        """As the reader says."""
+        return self._reader.power_profiles()
+
+    def busy(self) -> str | None:
+        """As the reader says."""
+        return self._reader.busy()
+
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()

@@ -58,6 +58,7 @@ class Capabilities:
     ``counter_period_s`` of ``None`` means that there is no energy counter. ``switch_latency_s`` is
     call plus settle, declared or measured; ``switch_call_s`` is the part of it that the call takes.
     With ``persistence`` off a lock may silently not hold; ``None`` where there is no such mode.
+    ``memory_why_not`` is why the memory clock cannot be locked, told without trying; ``None``: it can.
     """
 
     clocks_mhz: tuple[int, ...]
@@ -68,6 +69,7 @@ class Capabilities:
     switch_latency_s: float
     switch_call_s: float = 0.0
     persistence: bool | None = None
+    memory_why_not: str | None = "this backend does not set memory clocks"
 
     @property
     def default_clock_mhz(self) -> int:

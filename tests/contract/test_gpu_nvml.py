@@ -73,6 +73,44 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
     choice.gpu.close()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({}, "one memory clock only"),
+        ({"low_memory_mhz": 810}, None),
+        ({"low_memory_mhz": 810, "architecture": 6}, "Ampere or newer"),
+        ({"low_memory_mhz": 810, "architecture": 9}, "next load of the driver"),
+    ],
+    ids=["no choice", "Ampere", "Turing", "Hopper"],
+)
+def test_whether_the_memory_clock_can_be_locked_is_told_without_trying(
+    node: FakeNvml, numbers: dict[str, int], says: str | None
+) -> None:
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        why_not = gpu.capabilities().memory_why_not
+        assert (why_not is None) == (says is None)
+        assert says is None or says in str(why_not)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({}, None),
+        ({"used_mib": 4}, None),
+        ({"processes": 2}, "process 4000 computes on it"),
+        ({"utilization": 7}, "its load is 7 %"),
+        ({"used_mib": 20_000}, "20000 MiB of it are in use"),
+    ],
+)
+def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], says: str | None) -> None:
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.busy() == says
+
+
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
     node.state.gpu[0].energy_error = 3
     with NvmlGpu(DeviceRequest("nvml")) as gpu:

@@ -99,6 +99,20 @@ def test_a_throttled_gpu_is_said_and_goes_on(
     assert node.locked_mhz() == [0, 0, 0, 0]
 
 
+def test_a_changed_power_profile_is_said_and_goes_on(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    node.state.gpu[VICTIM].power_profile = 3
+
+    def change() -> None:
+        node.state.gpu[VICTIM].power_profile = 5
+
+    said = afflicted(node, run_dir, change, leaves=False)
+    assert conflicts(run_dir) == [("power_profile", VICTIM, "go_on")]
+    assert told(said, "the workload power profile changed") == [0]
+    assert counts(run_dir, VICTIM) == {"power_profile": 1}
+    assert [one.value.left_after for one in said] == [None] * 4
+
+
 def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
 

@@ -37,6 +37,12 @@ _NUMBERS = [
     "energy_uj",
     "energy_at_us",
     "forgets",
+    "power_profile",
+    "architecture",
+    "low_memory_mhz",
+    "processes",
+    "utilization",
+    "used_mib",
 ]
 
 
@@ -58,6 +64,7 @@ class State(ctypes.Structure):
         ("magic", ctypes.c_char * 8),
         ("gpus", ctypes.c_uint64),
         ("init_error", ctypes.c_uint64),
+        ("apart", ctypes.c_uint64),
         ("driver", ctypes.c_char * 80),
         ("gpu", GpuState * 16),
     )
@@ -77,6 +84,7 @@ class FakeNvml:
             gpu.pci = f"00000000:{index:02X}:00.0".encode()
             gpu.low_mhz, gpu.high_mhz, gpu.step_mhz, gpu.memory_mhz = 210, 1410, 15, 1593
             gpu.persistence, gpu.period_us, gpu.previous_mhz = 1, 100_000, 1410
+            gpu.architecture = 7  # Ampere
             for name, value in numbers.items():
                 setattr(gpu, name, value)
 

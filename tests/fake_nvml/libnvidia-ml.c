@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH = 25 };
 
 typedef struct {
   char name[96], uuid[96], pci[32];
@@ -29,11 +29,15 @@ typedef struct {
   uint64_t sets, resets;                            /* calls that reached the driver */
   uint64_t energy_uj, energy_at_us;                 /* integral up to a moment */
   uint64_t forgets;                                 /* a lock is stored and does not hold */
+  uint64_t power_profile;                           /* number of the enforced one; 0 = the driver has none */
+  uint64_t architecture, low_memory_mhz;            /* as nvml.h counts; 0 = one memory clock only */
+  uint64_t processes, utilization, used_mib;        /* who works on it */
 } gpu_t;
 
 typedef struct {
   char magic[8];
   uint64_t gpus, init_error;
+  uint64_t apart; /* calls to different GPUs do not wait for each other */
   char driver[80];
   gpu_t gpu[16];
 } state_t;
@@ -44,7 +48,7 @@ typedef struct {
   char bus_id[32];
 } pci_t;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, mutex_of[16];
 static state_t *state;
 static int file = -1, users;
 
@@ -54,8 +58,21 @@ static uint64_t now_us(void) {
   return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static void enter(void) { pthread_mutex_lock(&mutex); flock(file, LOCK_EX); }
-static void leave(void) { flock(file, LOCK_UN); pthread_mutex_unlock(&mutex); }
+static void hold(const gpu_t *g, short type) { /* between processes: the GPU's own bytes of the file */
+  struct flock range = {.l_type = type, .l_whence = SEEK_SET,
+                        .l_start = (char *)g - (char *)state, .l_len = sizeof *g};
+  fcntl(file, F_OFD_SETLKW, &range);
+}
+
+static void enter(const gpu_t *g) {
+  if (state->apart) { pthread_mutex_lock(&mutex_of[g - state->gpu]); hold(g, F_WRLCK); }
+  else { pthread_mutex_lock(&mutex); flock(file, LOCK_EX); }
+}
+
+static void leave(const gpu_t *g) {
+  if (state->apart) { hold(g, F_UNLCK); pthread_mutex_unlock(&mutex_of[g - state->gpu]); }
+  else { flock(file, LOCK_UN); pthread_mutex_unlock(&mutex); }
+}
 
 static uint64_t clock_at(const gpu_t *g, uint64_t at_us) {
   uint64_t wanted = g->locked_mhz && !g->forgets ? g->locked_mhz : g->high_mhz;
@@ -185,9 +202,10 @@ int nvmlDeviceGetPersistenceMode(gpu_t *g, unsigned *mode) {
 int nvmlDeviceGetSupportedMemoryClocks(gpu_t *g, unsigned *count, unsigned *clocks) {
   CHECK(g);
   unsigned room = *count;
-  *count = 1;
-  if (!clocks || room < 1) return INSUFFICIENT_SIZE;
+  *count = g->low_memory_mhz ? 2 : 1;
+  if (!clocks || room < *count) return INSUFFICIENT_SIZE;
   clocks[0] = (unsigned)g->memory_mhz;
+  if (g->low_memory_mhz) clocks[1] = (unsigned)g->low_memory_mhz;
   return SUCCESS;
 }
 
@@ -221,7 +239,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
   CHECK(g);
   if (g->energy_error) return (int)g->energy_error;
-  enter();
+  enter(g);
   uint64_t period = g->period_us ? g->period_us : 1;
   uint64_t tick = now_us() / period * period; /* as of the last tick */
   if (tick > g->energy_at_us) {
@@ -229,7 +247,7 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
     g->energy_at_us = tick;
   }
   *mj = g->energy_uj / 1000u;
-  leave();
+  leave(g);
   return SUCCESS;
 }
 
@@ -238,11 +256,11 @@ int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
   if (g->denied) return NO_PERMISSION;
   if (g->set_error) return (int)g->set_error;
   if (low > high || high > g->high_mhz || low < g->low_mhz) return INVALID;
-  enter(); /* held during the call: the driver takes one at a time */
+  enter(g); /* held during the call: the driver takes one at a time */
   usleep((useconds_t)g->call_us);
   change(g, high);
   g->sets++;
-  leave();
+  leave(g);
   return SUCCESS;
 }
 
@@ -250,10 +268,65 @@ int nvmlDeviceResetGpuLockedClocks(gpu_t *g) {
   CHECK(g);
   if (g->denied) return NO_PERMISSION;
   if (g->reset_error) return (int)g->reset_error;
-  enter();
+  enter(g);
   usleep((useconds_t)g->call_us);
   change(g, 0);
   g->resets++;
-  leave();
+  leave(g);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetArchitecture(gpu_t *g, unsigned *architecture) {
+  CHECK(g);
+  *architecture = (unsigned)g->architecture;
+  return SUCCESS;
+}
+
+typedef struct {
+  unsigned version, performance[8], requested[8], enforced[8];
+} profiles_t;
+
+int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(gpu_t *g, profiles_t *profiles) {
+  CHECK(g);
+  if (!g->power_profile) return NOT_SUPPORTED;
+  if (profiles->version != (sizeof *profiles | 1u << 24)) return VERSION_MISMATCH;
+  memset(profiles->performance, 0, sizeof *profiles - sizeof profiles->version);
+  profiles->enforced[g->power_profile / 32] = 1u << g->power_profile % 32;
+  return SUCCESS;
+}
+
+typedef struct {
+  unsigned pid;
+  unsigned long long used;
+  unsigned graphics_instance, compute_instance;
+} process_t;
+
+int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *g, unsigned *count, process_t *processes) {
+  CHECK(g);
+  unsigned room = *count;
+  *count = (unsigned)g->processes;
+  if (room < *count) return INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < *count; i++) processes[i] = (process_t){.pid = 4000 + i};
+  return SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(gpu_t *g, unsigned rates[2]) {
+  CHECK(g);
+  rates[0] = (unsigned)g->utilization;
+  rates[1] = 0;
+  return SUCCESS;
+}
+
+typedef struct {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+} memory_t;
+
+int nvmlDeviceGetMemoryInfo_v2(gpu_t *g, memory_t *memory) {
+  CHECK(g);
+  memory->total = 80ull << 30;
+  memory->reserved = 600ull << 20;
+  memory->used = (unsigned long long)g->used_mib << 20;
+  memory->free = memory->total - memory->reserved - memory->used;
   return SUCCESS;
 }

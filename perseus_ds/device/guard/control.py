@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 from perseus_ds.device.guard.seat import Seat
@@ -29,6 +29,7 @@ class Control:
         self._lapsed = False
         self._strikes = 0
         self._writer = ClockWriter(seat)
+        self._profiles = seat.gpu.power_profiles()
         if seat.gpu.capabilities().persistence is False:
             warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
@@ -88,15 +89,32 @@ class Control:
     def _look(self) -> None:
         try:
             looked = self._writer.look()
+            if looked is not None:
+                self._look_at_profiles()
         except DeviceLostError as error:
             self._warn(ConflictKind.GPU_LOST, error.message)
             raise
         if looked is None:
             return
-        seen = conflicts(looked.locked_mhz, looked.achieved, reached=looked.reached)
+        seen = conflicts(looked.locked_mhz, looked.achieved, reached=looked.reached, settled=looked.settled)
         for conflict in seen:
             self._warn(conflict.kind, conflict.line)
         fatal = [conflict for conflict in seen if conflict.rule is Rule.GIVE_UP]
-        self._strikes = self._strikes + 1 if fatal else 0
+        if looked.settled:
+            self._strikes = self._strikes + 1 if fatal else 0
         if self._strikes >= _STRIKES:
             raise DeviceUnavailableError(fatal[0].line, hint="control is given up")
+
+    def _look_at_profiles(self) -> None:
+        """Say it once for every change: the new profiles are what the next look compares with."""
+        if self._profiles is None:
+            return
+        now = self.seat.gpu.power_profiles()
+        if now != self._profiles:
+            kind, before = ConflictKind.POWER_PROFILE, self._profiles
+            self._warn(kind, f"{kind.text}: {_listed(before)} before, {_listed(now or ())} now")
+            self._profiles = now
+
+
+def _listed(profiles: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(profiles))) or "none"

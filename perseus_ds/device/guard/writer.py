@@ -16,6 +16,7 @@ _KEPT = 256
 _READ_BACK_S = 0.25
 _SETTLE_POLL_S = 0.005
 _SETTLE_LIMIT_S = 0.25
+_TIMED_EVERY = 8  # changes of clock whose settling is watched from its beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the clock that a request asked for; ``reached`` says that it was seen there before."""
+    """One reading of the clock that a request asked for.
+
+    ``reached`` says that it was seen there, ``settled`` that it is there or has had the time to be.
+    """
 
     locked_mhz: int
     achieved: Achieved
     reached: bool
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class ClockWriter:
         self._settles_s: deque[float] = deque(maxlen=_KEPT)
         self._written_s = 0.0
         self._reached = False
-        self._look_s = 0.0
+        self._look_s = self._told_s = 0.0
 
     def ask(self, number: int, clock_mhz: int | None) -> None:
         """Note a request; one that is older than the newest is stale and dropped."""
@@ -85,7 +90,8 @@ class ClockWriter:
         self._in_force_mhz = clock_mhz
         self._written_s, self._reached = self._now_s(), False
         self._calls_s.append(self._written_s - began_s)
-        self._look_s = self._written_s + _SETTLE_POLL_S if self._applied % 8 == 0 else began_s + _READ_BACK_S
+        timed = self._applied % _TIMED_EVERY == 0
+        self._look_s = self._written_s + (_SETTLE_POLL_S if timed else self._until_next_look_s())
         self._applied += 1
         return Applied(number, clock_mhz, self._calls_s[-1])
 
@@ -102,17 +108,22 @@ class ClockWriter:
         if not self._reached and is_at(self._in_force_mhz, achieved):
             self._reached = True
             self._settles_s.append(now_s - self._written_s)
-        if not self._reached and now_s - self._written_s < _SETTLE_LIMIT_S:
-            self._look_s = now_s + _SETTLE_POLL_S
+        settled = self._reached or now_s - self._written_s >= _SETTLE_LIMIT_S
+        self._look_s = now_s + (_READ_BACK_S if settled else _SETTLE_POLL_S)
+        if not settled and now_s < self._told_s + _READ_BACK_S:
             return None
-        self._look_s = now_s + _READ_BACK_S
-        return Look(self._in_force_mhz, achieved, self._reached)
+        self._told_s = now_s
+        return Look(self._in_force_mhz, achieved, self._reached, settled)
 
     def figures(self) -> WriterFigures:
         """Sum up."""
         call_s = median(self._calls_s) if self._calls_s else None
         settle_s = median(self._settles_s) if self._settles_s else None
         return WriterFigures(self._asked, self._applied, call_s, settle_s)
+
+    def _until_next_look_s(self) -> float:
+        """Time to settle, and no longer than until the next reading is due, however often clocks change."""
+        return min(_READ_BACK_S, max(_SETTLE_POLL_S, self._told_s + _READ_BACK_S - self._written_s))
 
     def _write(self, clock_mhz: int | None) -> None:
         if clock_mhz is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device import ConflictKind, DeviceRequest, choose
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
@@ -63,6 +63,30 @@ def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
     node.state.gpu[0].any_error = 0
     assert repair()[0].outcome is Outcome.RESTORED
     assert node.locked_mhz() == [0, 0]
+
+
+def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -> None:
+    node.state.gpu[0].power_profile = 3
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        node.state.gpu[0].power_profile = 5
+        assert eventually(lambda: said(gpu, "3 before, 5 now"))
+        time.sleep(0.6)  # two looks more
+        node.state.gpu[0].power_profile = 70
+        assert eventually(lambda: said(gpu, "5 before, 70 now"))
+        [seen] = gpu.conflicts()
+        assert (seen.kind, seen.count) == (ConflictKind.POWER_PROFILE, 2)
+        gpu.lock_clock(705)
+        gpu.sync()
+        assert node.locked_mhz() == [705, 0]
+
+
+def test_a_driver_without_power_profiles_is_not_asked_for_them(node: FakeNvml, gpu: GuardedGpu) -> None:
+    assert gpu.power_profiles() is None
+    node.state.gpu[0].power_profile = 3  # not as it was taken: no change that we could tell
+    gpu.lock_clock(705)
+    time.sleep(0.6)
+    assert gpu.conflicts() == ()
 
 
 def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:

@@ -34,6 +34,18 @@ def test_a_clock_that_was_never_reached_accuses_nobody() -> None:
     assert found.rule is Rule.GO_ON
 
 
+@pytest.mark.parametrize(
+    ("reasons", "kinds"),
+    [(EventReason.NONE, []), (EventReason.SW_THERMAL, [ConflictKind.THERMAL])],
+    ids=["on its way", "too hot"],
+)
+def test_a_clock_on_its_way_is_judged_by_reasons_alone(
+    reasons: EventReason, kinds: list[ConflictKind]
+) -> None:
+    seen = conflicts(900, Achieved(1410, 1593, reasons), reached=True, settled=False)
+    assert [found.kind for found in seen] == kinds
+
+
 @pytest.mark.parametrize("kind", ConflictKind)
 def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
     assert kind.text

@@ -25,6 +25,7 @@ class Device:
     calls_s: list[float] = field(default_factory=list)
     written: list[int | None] = field(default_factory=list)
     fails: bool = False
+    reaches: bool = True
 
     @property
     def gpu(self) -> "Device":
@@ -40,7 +41,7 @@ class Device:
         self.lock_clock(None)
 
     def achieved(self) -> Achieved:
-        return Achieved(self.written[-1] or 1410, 1593, EventReason.NONE)
+        return Achieved((self.reaches and self.written[-1]) or 1410, 1593, EventReason.NONE)
 
 
 @pytest.fixture
@@ -109,6 +110,22 @@ def test_the_clock_is_read_back_at_a_bounded_rate(writer: ClockWriter, time: Tim
         time.now_s += 0.001
         looks += writer.look() is not None
     assert 3 <= looks <= 5
+
+
+def test_a_clock_that_changes_all_the_time_is_read_back_too(
+    writer: ClockWriter, device: Device, time: Time
+) -> None:
+    device.reaches = False
+    looks = []
+    for number in range(1, 1001):
+        writer.ask(number, 900 if number % 2 else 705)
+        writer.step()
+        for _ in range(6):
+            time.now_s += 0.001
+            looks.append(writer.look())
+    told = [look for look in looks if look is not None]
+    assert 20 <= len(told) <= 26  # 6 s, four times a second
+    assert not any(look.settled for look in told)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from((None, 705, 900, 1410))), min_size=1))

@@ -1,0 +1,59 @@
+"""What not every driver and GPU answers: power profiles, who works on it, whether memory clocks lock."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from types import ModuleType
+
+_AMPERE, _HOPPER = 7, 9  # nvml.h, NVML_DEVICE_ARCH_*
+_BITS = 32
+_LEAST_USED_BYTES = 256 << 20  # assumed: less than any training job, more than a driver keeps for itself
+
+
+def enforced_profiles(nvml: ModuleType, handle: object) -> frozenset[int] | None:
+    """Number the workload power profiles in force; ``None`` where this binding knows none.
+
+    Source: nvml.h 13, ``nvmlDeviceWorkloadPowerProfileGetCurrentProfiles``.
+    """
+    if not hasattr(nvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
+        return None
+    current = nvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    current.version = nvml.nvmlWorkloadPowerProfileCurrentProfiles_v1
+    nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, byref(current))
+    words = current.enforcedProfilesMask.mask
+    return frozenset(
+        number for number in range(_BITS * len(words)) if words[number // _BITS] >> number % _BITS & 1
+    )
+
+
+def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tuple[int, ...]) -> str | None:
+    """Say why the memory clock cannot be locked, as far as it shows without trying; ``None``: it can.
+
+    It is not tried: NVML tells nobody which memory clock an operator has locked, so that a trial could not
+    put it back.
+
+    Source: nvml.h 13, ``nvmlDeviceSetMemoryLockedClocks`` ("Ampere or newer"); Hopper: ``nvidia-smi -lmcd``.
+    """
+    if len(memory_clocks_mhz) <= 1:
+        return "there is one memory clock only" if memory_clocks_mhz else "it lists no memory clocks"
+    architecture = int(nvml.nvmlDeviceGetArchitecture(handle))
+    if architecture < _AMPERE:
+        return "that needs Ampere or newer"
+    if architecture == _HOPPER:
+        return "Hopper takes one only at the next load of the driver"
+    return None
+
+
+def who_works(nvml: ModuleType, handle: object) -> str | None:
+    """Say what is going on, on a GPU, from its processes, load and memory; ``None``: nothing is.
+
+    A container does not see the processes of others, so that load and memory are asked too.
+    """
+    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    if processes:
+        return f"process {processes[0].pid} computes on it"
+    load_pct = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    if load_pct:
+        return f"its load is {load_pct} %"
+    used_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
+    return f"{used_bytes >> 20} MiB of it are in use" if used_bytes >= _LEAST_USED_BYTES else None
