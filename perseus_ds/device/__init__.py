@@ -1,6 +1,6 @@
 """GPUs as this package needs them: identity, clock, energy; one backend per file."""
 
-from perseus_ds.device.calibration import Calibration, calibrate, calibrate_briefly, measured
+from perseus_ds.device.calibration import Calibration, calibrate, calibrate_together, measured
 from perseus_ds.device.choose import backends, choose
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
@@ -28,7 +28,7 @@ __all__ = [
     "Work",
     "backends",
     "calibrate",
-    "calibrate_briefly",
+    "calibrate_together",
     "choose",
     "measured",
     "simulated_settings",

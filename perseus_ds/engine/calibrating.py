@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import cast
 
-from perseus_ds.device import Calibration, Capabilities, Gpu, calibrate_briefly, measured
+from perseus_ds.device import Calibration, Capabilities, Gpu, calibrate, measured
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import DeviceError
@@ -48,7 +48,7 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
 
 def _answer(gpu: Gpu) -> Answer:
     try:
-        return calibrate_briefly(gpu)
+        return calibrate(gpu)
     except DeviceError as error:
         return error
 
@@ -60,6 +60,7 @@ def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: flo
         together_s=together_s,
         counter_period_s=median(periods_s) if periods_s else None,
         unreached=alone.unreached + sum(one.unreached for one in known),
+        idle=alone.idle + sum(one.idle for one in known),
     )
 
 
@@ -74,13 +75,13 @@ def _say_found(voice: Voice, found: Calibration) -> None:
         together_s=found.together_s,
         counter_period_s=found.counter_period_s,
         unreached=found.unreached,
+        idle=found.idle,
+        memory_why_not=found.memory_why_not,
     )
 
 
 def _say_declared(voice: Voice, able: Capabilities, answers: Sequence[Answer | None]) -> None:
-    errors = [str(one) for one in answers if isinstance(one, DeviceError)]
-    unreached = any(isinstance(one, Calibration) and one.unreached for one in answers)
-    why = errors[0] if errors else "a clock was not reached" if unreached else "this host looked too rarely"
+    why = _why_not([one for one in answers if one is not None])
     latency_s = able.switch_latency_s
     voice.event(
         "calibrated",
@@ -88,6 +89,17 @@ def _say_declared(voice: Voice, able: Capabilities, answers: Sequence[Answer | N
         declared_s=latency_s,
         why=why,
     )
+
+
+def _why_not(answers: Sequence[Answer]) -> str:
+    """Say why no latency was found: a refusal, an idle device, one that was held back, or a busy host."""
+    errors = [str(one) for one in answers if isinstance(one, DeviceError)]
+    known = [one for one in answers if isinstance(one, Calibration)]
+    if errors:
+        return errors[0]
+    if any(one.idle for one in known):
+        return "the GPU is idle, and an idle one clocks down by itself"
+    return "a clock was not reached" if any(one.unreached for one in known) else "this host looked too rarely"
 
 
 def _ms(duration_s: float | None) -> str:

@@ -21,10 +21,22 @@ def read_calibration(content: object) -> Calibration | None:
     if not isinstance(content, dict):
         raise ProfileError("calibration is not an object", hint="profile the job again")
     times_s = {key: _duration_s(key, content.get(key)) for key in _LATENCIES}
-    unreached = content.get("unreached", 0)
-    if not isinstance(unreached, int):
-        raise ProfileError(f"calibration.unreached is {unreached!r}", hint="profile the job again")
-    return Calibration(**times_s, unreached=unreached)
+    memory_why_not = content.get("memory_why_not")
+    if not isinstance(memory_why_not, str | None):
+        raise ProfileError(f"calibration.memory_why_not is {memory_why_not!r}", hint="expected text, or null")
+    return Calibration(
+        **times_s,
+        unreached=_count("unreached", content),
+        idle=_count("idle", content),
+        memory_why_not=memory_why_not,
+    )
+
+
+def _count(key: str, content: dict[str, object]) -> int:
+    value = content.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ProfileError(f"calibration.{key} is {value!r}", hint="profile the job again")
+    return value
 
 
 def _duration_s(key: str, value: object) -> float | None:

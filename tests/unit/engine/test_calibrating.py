@@ -50,7 +50,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Calibration | Exception
             raise one
         return one
 
-    monkeypatch.setattr(module, "calibrate_briefly", answer)
+    monkeypatch.setattr(module, "calibrate", answer)
 
 
 def test_the_longest_wait_of_all_ranks_is_the_lead(
@@ -70,6 +70,7 @@ def test_the_longest_wait_of_all_ranks_is_the_lead(
     ("answer", "why"),
     [
         (NOTHING, "a clock was not reached"),
+        (replace(NOTHING, idle=1), "the GPU is idle"),
         (Calibration(0.1, None, None, None, None, 0), "looked too rarely"),
         (DeviceLostError("gone"), "gone"),
     ],

@@ -20,7 +20,7 @@ PROFILE = Profile(
     fixed_s={(0, Kind.SEND_ACTIVATION): 2e-4, (1, Kind.STEP): 0.0},
     fingerprint={"gpu": "A100", "stages": "2"},
     window_s=5.0,
-    calibration=Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1),
+    calibration=Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1, "there is one memory clock only"),
 )
 
 
