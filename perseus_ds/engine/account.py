@@ -19,6 +19,13 @@ class Mode(Enum):
     BASELINE = "baseline"
     PERSEUS = "perseus"
     NEITHER = "neither"
+    BASELINE_BESIDE = "baseline beside a straggler"
+    PERSEUS_BESIDE = "perseus beside a straggler"
+
+
+def beside(mode: Mode) -> Mode:
+    """What an iteration counts for while others wait for a straggler: its time is not the plan's doing."""
+    return {Mode.BASELINE: Mode.BASELINE_BESIDE, Mode.PERSEUS: Mode.PERSEUS_BESIDE}.get(mode, mode)
 
 
 @dataclass(slots=True)
@@ -50,12 +57,16 @@ class _Block:
 
 
 class Account:
-    """Join neighbouring iterations into blocks and settle each when the energy counter has passed it."""
+    """Join neighbouring iterations into blocks and settle each when the energy counter has passed it.
+
+    ``latest`` is what the last settled iterations took: energy (J) of one of them, mean power (W).
+    """
 
     def __init__(self, watch: EnergyWatch) -> None:
         self._watch = watch
         self._open: list[_Block] = []
-        self.totals = {Mode.BASELINE: Total(), Mode.PERSEUS: Total()}
+        self.totals: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        self.latest: tuple[float, float] | None = None
 
     def add(self, mode: Mode, start_s: float, end_s: float) -> None:
         """Enter one iteration; those before it are settled first, so that blocks stay short."""
@@ -83,7 +94,9 @@ class Account:
         total.iterations += block.iterations
         total.time_s += block.end_s - block.start_s
         total.recent_s.extend([(block.end_s - block.start_s) / block.iterations] * block.iterations)
-        total.energy_j += trace.energy_between(block.start_s, block.end_s)
+        energy_j = trace.energy_between(block.start_s, block.end_s)
+        total.energy_j += energy_j
+        self.latest = energy_j / block.iterations, energy_j / (block.end_s - block.start_s)
 
 
 def _decided(trace: CounterTrace, block: _Block) -> bool:

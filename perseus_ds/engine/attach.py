@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
@@ -14,16 +15,20 @@ from perseus_ds.device import Calibration, Capabilities, Choice, DeviceRequest, 
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.emulation import emulate, weight_of_stage
 from perseus_ds.engine.account import Account
+from perseus_ds.engine.arrivals import Arrivals
 from perseus_ds.engine.calibrating import calibrated
 from perseus_ds.engine.clock_requests import ClockRequests
 from perseus_ds.engine.conductor import Conductor
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.course import Course
 from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.exchange import Exchange
 from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.interception import Interception
 from perseus_ds.engine.job import Job, recognise
-from perseus_ds.engine.lookout import Lookout
+from perseus_ds.engine.lookout import KINDS, Lookout
+from perseus_ds.engine.monitoring import Scalars
+from perseus_ds.engine.news import Layout
 from perseus_ds.engine.opening import Move, Opening, decide
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Recorder
@@ -33,6 +38,7 @@ from perseus_ds.engine.stopwatch import stopwatch_for
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.run_directory import RunDirectory
+from perseus_ds.straggler import Notices
 
 
 def effective_config(engine: object, environment: Mapping[str, str]) -> PerseusConfig | None:
@@ -84,6 +90,9 @@ def _begin(
         mode=config.mode,
         device=choice.backend,
         opening=opening.move.value,
+        replicas=job.replicas,
+        host=socket.gethostname(),
+        pid=os.getpid(),
         fingerprint=dict(job.fingerprint),
     )
     if isinstance(gpu, SimulatedGpu):
@@ -125,8 +134,20 @@ def _session(
     requests = ClockRequests(gpu)
     undo.append(requests.close)
     account, durations = Account(watch), Durations()
-    lookout = Lookout(gpu, voice, rank=job.rank, directory=RunDirectory(Path(config.run_dir)))
+    directory = RunDirectory(Path(config.run_dir))
+    lookout = Lookout(gpu, voice, rank=job.rank, directory=directory)
     undo.append(lookout.write)
+    arrivals = Arrivals(stage=job.stage, behind=stopwatch.behind)
+    replicas = job.replicas if config.straggler.enabled else 1
+    exchange = Exchange(
+        council,
+        Layout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=arrivals,
+        watch=watch,
+        lookout=lookout,
+        notices=Notices(directory.notices, replicas=replicas) if job.rank == 0 and replicas > 1 else None,
+        voice=voice,
+    )
     ground = Ground(
         job=job,
         config=config,
@@ -137,15 +158,16 @@ def _session(
         watch=watch,
         account=account,
         durations=durations,
+        arrivals=arrivals,
         lookout=lookout,
-        directory=RunDirectory(Path(config.run_dir)),
+        directory=directory,
         voice=voice,
     )
     course = Course(ground, opening)
     session = Session(
         microbatches=job.schedule.microbatches,
         course=course,
-        council=council,
+        exchange=exchange,
         recorder=Recorder(stopwatch),
         conductor=Conductor(requests, gpu.now_s, event=stopwatch.event),
         requests=requests,
@@ -153,6 +175,7 @@ def _session(
         account=account,
         durations=durations,
         lookout=lookout,
+        scalars=Scalars(engine, voice),
         voice=voice,
         raises=config.on_error == "raise",
     )

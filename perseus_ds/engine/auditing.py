@@ -7,13 +7,16 @@ from typing import cast
 
 from perseus_ds.engine.account import Mode
 from perseus_ds.engine.ground import Ground
-from perseus_ds.engine.publishing import RankReport, summarise, timelines, write_ranks
+from perseus_ds.engine.publishing import RankReport, beside_stragglers, summarise, timelines, write_ranks
 from perseus_ds.plan import FrequencyPlan
-from perseus_ds.run_directory import write_summary, write_timelines
+from perseus_ds.run_directory import Summary, write_summary, write_timelines
 
 
-def audited(ground: Ground, plan: FrequencyPlan) -> None:
-    """Share what was measured and write it down; the figures are sums over all audits so far."""
+def audited(ground: Ground, plan: FrequencyPlan) -> Summary | None:
+    """Share what was measured and write it down; the figures are sums over all audits so far.
+
+    Rank 0 returns them, once both sides were measured.
+    """
     mine = RankReport(
         rank=ground.job.rank,
         stage=ground.job.stage,
@@ -23,14 +26,15 @@ def audited(ground: Ground, plan: FrequencyPlan) -> None:
         conflicts=ground.lookout.sightings(),
     )
     reports = cast("list[RankReport]", ground.council.share(mine))
-    if ground.job.rank == 0:
-        _publish(ground, reports, plan)
+    return _published(ground, reports, plan) if ground.job.rank == 0 else None
 
 
-def _publish(ground: Ground, reports: Sequence[RankReport], plan: FrequencyPlan) -> None:
-    summary = summarise(reports, plan, simulated=ground.simulated, facts=_facts(ground, plan))
+def _published(ground: Ground, reports: Sequence[RankReport], plan: FrequencyPlan) -> Summary | None:
+    summary = summarise(
+        reports, plan, simulated=ground.simulated, facts=_facts(ground, plan) | beside_stragglers(reports)
+    )
     if summary is None:
-        return
+        return None
     write_summary(summary, ground.directory.summary)
     write_timelines(
         timelines(reports, plan, ground.job, simulated=ground.simulated), ground.directory.timelines
@@ -45,6 +49,7 @@ def _publish(ground: Ground, reports: Sequence[RankReport], plan: FrequencyPlan)
         saving_pct=summary.saving_pct,
         slowdown_pct=summary.slowdown_pct,
     )
+    return summary
 
 
 def _facts(ground: Ground, plan: FrequencyPlan) -> dict[str, object]:

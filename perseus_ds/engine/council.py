@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
 from datetime import timedelta
 
 import numpy as np
@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError
 
 _PATIENCE_S = 120.0
+_LAST_PATIENCE_S = 0.5
+
+FAILED = 0
+"""Where the numbers say whether some rank has failed: who has will not come to meet the others."""
 
 
 class Council:
     """All ranks of the job over one gloo group of our own.
 
     ``post`` and ``collect`` are one iteration apart, so that the exchange happens while training goes on;
-    every rank collects the same numbers at the same iteration, and decides alike without a leader. The
-    first number says whether its rank has failed: who has will not come to meet the others.
+    every rank collects the same numbers at the same iteration, and decides alike without a leader.
     """
 
     def __init__(self, *, patience_s: float = _PATIENCE_S) -> None:
@@ -28,8 +31,12 @@ class Council:
         self.size = dist.get_world_size()
         self._patience = timedelta(seconds=patience_s)
         self._group = dist.new_group(backend="gloo", timeout=self._patience) if self.size > 1 else None
+        self._greatest = dist.AllreduceOptions()
+        self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
         self._work: dist.Work | None = None
-        self._seats: list[torch.Tensor] = []
+        self._numbers: NDArray[np.float64] = np.empty(0)
+        self._tensor = torch.empty(0)
+        self._posted = False
 
     def share(self, mine: object) -> list[object]:
         """Give every rank what every rank has; blocks, for rare moments only.
@@ -63,40 +70,59 @@ class Council:
             raise _silent("broadcasting", error) from error
         return box[0]
 
-    def post(self, numbers: Sequence[float]) -> None:
-        """Send this rank's numbers on their way.
+    def post(self, numbers: NDArray[np.float64]) -> None:
+        """Send this rank's numbers on their way; of each place the greatest of all ranks comes back.
 
-        Cost: tens of microseconds on the training thread.
+        What was posted before must have been collected; the length never changes.
+
+        Cost: one vector on the wire, whatever the number of ranks; about 0.1 ms on the training thread.
         """
-        mine = torch.tensor(numbers, dtype=torch.float64)
+        if not self._posted:
+            self._numbers = np.empty(len(numbers))
+            self._tensor = torch.from_numpy(self._numbers)
+            self._posted = True
+        self._numbers[:] = numbers
         if self._group is None:
-            self._seats = [mine]
             return
-        self._seats = [torch.empty_like(mine) for _ in range(self.size)]
         try:
-            self._work = dist.all_gather(self._seats, mine, group=self._group, async_op=True)
+            self._work = self._group.allreduce([self._tensor], self._greatest)
         except RuntimeError as error:
             raise _silent("posting", error) from error
 
-    def collect(self) -> NDArray[np.float64] | None:
-        """Return what all ranks posted last, a row each; None before the first post.
+    def collect(self, *, patience_s: float | None = None) -> NDArray[np.float64] | None:
+        """Return the greatest of what all ranks posted last, place by place; None before the first post.
 
         Raises:
             EngineError: some rank did not post in time.
         """
-        if not self._seats:
+        if not self._posted:
             return None
         if self._work is not None:
             try:
-                self._work.wait(self._patience)
+                self._work.wait(self._patience if patience_s is None else timedelta(seconds=patience_s))
             except RuntimeError as error:
                 raise _silent("exchanging", error) from error
-        return np.stack([seat.numpy() for seat in self._seats])
+            self._work = None
+        return self._numbers.copy()
 
     def someone_failed(self) -> bool:
         """Whether the numbers posted last, when all are here, tell of a failure."""
         numbers = self.collect()
-        return numbers is not None and bool(numbers[:, 0].any())
+        return numbers is not None and bool(numbers[FAILED])
+
+    def close(self) -> None:
+        """Let the last exchange end before the process does; one that hangs is left to die with it.
+
+        Destroying a group waits for all that is under way in it, for minutes where a rank hangs, and a
+        thread of it that lets go of a tensor while the interpreter is being taken down aborts the process.
+        What is still under way is therefore never destroyed.
+        """
+        try:
+            self.collect(patience_s=_LAST_PATIENCE_S)
+        except EngineError:
+            if self._work is not None and not self._work.is_completed():
+                for thing in (self._group, self._work, self._tensor, self._numbers):
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
     def _see_all_well(self) -> None:
         if self.someone_failed():

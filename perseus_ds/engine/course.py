@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from perseus_ds.engine.account import Mode
@@ -10,23 +10,25 @@ from perseus_ds.engine.auditing import audited
 from perseus_ds.engine.conductor import Score
 from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.measuring import pooled, profile_of
+from perseus_ds.engine.monitoring import shown
+from perseus_ds.engine.news import News
 from perseus_ds.engine.opening import Move, Opening
+from perseus_ds.engine.part import Part, part_of
 from perseus_ds.engine.phases import (
     DEFAULT_CLOCK,
-    News,
     Phase,
     Planning,
     Profiling,
     Rest,
     Running,
     WarmUp,
-    planned_score,
 )
 from perseus_ds.engine.planning import BackgroundPlanner
 from perseus_ds.engine.pooling import Pooled
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.plan import PlanRequest, loads, select
+from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
 from perseus_ds.profile import Sweep, candidate_clocks, read_profile, write_profile
+from perseus_ds.run_directory import Summary
 
 
 class Course:
@@ -39,6 +41,8 @@ class Course:
         self._ground = ground
         self._planner: BackgroundPlanner | None = None
         self._windows: list[Pooled] = []
+        self._part: Part | None = None
+        self._summary: Summary | None = None
         self._phase: Phase = WarmUp(
             ground.config.profile.warmup_iterations, lambda iteration_s: self._open(opening, iteration_s)
         )
@@ -61,6 +65,19 @@ class Course:
     def plan_ready(self) -> bool:
         """Whether rank 0's background planner has finished."""
         return self._planner is not None and self._planner.ready()
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the present phase can go on without the other ranks."""
+        return self._phase.stands_alone
+
+    def alone(self) -> None:
+        """Go on without the other ranks."""
+        self._phase.alone()
+
+    def shown(self) -> Mapping[str, float]:
+        """Return the scalars of a running plan; empty before there is one."""
+        return {} if self._part is None else shown(self._part, self._ground.account, self._summary)
 
     def close(self) -> None:
         """End what still runs beside the training."""
@@ -202,9 +219,13 @@ class Course:
             gap_pct=float(plans.gap_pct[plan.index]),
             solve_time_s=plans.solve_time_s,
         )
+        self._part = part_of(ground, plans, plan)
         return Running(
-            planned_score(plan, stage=ground.job.stage, lead_s=ground.capabilities.switch_latency_s),
+            self._part,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
-            audited=lambda: audited(ground, plan),
+            audited=lambda: self._audited(plan),
         )
+
+    def _audited(self, plan: FrequencyPlan) -> None:
+        self._summary = audited(self._ground, plan) or self._summary

@@ -76,7 +76,7 @@ def detach(engine: object) -> None:
     """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
     session = _sessions.pop(engine, None)
     if session is not None:
-        session.leave()
+        session.end(well=True)
     else:
         vars(engine).pop("_exec_schedule", None)
 

@@ -12,6 +12,7 @@ from perseus_ds.engine.session import Session
 from perseus_ds.run_directory import RunDirectory
 
 _PATIENCE_S = 120.0
+_LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
 
 
 def at_exit(session: Session, run_dir: str, *, speaks: bool) -> None:
@@ -21,7 +22,7 @@ def at_exit(session: Session, run_dir: str, *, speaks: bool) -> None:
     def end() -> None:
         present = known()
         if present is not None:
-            present.leave()
+            present.end(well=not any(hasattr(sys, name) for name in _LAST_ERROR))
         if speaks:
             _report(RunDirectory(Path(run_dir)))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Calibration, Capabilities
 from perseus_ds.engine.account import Account
+from perseus_ds.engine.arrivals import Arrivals
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.job import Job
@@ -29,6 +30,7 @@ class Ground:
     watch: EnergyWatch
     account: Account
     durations: Durations
+    arrivals: Arrivals
     lookout: Lookout
     directory: RunDirectory
     voice: Voice

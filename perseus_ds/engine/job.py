@@ -33,6 +33,11 @@ class Job:
     fingerprint: Mapping[str, str]
 
     @property
+    def replicas(self) -> int:
+        """How many pipelines train side by side."""
+        return int(self.fingerprint["replicas"])
+
+    @property
     def profile_fingerprint(self) -> Mapping[str, str]:
         """What a profile must agree with."""
         return {key: value for key, value in self.fingerprint.items() if key not in PLAN_ONLY}

@@ -13,9 +13,12 @@ from perseus_ds.run_directory import RunDirectory, write_json
 
 _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
 
+KINDS = len(_BITS)
+"""How many kinds of conflict there are to tell of."""
+
 
 class Lookout:
-    """Ask the device once per iteration; what it saw travels as one number with the other news.
+    """Ask the device once per iteration; what it saw travels with the other news, one rank's at a time.
 
     What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves
     when `look` hands it the reason.
@@ -50,10 +53,16 @@ class Lookout:
             self.mask |= _BITS[ConflictKind.GPU_LOST]
         self._hear_of(self._rank, self.mask)
 
-    def hear(self, masks: Sequence[int]) -> None:
-        """Take in what every rank has seen by now."""
-        for rank, mask in enumerate(masks):
-            self._hear_of(rank, mask)
+    def untold(self) -> tuple[int, ...]:
+        """1 + this rank for every kind of which it has something to tell that nobody has heard, else 0."""
+        fresh = self.mask & ~self._heard.get(self._rank, 0)
+        return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values())
+
+    def hear(self, tellers: Sequence[int]) -> None:
+        """Take in who has seen what: 1 + a rank for every kind, or 0."""
+        for bit, teller in zip(_BITS.values(), tellers, strict=True):
+            if teller:
+                self._hear_of(teller - 1, bit)
 
     def write(self) -> None:
         """Leave this rank's counts in its file, if there is anything to count."""
@@ -66,7 +75,7 @@ class Lookout:
 
     def _hear_of(self, rank: int, mask: int) -> None:
         fresh = mask & ~self._heard.get(rank, 0)
-        self._heard[rank] = mask
+        self._heard[rank] = self._heard.get(rank, 0) | mask
         for kind, bit in _BITS.items():
             if fresh & bit:
                 line = f"conflict on rank {rank}: {kind.text} ({kind.rule.value})"

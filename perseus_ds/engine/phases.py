@@ -6,42 +6,20 @@ collected alike, never from what one rank alone can see.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from perseus_ds.engine.account import Mode
-from perseus_ds.engine.conductor import Planned, Score, Steady, Step
+from perseus_ds.engine.account import Mode, beside
+from perseus_ds.engine.conductor import Score, Steady
+from perseus_ds.engine.news import News
+from perseus_ds.engine.part import Part
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.plan import FrequencyPlan
 from perseus_ds.profile import Sweep
 
 DEFAULT_CLOCK = Steady(None)
 
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What all ranks told of the iteration before."""
-
-    failed: bool
-    plan_ready: bool
-    iteration_s: float | None
-    conflicts: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, numbers: NDArray[np.float64]) -> News:
-        """Read the collected rows: failed, plan ready, duration (NaN where unknown), conflicts seen."""
-        longest = float(np.max(numbers[:, 2]))
-        return cls(
-            failed=bool(numbers[:, 0].any()),
-            plan_ready=bool(numbers[:, 1].any()),
-            iteration_s=None if math.isnan(longest) else longest,
-            conflicts=tuple(map(int, numbers[:, 3])),
-        )
+_EVER = 1 << 30
 
 
 class Phase(ABC):
@@ -56,6 +34,14 @@ class Phase(ABC):
 
         ``index`` is the iteration that just ended, ``passed`` those that the device has finished since.
         """
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether this can go on without the other ranks."""
+        return False
+
+    def alone(self) -> None:  # noqa: B027 - only what stands alone is left alone
+        """Go on without the other ranks, who are not heard any more."""
 
 
 class WarmUp(Phase):
@@ -141,64 +127,82 @@ class Planning(Phase):
         return self._then() if news is not None and news.plan_ready else self
 
 
+@dataclass(frozen=True, slots=True)
+class _Act:
+    """Some iterations: what they count for, whether the plan is played, whether an audit is told first."""
+
+    mode: Mode
+    iterations: int
+    planned: bool
+    tells: bool = False
+
+
 class Running(Phase):
     """Play the plan; every so often a few iterations at default clocks, so that the saving is measured.
 
-    The iteration in which clocks change counts for neither side. The first audit comes early, so that a
-    measured figure does.
+    The iteration in which clocks change counts for neither side, those beside a straggler for sides of
+    their own. The first audit comes early, so that a measured figure does.
     """
 
     def __init__(
         self,
-        planned: Planned,
+        part: Part,
         *,
         every_iterations: int,
         audit_iterations: int,
         audited: Callable[[], None],
     ) -> None:
-        self._planned = planned
+        self._part = part
         self._every = every_iterations
         self._audit = audit_iterations
         self._audited = audited
-        self._left = 1
         self._acts = self._course()
-        self._next_act()
+        self._act = next(self._acts)
+        self._left = self._act.iterations
+        self._set_out(changed=True)
 
     def following(self, index: int, passed: Sequence[Iteration], news: News | None) -> Phase:
         """Stay; move on within the cycle of plan and audit."""
-        del index, passed, news
+        del passed
+        changed = news is not None and self._part.hear(index, news)
         self._left -= 1
         if self._left == 0:
-            self._next_act()
+            self._act = next(self._acts)
+            self._left = self._act.iterations
+            if self._act.tells:
+                self._audited()
+        self._set_out(changed=changed)
+        if self._act.planned:
+            self._part.will_play(index + 1)
         return self
 
-    def _next_act(self) -> None:
-        self.score, self.mode, self._left, told = next(self._acts)
-        if told:
-            self._audited()
+    @property
+    def stands_alone(self) -> bool:
+        """A plan needs nobody else once it is there."""
+        return True
 
-    def _course(self) -> Iterator[tuple[Score, Mode, int, bool]]:
-        """Yield score, mode, number of iterations, and whether an audit was just completed."""
+    def alone(self) -> None:
+        """Play the objective's plan on without audits: the other ranks are not heard any more."""
+        self._part.alone()
+        self._acts = iter(())
+        self._act = _Act(Mode.PERSEUS, _EVER, planned=True)
+        self._left = _EVER
+        self._set_out(changed=True)
+
+    def _set_out(self, *, changed: bool) -> None:
+        self.score = self._part.score if self._act.planned else DEFAULT_CLOCK
+        mode = Mode.NEITHER if changed and self._act.planned else self._act.mode
+        self.mode = beside(mode) if self._part.waits else mode
+
+    def _course(self) -> Iterator[_Act]:
         every = min(self._every, 2 * self._audit) if self._every else 0
-        yield self._planned, Mode.NEITHER, 1, False
+        yield _Act(Mode.NEITHER, 1, planned=True)
         while self._every:
-            yield self._planned, Mode.PERSEUS, every, False
-            yield DEFAULT_CLOCK, Mode.NEITHER, 1, False
-            yield DEFAULT_CLOCK, Mode.BASELINE, self._audit, False
-            yield self._planned, Mode.NEITHER, 2, False
-            yield self._planned, Mode.PERSEUS, 1, True
+            yield _Act(Mode.PERSEUS, every, planned=True)
+            yield _Act(Mode.NEITHER, 1, planned=False)
+            yield _Act(Mode.BASELINE, self._audit, planned=False)
+            yield _Act(Mode.NEITHER, 2, planned=True)
+            yield _Act(Mode.PERSEUS, 1, planned=True, tells=True)
             every = self._every
         while True:
-            yield self._planned, Mode.PERSEUS, 1 << 30, False
-
-
-def planned_score(plan: FrequencyPlan, *, stage: int, lead_s: float) -> Planned:
-    """One stage's part of a plan: clock and duration of every computation in running order."""
-    choices = plan.choices()
-    steps = []
-    for instruction in plan.of.computations():
-        if instruction.stage == stage:
-            options = plan.of.options[stage, instruction.kind]
-            option = choices[instruction]
-            steps.append(Step(int(options.clock_mhz[option]), float(options.time_s[option])))
-    return Planned(tuple(steps), lead_s)
+            yield _Act(Mode.PERSEUS, _EVER, planned=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from perseus_ds.device import Sighting
 from perseus_ds.engine.account import Mode, Total
@@ -51,17 +51,35 @@ def summarise(
     reports: Sequence[RankReport], plan: FrequencyPlan, *, simulated: bool, facts: Mapping[str, object]
 ) -> Summary | None:
     """Sum the energy of all GPUs, each per its own iterations; None before both sides were measured."""
-    sides = {}
-    for mode in (Mode.BASELINE, Mode.PERSEUS):
-        totals = [report.totals[mode] for report in reports]
-        if not all(total.iterations for total in totals):
-            return None
-        sides[mode] = Measured(
-            iteration_time_s=max(total.iteration_time_s for total in totals),
-            energy_j=sum(total.energy_j / total.iterations for total in totals),
-            iterations=min(total.iterations for total in totals),
-        )
-    return Summary(sides[Mode.BASELINE], sides[Mode.PERSEUS], simulated, plan.saving_pct, dict(facts))
+    baseline, perseus = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
+    if baseline is None or perseus is None:
+        return None
+    return Summary(baseline, perseus, simulated, plan.saving_pct, dict(facts))
+
+
+def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
+    """The same for iterations in which replicas waited for a straggler, as far as they were measured.
+
+    They are kept out of the summary's two sides: how long they take is the straggler's doing.
+    """
+    sides = {
+        mode.value.split()[0]: asdict(side)
+        for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
+        if (side := _side(reports, mode)) is not None
+    }
+    return {"beside_stragglers": sides} if sides else {}
+
+
+def _side(reports: Sequence[RankReport], mode: Mode) -> Measured | None:
+    """Sum up one mode; None before every rank has measured it."""
+    totals = [report.totals.get(mode, Total()) for report in reports]
+    if not all(total.iterations for total in totals):
+        return None
+    return Measured(
+        iteration_time_s=max(total.iteration_time_s for total in totals),
+        energy_j=sum(total.energy_j / total.iterations for total in totals),
+        iterations=min(total.iterations for total in totals),
+    )
 
 
 def timelines(

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from perseus_ds.engine.account import Account, Mode
 from perseus_ds.engine.clock_requests import ClockRequests
 from perseus_ds.engine.conductor import Conductor
-from perseus_ds.engine.council import Council
 from perseus_ds.engine.course import Course
 from perseus_ds.engine.energy_watch import EnergyWatch
+from perseus_ds.engine.exchange import Exchange
 from perseus_ds.engine.lookout import Lookout
-from perseus_ds.engine.phases import DEFAULT_CLOCK, News
+from perseus_ds.engine.monitoring import Scalars
+from perseus_ds.engine.news import News
+from perseus_ds.engine.phases import DEFAULT_CLOCK
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Iteration, Recorder
 from perseus_ds.engine.seam import PipeSchedule
@@ -34,7 +36,7 @@ class Session:
         *,
         microbatches: int,
         course: Course,
-        council: Council,
+        exchange: Exchange,
         recorder: Recorder,
         conductor: Conductor,
         requests: ClockRequests,
@@ -42,12 +44,13 @@ class Session:
         account: Account,
         durations: Durations,
         lookout: Lookout,
+        scalars: Scalars,
         voice: Voice,
         raises: bool,
     ) -> None:
         self._microbatches = microbatches
         self._course = course
-        self._council = council
+        self._exchange = exchange
         self._recorder = recorder
         self._conductor = conductor
         self._requests = requests
@@ -55,12 +58,14 @@ class Session:
         self._account = account
         self._durations = durations
         self._lookout = lookout
+        self._scalars = scalars
         self._voice = voice
         self._raises = raises
         self._modes: dict[int, Mode] = {}
         self._playing = Mode.NEITHER
         self._failed: PerseusError | None = None
         self._leaving: list[Callable[[], None]] = []
+        self._alone = False
         self.left = False
 
     def on_leaving(self, act: Callable[[], None]) -> None:
@@ -118,6 +123,13 @@ class Session:
         for act in reversed(self._leaving):
             self._go_on_after(act)
 
+    def end(self, *, well: bool) -> None:
+        """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
+        if not self.left:
+            self._voice.event("ended")
+        self.leave()
+        self._go_on_after(lambda: self._exchange.close(well=well))
+
     def _go_on_after(self, act: Callable[[], None]) -> None:
         """Do one thing of several on the way out: its failure is said and keeps no other from its turn."""
         try:
@@ -150,19 +162,43 @@ class Session:
         self._modes[index] = self._playing
         passed = self._recorder.passed()
         self._book(passed)
-        news = self._exchange(passed)
-        if news is not None:
-            self._lookout.hear(news.conflicts)
+        news = self._heard(index, passed)
         if news is not None and news.failed:
             self._follow()
             return
         try:
             self._course.advance(index, passed, news)
-        except EngineError:
-            if not self._council.someone_failed():
-                raise
-            self._hear_last()
-            self._follow()
+        except EngineError as error:
+            if not self._alone and self._exchange.someone_failed():
+                self._follow()
+                return
+            self._go_alone(error)
+        if self._scalars.wanted:
+            self._scalars.write(self._course.shown())
+
+    def _heard(self, index: int, passed: Sequence[Iteration]) -> News | None:
+        """Take a turn in the exchange; where the others fall silent the plan can go on without them."""
+        if self._alone:
+            return None
+        try:
+            return self._exchange.turn(
+                index, passed, plan_ready=self._course.plan_ready(), brief=self._course.stands_alone
+            )
+        except EngineError as error:
+            self._go_alone(error)
+            return None
+
+    def _go_alone(self, error: EngineError) -> None:
+        """Play the plan on where that needs nobody else; where it does, the error stands."""
+        if not self._course.stands_alone:
+            raise error
+        self._alone = True
+        self._course.alone()
+        self._voice.event(
+            "alone",
+            f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
+            reason=str(error),
+        )
 
     def _book(self, passed: Sequence[Iteration]) -> None:
         for iteration in passed:
@@ -171,25 +207,6 @@ class Session:
                 self._account.add(mode, iteration.start_s, iteration.end_s)
                 if mode is not Mode.NEITHER:
                     self._durations.add(mode, iteration)
-
-    def _exchange(self, passed: Sequence[Iteration]) -> News | None:
-        numbers = self._council.collect()
-        duration_s = passed[-1].duration_s if passed else None
-        self._council.post(
-            (
-                float(self._failed is not None),
-                float(self._course.plan_ready()),
-                float("nan") if duration_s is None else duration_s,
-                float(self._lookout.mask),
-            )
-        )
-        return None if numbers is None else News.of(numbers)
-
-    def _hear_last(self) -> None:
-        """Hear what came with the failure of another rank that ended an exchange."""
-        numbers = self._council.collect()
-        if numbers is not None:
-            self._lookout.hear(News.of(numbers).conflicts)
 
     def _guarded(self, act: Callable[..., None], *args: object) -> None:
         try:
@@ -219,10 +236,6 @@ class Session:
             raise self._failed
 
     def _tell_and_leave(self) -> None:
-        try:
-            self._council.collect()
-            self._council.post((1.0, 0.0, float("nan"), float(self._lookout.mask)))
-        except PerseusError:
-            pass  # silence is understood as well: the others' next wait is bounded
-        finally:
-            self.leave()
+        if not self._alone:
+            self._go_on_after(self._exchange.fail)
+        self.leave()

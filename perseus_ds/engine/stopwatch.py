@@ -14,7 +14,12 @@ Mark = float | torch.cuda.Event
 
 
 class Stopwatch(ABC):
-    """Marks are taken on the training thread and turned into seconds when the device has passed them."""
+    """Marks are taken on the training thread and turned into seconds when the device has passed them.
+
+    ``behind`` is how many iterations the device may be behind the host.
+    """
+
+    behind: int
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -42,6 +47,8 @@ class Stopwatch(ABC):
 
 class HostStopwatch(Stopwatch):
     """For devices that run when the host calls: the mark is the time."""
+
+    behind = 0
 
     def __init__(self, gpu: Gpu) -> None:
         self._now_s = gpu.now_s
@@ -71,6 +78,8 @@ class CudaStopwatch(Stopwatch):
 
     One event, awaited once at the start, ties the stream's time to the host's.
     """
+
+    behind = 1
 
     def __init__(self, gpu: Gpu) -> None:
         self._anchor = self.event()

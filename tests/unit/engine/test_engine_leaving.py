@@ -14,21 +14,20 @@ from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.schedule import Kind
 
+STAND_INS = ("course", "recorder", "requests", "watch", "account", "durations", "scalars")
+
 
 class Parts:
     """A session among stand-ins; what it gives back is noted in order."""
 
     def __init__(self, *, raises: bool = False) -> None:
         self.given_back: list[str] = []
-        self.council = MagicMock()
-        self.council.collect.return_value = None
+        self.exchange = MagicMock()
         self.conductor, self.lookout = MagicMock(), MagicMock()
-        stand_ins: dict[str, Any] = {
-            name: MagicMock() for name in ("course", "recorder", "requests", "watch", "account", "durations")
-        }
+        stand_ins: dict[str, Any] = {name: MagicMock() for name in STAND_INS}
         self.session = Session(
             microbatches=4,
-            council=self.council,
+            exchange=self.exchange,
             conductor=self.conductor,
             lookout=self.lookout,
             voice=Voice(0),
@@ -66,7 +65,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     parts.conductor.before.side_effect = error
     parts.session.before(Kind.FORWARD)
     assert parts.given_back == ["hook", "threads", "device"]
-    assert parts.council.post.call_args.args[0][0] == 1.0
+    parts.exchange.fail.assert_called_once_with()
     said = capsys.readouterr().out
     assert said.count("perseus: off, training goes on at default clocks: ") == 1
     assert str(error) in said
@@ -76,7 +75,7 @@ def test_it_leaves_even_where_everybody_else_is_gone() -> None:
     parts = Parts()
     parts.conductor.after.side_effect = lost
     parts.lookout.failed.side_effect = lost
-    parts.council.collect.side_effect = EngineError("a rank fell silent")
+    parts.exchange.fail.side_effect = EngineError("a rank fell silent")
     parts.session.after(Kind.BACKWARD)
     assert parts.given_back == ["hook", "threads", "device"]
 

@@ -2,28 +2,20 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.engine.account import Mode
-from perseus_ds.engine.conductor import Planned, Score, Steady, Step
-from perseus_ds.engine.phases import (
-    DEFAULT_CLOCK,
-    News,
-    Phase,
-    Planning,
-    Profiling,
-    Rest,
-    Running,
-    WarmUp,
-    planned_score,
-)
+from perseus_ds.engine.conductor import Score, Steady
+from perseus_ds.engine.news import News
+from perseus_ds.engine.part import Part
+from perseus_ds.engine.phases import DEFAULT_CLOCK, Phase, Planning, Profiling, Rest, Running, WarmUp
 from perseus_ds.engine.recorder import Iteration
+from perseus_ds.engine.repertoire import Repertoire
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.schedule import Kind
 
-PLANNED = Planned((Step(900, 1.0),), 0.02)
+PLANS = hand_made()
 GOOD = News(failed=False, plan_ready=False, iteration_s=1.0)
 READY = News(failed=False, plan_ready=True, iteration_s=1.0)
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
@@ -103,7 +95,8 @@ def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> Non
 
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
-    return Running(PLANNED, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1))
+    part = Part(Repertoire(PLANS, stage=0, lead_s=0.02), PLANS.plan(1))
+    return Running(part, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1))
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
@@ -140,20 +133,16 @@ def test_rest_rests() -> None:
     assert Rest().score is DEFAULT_CLOCK
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([[0, 0, 1.5], [0, 0, 2.5]], (False, False, 2.5)),
-        ([[0, 1, 1.5], [0, 0, 1.5]], (False, True, 1.5)),
-        ([[0, 0, 1.5], [1, 0, np.nan]], (True, False, None)),
-    ],
-    ids=["slowest", "plan ready", "one failed"],
-)
-def test_news_of_all_ranks(rows: list[list[float]], expected: tuple[bool, bool, float | None]) -> None:
-    news = News.of(np.array([[*row, 0] for row in rows], np.float64))
-    assert (news.failed, news.plan_ready, news.iteration_s) == expected
+def test_alone_the_plan_runs_on_without_audits() -> None:
+    audits: list[int] = []
+    phase: Phase = running(audits)
+    assert phase.stands_alone
+    phase = phase.following(0, [], GOOD)
+    phase.alone()
+    assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
+    assert audits == []
 
 
-def test_one_stages_part_of_a_plan() -> None:
-    score = planned_score(hand_made().plan(1), stage=1, lead_s=0.02)
-    assert score == Planned((Step(1000, 1.4), Step(1000, 2.8)), 0.02)
+def test_only_a_running_plan_needs_nobody() -> None:
+    assert not Rest().stands_alone
+    assert not Planning(Rest).stands_alone

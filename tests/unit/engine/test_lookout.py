@@ -7,7 +7,7 @@ import pytest
 from engine_fakes import NotingGpu
 
 from perseus_ds.device import ConflictKind, Sighting
-from perseus_ds.engine.lookout import Lookout
+from perseus_ds.engine.lookout import KINDS, Lookout
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory import RunDirectory, read_events
@@ -39,6 +39,14 @@ def lookout(gpu: ContestedGpu, folder: Path, rank: int = 0) -> Lookout:
     return Lookout(gpu, voice, rank=rank, directory=directory)
 
 
+NOBODY = (0,) * KINDS
+
+
+def untold(*, by: int) -> tuple[int, ...]:
+    """One rank has something to tell of the power cap."""
+    return tuple((by + 1) * (kind is ConflictKind.POWER_CAP) for kind in ConflictKind)
+
+
 CAPPED = Sighting(
     ConflictKind.POWER_CAP, "the power cap holds the clock down: 900 MHz asked, 800 MHz seen", 7
 )
@@ -50,8 +58,9 @@ def test_each_kind_is_said_once_and_recorded_for_every_rank(
     here = lookout(gpu, tmp_path)
     gpu.seen = [CAPPED]
     assert here.look() is None
-    for masks in ([0, 0], [0, here.mask], [here.mask, here.mask], [here.mask, here.mask]):
-        here.hear(masks)
+    for tellers in (NOBODY, untold(by=1), here.untold(), here.untold()):
+        here.hear(tellers)
+    assert here.untold() == NOBODY
     assert capsys.readouterr().out == (
         "perseus: conflict on rank 1: the power cap holds the clock down "
         "(go on; samples taken meanwhile are not used)\n"
@@ -68,7 +77,7 @@ def test_other_ranks_are_silent(
     gpu.seen = [CAPPED]
     there = lookout(gpu, tmp_path, rank=3)
     there.look()
-    there.hear([0, 0, 0, there.mask])
+    there.hear(there.untold())
     assert capsys.readouterr().out == ""
     assert not (tmp_path / "events.jsonl").exists()
 

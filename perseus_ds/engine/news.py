@@ -1,0 +1,109 @@
+"""What ranks tell each other every iteration, and the one vector that it travels in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HEAD = 3  # failed (council.FAILED), plan ready, duration
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What one rank tells; what it does not know is None.
+
+    ``own_s`` is how long its iteration took without the wait for other replicas, ``capped`` whether its
+    device was held down by a power or thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind
+    of which it has something to tell that nobody has heard, else 0. ``told`` are slowdowns announced from
+    outside, which rank 0 alone knows.
+    """
+
+    failed: bool = False
+    plan_ready: bool = False
+    duration_s: float | None = None
+    conflicts: Sequence[int] = ()
+    own_s: float | None = None
+    capped: bool = False
+    told: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replicas:
+    """Every replica in one iteration: its slowest rank's own time (NaN: unknown), caps, announcements.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+    told: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What all ranks told of the iteration before."""
+
+    failed: bool
+    plan_ready: bool
+    iteration_s: float | None
+    conflicts: tuple[int, ...] = ()
+    replicas: Replicas | None = None
+
+
+class Layout:
+    """Where everything stands in the vector, of which all ranks get the greatest of each place.
+
+    The slowest of a replica's stages comes out by itself, so that the vector grows with the number of
+    replicas and not with that of ranks. Where more ranks than one have something to tell of one kind of
+    conflict, the last is heard first.
+
+    Shape: 3 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    """
+
+    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
+        self._replicas = replicas if replicas > 1 else 0
+        self._replica = replica
+        self._kinds = kinds
+        self.size = _HEAD + kinds + 3 * self._replicas
+
+    def vector(self, word: Word) -> NDArray[np.float64]:
+        """Write down what this rank tells."""
+        numbers = np.zeros(self.size)
+        numbers[:_HEAD] = word.failed, word.plan_ready, _or_inf(word.duration_s)
+        numbers[_HEAD : _HEAD + len(word.conflicts)] = word.conflicts
+        if self._replicas:
+            own_s, capped, told = self._tables(numbers)
+            own_s[:] = -np.inf
+            own_s[self._replica] = _or_inf(word.own_s)
+            capped[self._replica] = word.capped
+            if word.told is not None:
+                told[:] = word.told
+        return numbers
+
+    def news(self, numbers: NDArray[np.float64]) -> News:
+        """Read what came back."""
+        duration_s = float(numbers[2])
+        return News(
+            failed=bool(numbers[0]),
+            plan_ready=bool(numbers[1]),
+            iteration_s=duration_s if math.isfinite(duration_s) else None,
+            conflicts=tuple(map(int, numbers[_HEAD : _HEAD + self._kinds])),
+            replicas=self._heard(numbers) if self._replicas else None,
+        )
+
+    def _heard(self, numbers: NDArray[np.float64]) -> Replicas:
+        own_s, capped, told = self._tables(numbers)
+        return Replicas(np.where(np.isfinite(own_s), own_s, np.nan), capped > 0, np.maximum(told, 1.0))
+
+    def _tables(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Own times, caps, announcements: the rows of the vector's end."""
+        return numbers[_HEAD + self._kinds :].reshape(3, self._replicas)
+
+
+def _or_inf(duration_s: float | None) -> float:
+    """An unknown duration is the longest, so that it stays unknown: NaN has no order."""
+    return math.inf if duration_s is None else duration_s
