@@ -37,7 +37,7 @@ class Capping:
 
     A device at its cap runs slower than it is asked to and uses more energy than one locked at the clock
     that it reaches. At the locked plan nothing shows whether the cap is gone, so full speed is tried for
-    two iterations: after 32, then 64, and so on up to 512.
+    two iterations: after 16, then every 32.
     """
 
     def __init__(self, replicas: int) -> None:

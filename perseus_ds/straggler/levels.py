@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from perseus_ds.straggler.tuning import (
 from perseus_ds.straggler.window import Windows
 
 _Replicas = NDArray[np.bool_]
+_AHEAD = 1.25  # from the middle of a window to its end and 2 iterations on, in half windows
 
 
 class Levels:
@@ -79,6 +82,15 @@ class Levels:
         self._windows.enter(within, ratio[within])
         self._scatter.hear(deviation[within])
         return self._review(now=jumped)
+
+    def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
+        """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
+
+        A median is half a window behind, and what is decided is played a few iterations later.
+        """
+        change = self._windows.drift(who)
+        noise = 1.4 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
+        return np.where(change < -noise, _AHEAD * change, 0.0)
 
     def _jump(
         self,

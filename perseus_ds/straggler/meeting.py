@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.tuning import (
     EXCESS,
     LEAST_MARGIN,
+    LEAST_MOVE,
     LEAST_SLACK,
     LEAST_SLACK_KEPT,
     NOISE_SIGMAS,
@@ -43,8 +44,7 @@ class Need:
 def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
 
-    ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise,
-    and sooner towards faster than towards slower.
+    ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
 
     Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
     """
@@ -56,8 +56,7 @@ def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
     enough = np.where(
         held, np.maximum(LEAST_SLACK_KEPT, 2.0 * error), np.maximum(LEAST_SLACK, NOISE_SIGMAS * error)
     )
-    change = limit_s / held_s - 1.0
-    keep = held & (change > -np.maximum(0.002, error)) & (change < np.maximum(0.004, 2.0 * error))
+    keep = held & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
     waits = slack > enough
     waits[last] = False
     return np.where(waits, np.where(keep, held_s, limit_s), np.nan)
@@ -66,9 +65,10 @@ def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
 def margin(need: Need) -> NDArray[np.float64]:
     """How far below T' each replica stays, as a fraction.
 
-    The slowest of n normal iterations is about ``sqrt(2 ln n)`` standard deviations late: so much is kept,
-    less the excess that is accepted on average.
+    The slowest of n normal iterations is on average ``sqrt(2 ln n) - 0.55`` standard deviations late (within
+    0.1 from 2 to 1000): so much is kept, less the excess that is accepted on average.
     """
-    late = math.sqrt(2.0 * math.log(max(2, len(need.free_s)))) * need.scatter
-    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, late - EXCESS) + need.error[need.last]
+    slowest = math.sqrt(2.0 * math.log(max(2, len(need.free_s)))) - 0.55
+    late = slowest * np.hypot(need.scatter, need.error[need.last])
+    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, late - EXCESS)
     return kept

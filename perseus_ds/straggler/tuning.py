@@ -33,17 +33,20 @@ SHORT_SPELL = 12
 CALM = 256
 """Iterations without a slow spell after which one short spell is forgiven."""
 
-EXCESS = 0.0025
+EXCESS = 0.0032
 """How much longer than T' an iteration may become on average because those who wait vary too."""
 
 LEAST_MARGIN = 0.001
 """What those who wait stay below T' in any case."""
 
-PROBE_AFTER = 32
-"""Iterations after which a capped replica first tries full speed again; then twice as many, and so on."""
+PROBE_AFTER = 16
+"""Iterations after which a capped replica first tries full speed again; then twice as many."""
 
-PROBE_AFTER_MOST = 512
+PROBE_AFTER_MOST = 32
 """The longest it waits until it tries again."""
 
 PROBE_ROUNDS = 2
 """Iterations of one try."""
+
+LEAST_MOVE = 0.002
+"""Relative change of a limit that is worth another plan."""

@@ -11,7 +11,13 @@ from perseus_ds.straggler.capping import Capping, promise_band
 from perseus_ds.straggler.levels import Levels
 from perseus_ds.straggler.meeting import Need, limits_s, margin
 from perseus_ds.straggler.round import Round
-from perseus_ds.straggler.tuning import CONFIRMATIONS, LEAST_SLACK, LEAST_SLACK_KEPT, NOISE_SIGMAS
+from perseus_ds.straggler.tuning import (
+    CONFIRMATIONS,
+    LEAST_MOVE,
+    LEAST_SLACK,
+    LEAST_SLACK_KEPT,
+    NOISE_SIGMAS,
+)
 from perseus_ds.straggler.verdict import Cause, Straggler, Verdict
 
 _Replicas = NDArray[np.float64]
@@ -69,7 +75,10 @@ class Vigil:
         pace = np.where(announced, np.maximum(pace, self._told * self._usual), pace)
         hurries = self._slow | announced
         least_s = np.where(hurries, self._fastest_s, self._objective_s)
-        need = Need(pace * least_s, self._levels.error, self._levels.scatter, least_s, pace)
+        free_s = pace * least_s
+        slow = np.flatnonzero(self._slow)
+        free_s[slow] *= 1.0 + self._levels.sinking(slow)
+        need = Need(free_s, self._levels.error, self._levels.scatter, least_s, pace)
         self._waits_s = limits_s(need, self._waits_s)
         waiting = np.flatnonzero(np.isfinite(self._waits_s))
         return self._verdict_on(need, hurries, announced, waiting)
@@ -97,7 +106,7 @@ class Vigil:
         """
         limit_s = float(need.free_s[need.last] * (1.0 - margin(need)[replica]) / self._usual)
         held_s = float(self._verdict.limit_s[replica])
-        near = abs(limit_s / held_s - 1.0) < max(0.002, float(need.error[replica]))
+        near = abs(limit_s / held_s - 1.0) < max(LEAST_MOVE, 1.5 * float(need.error[replica]))
         return held_s if near else limit_s
 
     def _pace(self) -> tuple[_Replicas, float]:

@@ -51,3 +51,11 @@ class Windows:
         median = ordered[everyone, last // 2]
         middle_half = ordered[everyone, (3 * last + 2) // 4] - ordered[everyone, last // 4]
         return median, middle_half / (1.349 * median)
+
+    def drift(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
+        """How much the newer half of some full windows is above the older; 0 while they fill."""
+        order = (self._entered[who, None] + np.arange(WINDOW)) % WINDOW
+        ordered = np.take_along_axis(self._ring[who], order, axis=1)
+        older, newer = ordered[:, : WINDOW // 2], ordered[:, WINDOW // 2 :]
+        change = np.median(newer, axis=1) / np.median(older, axis=1) - 1.0
+        return np.where(self._entered[who] >= WINDOW, change, 0.0)

@@ -1,0 +1,38 @@
+"""A profile from the usual formulas: time falls with the clock, power rises with it and voltage squared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.profile import Point, Profile
+from perseus_ds.schedule import Kind
+
+HIGHEST_MHZ = 1410
+_CLOCKS_MHZ = range(HIGHEST_MHZ, 700, -45)
+_FLAT_VOLTAGE_MHZ = 1020.0
+_LOWEST_VOLTAGE = 0.73  # of that at the highest clock
+_STATIC_W, _DYNAMIC_W, _BLOCKING_W = 90.0, 210.0, 70.0
+_BOUND_BY_MEMORY = 0.15
+_SECONDS = {Kind.FORWARD: 0.05, Kind.BACKWARD: 0.1}
+
+
+def textbook_profile(weights: Sequence[float]) -> Profile:
+    """Return the profile of a pipeline whose stages have work in these proportions.
+
+    Invented, after an A100: 0.05 s per forward and 0.1 s per backward of weight 1 at 1410 MHz, 300 W
+    there, 70 W while waiting; voltage flat up to about 1020 MHz.
+    """
+    points = {
+        (stage, kind): tuple(_point(clock_mhz, weight * seconds) for clock_mhz in _CLOCKS_MHZ)
+        for stage, weight in enumerate(weights)
+        for kind, seconds in _SECONDS.items()
+    }
+    return Profile(points, blocking_power_w=_BLOCKING_W)
+
+
+def _point(clock_mhz: int, seconds: float) -> Point:
+    time_s = seconds * (_BOUND_BY_MEMORY + (1.0 - _BOUND_BY_MEMORY) * HIGHEST_MHZ / clock_mhz)
+    above = max(0.0, clock_mhz - _FLAT_VOLTAGE_MHZ) / (HIGHEST_MHZ - _FLAT_VOLTAGE_MHZ)
+    voltage = _LOWEST_VOLTAGE + (1.0 - _LOWEST_VOLTAGE) * above
+    power_w = _STATIC_W + _DYNAMIC_W * clock_mhz / HIGHEST_MHZ * voltage**2
+    return Point(clock_mhz, time_s, power_w * time_s)

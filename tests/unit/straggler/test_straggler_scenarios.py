@@ -1,0 +1,246 @@
+"""What a job does beside stragglers, in virtual time: real frontiers, 2 % noise on every computation.
+
+The numbers of iteration n decide what is played from iteration n + 2 on.
+"""
+
+import numpy as np
+import pytest
+from straggler_cluster import (
+    STAGES,
+    energy_above_best_pct,
+    excess_pct,
+    planned,
+    play,
+    slow_between,
+    slowed,
+)
+
+from perseus_ds.simulation import Trouble
+from perseus_ds.straggler import Cause
+
+SEEDS = range(3)
+
+
+def heavier() -> tuple[float, ...]:
+    """The same model, cut so that every stage has more work."""
+    return tuple(1.08 * weight for weight in STAGES)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_without_a_straggler_nothing_is_switched_in_10_000_iterations(replicas: int, seed: int) -> None:
+    played = play(10_000, lambda *_: Trouble(), replicas=replicas, seed=seed)
+    assert played.switches() < 10, "one needless switch per 1 000 iterations"
+    assert excess_pct(played, slice(None)) <= 0.001, "no slowdown"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("replicas", [2, 4, 16])
+@pytest.mark.parametrize("slowdown", [1.1, 1.2, 1.5])
+def test_a_straggler_comes_and_goes(slowdown: float, replicas: int, seed: int) -> None:
+    played = play(260, slow_between(100, 200, slowdown=slowdown), replicas=replicas, seed=seed)
+    others = [replica for replica in range(replicas) if replica != 1]
+    changed = slowed(played)
+    assert changed[0] <= 101 + 3, "the right plan within 3 iterations after the second slow one"
+    assert changed[-1] < 200 + 2, "back within 2 after recovery"
+    assert (played.plan[:, 1] == played.plan[0, 1]).all(), "the straggler runs at full speed"
+    for replica in others:
+        assert (played.plan[104:200, replica] != played.plan[0, replica]).all()
+        assert energy_above_best_pct(played, slice(104, 200), replica) <= 1.0
+    assert excess_pct(played, slice(104, 200)) <= 0.5
+
+
+def test_the_verdict_says_who_and_by_how_much() -> None:
+    verdict = play(160, slow_between(100, 200)).verdicts[-1]
+    (straggler,) = verdict.stragglers
+    assert (straggler.replica, straggler.cause) == (1, Cause.MEASURED)
+    assert straggler.slowdown == pytest.approx(1.2, rel=0.005)
+    assert verdict.meeting_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
+    assert verdict.waiting == (0, 2, 3)
+
+
+@pytest.mark.parametrize("slowdown", [1.02, 1.05])
+def test_a_slight_straggler_is_answered_as_well(slowdown: float) -> None:
+    played = play(400, slow_between(100, 300, slowdown=slowdown))
+    when = slice(140, 300)
+    for replica in (0, 2, 3):
+        assert energy_above_best_pct(played, when, replica) <= 1.5
+    assert excess_pct(played, when) <= 0.5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_slow_iteration_is_a_hiccup(seed: int) -> None:
+    def trouble(replica: int, iteration: int) -> Trouble:
+        return Trouble(1.5 if iteration % 40 == 39 and replica == iteration // 40 % 4 else 1.0)
+
+    assert play(2000, trouble, seed=seed).switches() == 0
+
+
+def test_a_hiccup_of_all_at_once_is_one_too() -> None:
+    assert play(400, lambda _, n: Trouble(3.0 if n % 40 == 39 else 1.0)).switches() == 0
+
+
+def test_a_hiccup_of_a_waiting_replica_changes_nothing() -> None:
+    def trouble(replica: int, iteration: int) -> Trouble:
+        if replica == 1:
+            return Trouble(1.2)
+        return Trouble(1.5 if iteration == 100 and replica == 2 else 1.0)
+
+    quiet, played = play(140, slow_between(0, 140)), play(140, trouble)
+    assert np.array_equal(quiet.plan[:104], played.plan[:104])
+    for before, after in zip(quiet.verdicts[100:], played.verdicts[100:], strict=True):
+        assert after.waiting == before.waiting
+        assert after.meeting_s == pytest.approx(before.meeting_s, rel=0.002)
+
+
+def test_flapping_is_answered_twice_and_then_no_more() -> None:
+    played = play(1000, lambda replica, n: Trouble(1.2 if replica == 1 and n // 5 % 2 else 1.0))
+    assert slowed(played)[-1] < 30
+    assert played.switches() <= 6
+    assert excess_pct(played, slice(30, None)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_flapping_replica_that_stays_slow_is_answered_in_the_end() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.2 if replica == 1 and (n // 5 % 2 or n >= 100) else 1.0)
+
+    played = play(160, trouble)
+    assert (played.plan[95 + 36 :, 0] != played.plan[0, 0]).all(), "after 32 slow iterations at the latest"
+
+
+def test_two_stragglers_meet_at_the_slower_one() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.2 if replica == 1 and 100 <= n < 300 else 1.1 if replica == 2 and n >= 150 else 1.0)
+
+    played = play(400, trouble)
+    when = slice(160, 300)
+    assert excess_pct(played, when) <= 0.5
+    for replica in (0, 3):
+        assert energy_above_best_pct(played, when, replica) <= 1.0
+    assert (played.plan[when, 2] != played.plan[0, 2]).all(), "the lesser straggler waits as well"
+    causes = {one.replica: one.slowdown for one in played.verdicts[290].stragglers}
+    assert causes == pytest.approx({1: 1.2, 2: 1.1}, rel=0.01)
+    after = slice(310, 400)
+    assert (played.plan[after, 2] == played.plan[0, 2]).all()
+    assert played.verdicts[-1].meeting_s == pytest.approx(1.1 * planned().iteration_time_s[0], rel=0.005)
+
+
+def test_a_straggler_while_others_are_slowed_already() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.1 if replica == 1 and n >= 50 else 1.3 if replica == 3 and n >= 150 else 1.0)
+
+    played = play(250, trouble)
+    assert (played.plan[154:, 1] != played.plan[0, 1]).all(), "what was the straggler waits now"
+    assert (played.plan[154:, 3] == played.plan[0, 3]).all(), "and what waited runs at full speed"
+    assert excess_pct(played, slice(160, None)) <= 0.5
+    assert energy_above_best_pct(played, slice(160, None), 0) <= 1.0
+
+
+def test_a_slow_stage_in_the_middle_is_its_replicas_slowness() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(slow_stages=(1.0, 1.3, 1.0, 1.0) if replica == 1 and 100 <= n < 300 else None)
+
+    played = play(400, trouble)
+    when = slice(104, 300)
+    assert excess_pct(played, when) <= 0.5
+    assert energy_above_best_pct(played, when, 0) <= 1.0
+    assert slowed(played)[0] <= 104
+    assert slowed(played)[-1] < 302
+
+
+@pytest.mark.parametrize("per_iteration", [0.0003, 0.001, 0.002])
+def test_slow_drift_is_followed_both_ways(per_iteration: float) -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.0 + per_iteration * max(0, 200 - abs(n - 250)) if replica == 1 else 1.0)
+
+    played = play(500, trouble)
+    assert excess_pct(played, slice(50, 250)) <= 0.5
+    assert excess_pct(played, slice(250, 450)) <= 0.5
+    assert energy_above_best_pct(played, slice(245, 255), 0) <= 3.0, "a median is half a window behind"
+    assert (played.plan[-30:] == played.plan[0]).all()
+
+
+def test_everyone_equally_slow_is_nobodys_wait() -> None:
+    played = play(400, lambda _, n: Trouble(1.2 if n >= 100 else 1.0))
+    assert played.switches() == 0
+    assert played.verdicts[-1].meeting_s is None
+
+
+def test_replicas_with_their_own_frontiers_meet_at_the_longest() -> None:
+    longer = planned(heavier())
+    played = play(400, lambda *_: Trouble(), frontiers=[planned(), planned(), longer, planned()])
+    (straggler,) = played.verdicts[-1].stragglers
+    assert (straggler.replica, straggler.cause) == (2, Cause.STRUCTURAL)
+    assert straggler.slowdown == pytest.approx(1.08, rel=0.005)
+    when = slice(20, None)
+    assert excess_pct(played, when) <= 0.5
+    for replica in (0, 1, 3):
+        assert energy_above_best_pct(played, when, replica) <= 1.0
+    assert (played.plan[:, 2] == played.plan[0, 2]).all()
+
+
+def test_a_straggler_among_different_frontiers() -> None:
+    frontiers = [planned(), planned(), planned(heavier()), planned()]
+    played = play(300, slow_between(100, 200, replica=0), frontiers=frontiers)
+    when = slice(104, 200)
+    assert excess_pct(played, when) <= 0.5
+    assert energy_above_best_pct(played, when, 1) <= 1.0
+    assert energy_above_best_pct(played, when, 2, frontiers[2]) <= 1.0
+
+
+def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(told=1.2 if replica == 1 and 100 <= n < 200 else 1.0)
+
+    played = play(260, trouble)
+    changed = slowed(played)
+    assert changed[0] == 102
+    assert changed[-1] == 201
+    assert played.verdicts[150].stragglers[0].cause is Cause.TOLD
+    assert played.verdicts[150].meeting_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
+    assert played.verdicts[150].unfounded == (1,), "it measures as fast as the others"
+    assert played.verdicts[-1].unfounded == ()
+
+
+def test_what_is_told_gives_way_to_what_is_measured() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        slow = replica == 1 and n >= 102
+        return Trouble(1.15 if slow else 1.0, told=1.2 if replica == 1 and n >= 100 else 1.0)
+
+    played = play(200, trouble)
+    assert played.verdicts[-1].stragglers[0].cause is Cause.MEASURED
+    assert played.verdicts[-1].meeting_s == pytest.approx(1.15 * planned().iteration_time_s[0], rel=0.005)
+    assert excess_pct(played, slice(110, None)) <= 0.5
+
+
+def test_iterations_of_which_nothing_is_known_change_nothing() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.2 if replica == 1 and 100 <= n < 300 else 1.0, unknown=n % 3 == 0)
+
+    played = play(400, trouble)
+    assert excess_pct(played, slice(110, 300)) <= 0.5
+    assert energy_above_best_pct(played, slice(110, 300), 0) <= 1.0
+    nothing = play(100, lambda *_: Trouble(1.2, unknown=True))
+    assert nothing.switches() == 0
+
+
+def test_an_audit_beside_a_straggler_leaves_the_verdict_alone() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(1.2 if replica == 1 else 1.0, unknown=100 <= n < 140)
+
+    played = play(200, trouble)
+    assert not any(verdict.changed for verdict in played.verdicts[100:140])
+
+
+def test_a_capped_straggler_is_locked_below_its_throttle_point_and_tried_again() -> None:
+    def trouble(replica: int, n: int) -> Trouble:
+        return Trouble(cap_mhz=1140 if replica == 1 and 100 <= n < 300 else None)
+
+    played = play(420, trouble)
+    when = slice(120, 300)
+    assert played.verdicts[200].stragglers[0].cause is Cause.CAPPED
+    locked = played.plan[when, 1] != played.plan[0, 1]
+    assert 0.85 < locked.mean() < 1.0, "now and then it tries full speed"
+    assert excess_pct(played, when) <= 0.5
+    assert energy_above_best_pct(played, when, 0) <= 1.0
+    assert slowed(played)[-1] < 300 + 32 + 2 + 2, "found at the next try, at most 32 iterations later"
