@@ -166,7 +166,9 @@ class GuardLink:
 
     def _lost(self) -> None:
         if not self._closed:
-            self.failure = DeviceUnavailableError("the guard is gone; clocks are no longer set")
+            self.failure = self.failure or DeviceUnavailableError(
+                "the guard is gone; clocks are no longer set"
+            )
             if self._on_lost is not None:
                 self._on_lost()
         with self._answered:

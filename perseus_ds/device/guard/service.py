@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import select
 import socket
 import struct
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +20,7 @@ from perseus_ds.device.guard.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.policy import Peer, Policy
 from perseus_ds.device.guard.repair import Repair, repair
 from perseus_ds.device.guard.session import Session
+from perseus_ds.device.guard.signals import ending_signals
 from perseus_ds.device.guard.wire import KIND
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
 
@@ -24,6 +29,8 @@ DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
 _MODE = 0o660
 _BACKLOG = 128
 _MOST_CLIENTS = 512
+_PAUSE_S = 0.05
+_SWITCH_S = 0.001  # a client that floods the service gives the interpreter away as often
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +43,14 @@ class ServiceSettings:
 
 
 class Service:
-    """A listening socket and a guard's loop. `start` makes good what an earlier guard left."""
+    """A listening socket, and a thread for each client. `start` makes good what an earlier guard left."""
 
     def __init__(self, settings: ServiceSettings, *, open_gpu: OpenGpu = open_gpu) -> None:
         self._settings = settings
         self._open_gpu = open_gpu
-        self._loop = Loop()
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
+        self._clients: list[threading.Thread] = []
+        self._put_back: list[bool] = []
 
     def start(self) -> tuple[Repair, ...]:
         """Repair, then listen.
@@ -53,26 +62,54 @@ class Service:
         """
         repairs = repair(open_gpu=self._open_gpu)
         self._listener = _listener(self._settings.path, self._settings.group)
-        self._loop.listen(self._listener, self._accept)
         return repairs
 
     def run(self) -> int:
         """Serve until a signal; return how many GPUs could not be put back."""
-        try:
-            return self._loop.run()
-        finally:
-            self._listener.close()
-            self._settings.path.unlink(missing_ok=True)
+        sys.setswitchinterval(_SWITCH_S)
+        with ending_signals() as signalled:
+            try:
+                self._welcome_until(signalled)
+            finally:
+                os.eventfd_write(self._stop, 1)
+                for client in self._clients:
+                    client.join()
+                os.close(self._stop)
+                self._listener.close()
+                self._settings.path.unlink(missing_ok=True)
+        return self._put_back.count(False)
 
-    def _accept(self) -> Session | None:
+    def _welcome_until(self, signalled: int) -> None:
+        poll = select.poll()
+        for descriptor in (self._listener.fileno(), signalled):
+            poll.register(descriptor, select.POLLIN)
+        while signalled not in {descriptor for descriptor, _ in poll.poll()}:
+            self._welcome()
+
+    def _welcome(self) -> None:
+        """Take one client in, unless there are too many."""
         try:
             sock, _ = self._listener.accept()
-        except OSError:
-            return None
-        if self._loop.clients >= _MOST_CLIENTS:
+        except BlockingIOError:
+            return
+        except OSError:  # out of descriptors, for one: the clients that are there come first
+            time.sleep(_PAUSE_S)
+            return
+        self._clients = [client for client in self._clients if client.is_alive()]
+        if len(self._clients) >= _MOST_CLIENTS:
             sock.close()
-            return None
-        return Session(sock, peer_of(sock), self._settings.policy, self._open_gpu)
+            return
+        client = threading.Thread(target=self._serve, args=(sock,), name="perseus-guardd-client")
+        self._clients.append(client)
+        client.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        session = Session(sock, peer_of(sock), self._settings.policy, self._open_gpu)
+        put_back = False
+        try:
+            put_back = Loop(session, self._stop).run()
+        finally:
+            self._put_back.append(put_back)
 
 
 def peer_of(sock: socket.socket) -> Peer:

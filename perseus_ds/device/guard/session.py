@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.guard.control import Control
 from perseus_ds.device.guard.journal import path_of
+from perseus_ds.device.guard.launchers import Launcher, launchers_above
 from perseus_ds.device.guard.openers import OpenGpu
 from perseus_ds.device.guard.policy import Peer, Policy
 from perseus_ds.device.guard.seat import Seat
@@ -31,6 +33,7 @@ class Session:
         self._open_gpu = open_gpu
         self._control: Control | None = None
         self._since_s = time.monotonic()
+        self.launchers: tuple[Launcher, ...] = ()
 
     def receive(self) -> bool:
         """Read every packet that is there; return whether the connection still stands."""
@@ -63,6 +66,10 @@ class Session:
         """Whether this is a connection that has taken no GPU in its time."""
         return self._control is None and time.monotonic() >= self._since_s + _SEATLESS_S
 
+    def give_up(self, why: DeviceError) -> None:
+        """Tell the client why it is served no longer; `end` is to follow."""
+        self._tell(refusal(why))
+
     def end(self) -> DeviceError | None:
         """Put the GPU back and hang up; return what went wrong, if anything."""
         control, self._control = self._control, None
@@ -73,6 +80,9 @@ class Session:
             return error
         finally:
             self.socket.close()
+            launchers, self.launchers = self.launchers, ()
+            for launcher in launchers:
+                os.close(launcher.fileno())
         return None
 
     def _answer(self, packet: bytes) -> None:
@@ -118,6 +128,7 @@ class Session:
         floor_mhz, found_mhz = self._policy.floor_mhz, seat.found_mhz
         self._tell({"is": "taken", "uuid": seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
         self._control = Control(seat, lease_s=lease_s, warn=self._warn)
+        self.launchers = launchers_above(self.peer.pid)
 
     def _wanted_mhz(self, seat: Seat, message: Message) -> int:
         clock_mhz, able = int(_number(message, "clock_mhz")), seat.gpu.capabilities()

@@ -1,0 +1,32 @@
+"""Signals that ask a guard to end, as one more descriptor to wait for."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def disarm_signals() -> None:
+    """From now on, these signals end nothing by themselves: a restore is never cut short by a second one."""
+    for number in _ENDING:
+        signal.signal(number, lambda *_: None)
+
+
+@contextmanager
+def ending_signals() -> Iterator[int]:
+    """Give a descriptor that becomes readable with the first signal. For the main thread."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    disarm_signals()
+    try:
+        yield ours.fileno()
+    finally:
+        signal.set_wakeup_fd(-1)
+        ours.close()
+        theirs.close()

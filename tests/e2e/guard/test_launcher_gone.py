@@ -1,0 +1,73 @@
+"""A launcher that is gone takes the clocks with it; a shell that goes leaves them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_nvml import FakeNvml
+from test_kills import alive, eventually
+
+from perseus_ds.device.guard.launchers import launchers_above
+
+pytestmark = pytest.mark.e2e
+
+TRAINER = Path(__file__).with_name("trainer.py")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
+
+
+class Started:
+    """A trainer that something else started, and that would train on without it."""
+
+    def __init__(self, *command: str) -> None:
+        self.above = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self.guard = int(self.above.stdout.readline())
+        stat = Path(f"/proc/{self.guard}/stat").read_text(encoding="ascii")
+        self.trainer = int(stat.rpartition(")")[2].split()[1])
+
+    def end(self) -> None:
+        for pid in (self.trainer, self.above.pid):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.above.stdout.close()
+        self.above.wait(30)
+
+
+@pytest.fixture
+def under_torchrun(node: FakeNvml) -> Iterator[Started]:
+    started = Started(*TORCHRUN, str(TRAINER), "0", "runs")
+    yield started
+    started.end()
+
+
+def test_the_launcher_is_found(under_torchrun: Started) -> None:
+    [found] = launchers_above(under_torchrun.trainer)
+    os.close(found.fileno())
+    assert (found.name, found.pid) == ("torch.distributed.run", under_torchrun.above.pid)
+
+
+def test_a_killed_launcher_takes_the_clocks_and_not_the_training(
+    node: FakeNvml, under_torchrun: Started
+) -> None:
+    assert eventually(lambda: any(node.locked_mhz()))
+    under_torchrun.above.kill()
+    assert eventually(lambda: not alive(under_torchrun.guard))
+    assert not any(node.locked_mhz())
+    assert alive(under_torchrun.trainer)
+
+
+def test_a_shell_that_ends_leaves_its_job_alone(node: FakeNvml) -> None:
+    words = " ".join([sys.executable, str(TRAINER), "0", "runs"])
+    started = Started("sh", "-c", f"{words} & exec sleep 0.5")
+    try:
+        assert started.above.wait(30) == 0
+        assert eventually(lambda: any(node.locked_mhz()))
+        assert alive(started.guard)
+    finally:
+        started.end()
+    assert eventually(lambda: not any(node.locked_mhz()))
