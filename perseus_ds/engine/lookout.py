@@ -56,11 +56,11 @@ class Lookout:
     def untold(self) -> tuple[int, ...]:
         """1 + this rank for every kind of which it has something to tell that nobody has heard, else 0."""
         fresh = self.mask & ~self._heard.get(self._rank, 0)
-        return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values())
+        return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def hear(self, tellers: Sequence[int]) -> None:
-        """Take in who has seen what: 1 + a rank for every kind, or 0."""
-        for bit, teller in zip(_BITS.values(), tellers, strict=True):
+        """Take in who has seen what: 1 + a rank for every kind, or 0; nothing at all where nobody has."""
+        for bit, teller in zip(_BITS.values(), tellers, strict=False):
             if teller:
                 self._hear_of(teller - 1, bit)
 

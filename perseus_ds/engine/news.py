@@ -33,7 +33,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replicas:
-    """Every replica in one iteration: its slowest rank's own time (NaN: unknown), caps, announcements.
+    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
+
+    An ``own_s`` that is not finite is unknown; a ``told`` below 1 announces nothing.
 
     Shape: vectors [replicas].
     """
@@ -50,7 +52,7 @@ class News:
     failed: bool
     plan_ready: bool
     iteration_s: float | None
-    conflicts: tuple[int, ...] = ()
+    conflicts: Sequence[int] = ()
     replicas: Replicas | None = None
 
 
@@ -68,16 +70,18 @@ class Layout:
         self._replicas = replicas if replicas > 1 else 0
         self._replica = replica
         self._kinds = kinds
-        self.size = _HEAD + kinds + 3 * self._replicas
+        self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
+        if self._replicas:
+            self._tables(self._blank)[0] = -np.inf
 
     def vector(self, word: Word) -> NDArray[np.float64]:
         """Write down what this rank tells."""
-        numbers = np.zeros(self.size)
-        numbers[:_HEAD] = word.failed, word.plan_ready, _or_inf(word.duration_s)
-        numbers[_HEAD : _HEAD + len(word.conflicts)] = word.conflicts
+        numbers = self._blank.copy()
+        numbers[0], numbers[1], numbers[2] = word.failed, word.plan_ready, _or_inf(word.duration_s)
+        if any(word.conflicts):
+            numbers[_HEAD : _HEAD + len(word.conflicts)] = word.conflicts
         if self._replicas:
             own_s, capped, told = self._tables(numbers)
-            own_s[:] = -np.inf
             own_s[self._replica] = _or_inf(word.own_s)
             capped[self._replica] = word.capped
             if word.told is not None:
@@ -86,18 +90,18 @@ class Layout:
 
     def news(self, numbers: NDArray[np.float64]) -> News:
         """Read what came back."""
-        duration_s = float(numbers[2])
+        failed, plan_ready, duration_s, *tellers = numbers[: _HEAD + self._kinds].tolist()
         return News(
-            failed=bool(numbers[0]),
-            plan_ready=bool(numbers[1]),
+            failed=bool(failed),
+            plan_ready=bool(plan_ready),
             iteration_s=duration_s if math.isfinite(duration_s) else None,
-            conflicts=tuple(map(int, numbers[_HEAD : _HEAD + self._kinds])),
+            conflicts=tuple(map(int, tellers)) if any(tellers) else (),
             replicas=self._heard(numbers) if self._replicas else None,
         )
 
     def _heard(self, numbers: NDArray[np.float64]) -> Replicas:
         own_s, capped, told = self._tables(numbers)
-        return Replicas(np.where(np.isfinite(own_s), own_s, np.nan), capped > 0, np.maximum(told, 1.0))
+        return Replicas(own_s, capped > 0, told)
 
     def _tables(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Own times, caps, announcements: the rows of the vector's end."""

@@ -12,24 +12,34 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
+from itertools import count
 from multiprocessing.queues import SimpleQueue
 from time import perf_counter_ns, sleep
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from perseus_ds.config import Objective
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
 from perseus_ds.engine.clock_requests import ClockRequests
 from perseus_ds.engine.conductor import Conductor, Planned, Step
 from perseus_ds.engine.council import Council
+from perseus_ds.engine.news import Layout, Replicas, Word
 from perseus_ds.engine.recorder import Recorder
 from perseus_ds.engine.stopwatch import HostStopwatch
-from perseus_ds.schedule import Instruction, textbook
+from perseus_ds.engine.vigilance import Vigilance
+from perseus_ds.plan import build
+from perseus_ds.profile import Point, Profile
+from perseus_ds.schedule import Instruction, Kind, textbook
+from perseus_ds.straggler import Menu
 
 BAR_US = 20.0
 STAGES, MICROBATCHES = 4, 8
 CLOCKS_MHZ = (1410, 1305, 1200)  # every computation asks for another clock, up and down: the worst plan
-NUMBERS = (0.0, 0.0, 1.0, 0.0)
+EXCHANGE_BAR_US = 200.0
+KINDS, REPLICAS = 7, 2
 
 
 def instructions() -> tuple[Instruction, ...]:
@@ -70,39 +80,101 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     return found
 
 
-def council_rank(
-    rank: int, ranks: int, rendezvous: str, iterations: int, answers: SimpleQueue[float]
+def gather_and_stack(council: Council) -> Callable[[], None]:
+    """Exchange four numbers as an all-gather of a row per rank, to compare with."""
+    present: list[tuple[dist.Work, list[torch.Tensor]]] = []
+
+    def turn() -> None:
+        if present:
+            work, seats = present.pop()
+            work.wait()
+            np.stack([seat.numpy() for seat in seats])
+        mine = torch.tensor((0.0, 0.0, 1.0, 0.0), dtype=torch.float64)
+        seats = [torch.empty_like(mine) for _ in range(council.size)]
+        present.append((dist.all_gather(seats, mine, group=council._group, async_op=True), seats))  # noqa: SLF001
+
+    return turn
+
+
+def hear_and_tell(council: Council, replicas: int) -> Callable[[], None]:
+    """Read what came back and post the next word, as a session does once per iteration."""
+    layout = Layout(kinds=KINDS, replicas=replicas, replica=council.rank % replicas)
+
+    def turn() -> None:
+        numbers = council.collect()
+        if numbers is not None:
+            layout.news(numbers)
+        council.post(layout.vector(Word(duration_s=1.0, own_s=1.0, told=np.ones(replicas))))
+
+    return turn
+
+
+def watch_over_replicas(replicas: int) -> Callable[[], None]:
+    """Judge an iteration of all replicas with noise, as a session does while its plan runs."""
+    plans = build(
+        profile(), textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES), blocking_power_w=80.0
+    )
+    vigilance = Vigilance([Menu.of(plans, Objective())] * replicas)
+    random = np.random.default_rng(0)
+    own_s = plans.iteration_time_s[0] * (1 + 0.01 * random.standard_normal((64, replicas)))
+    none, told = np.zeros(replicas, dtype=np.bool_), np.ones(replicas)
+    turns = count()
+
+    def turn() -> None:
+        index = next(turns)
+        vigilance.hear(index - 1, Replicas(own_s[index % 64], none, told))
+        vigilance.will_play(index + 1)
+
+    return turn
+
+
+def profile() -> Profile:
+    """Return a profile of four stages at three clocks; the decision does not depend on what it says."""
+    points = {
+        (stage, kind): tuple(Point(mhz, work * 1410 / mhz, work * 0.3 * mhz) for mhz in CLOCKS_MHZ)
+        for stage in range(STAGES)
+        for kind, work in ((Kind.FORWARD, 0.4), (Kind.BACKWARD, 0.8))
+    }
+    return Profile(points=points, blocking_power_w=80.0)
+
+
+def rank_of_job(
+    rank: int, ranks: int, rendezvous: str, iterations: int, answers: SimpleQueue[dict[str, list[float]]]
 ) -> None:
-    """Post and collect once per iteration, as the session does, and tell rank 0's median cost."""
+    """Take turns of everything that a rank does once per iteration, side by side, and time each."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
-    council = Council()
-    found = []
+    turns = {
+        "all_gather_us": gather_and_stack(Council()),
+        "exchange_us": hear_and_tell(Council(), REPLICAS),
+        "vigil_us": watch_over_replicas(REPLICAS),
+    }
+    found: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(iterations):
-        began = perf_counter_ns()
-        council.collect()
-        council.post(NUMBERS)
-        found.append((perf_counter_ns() - began) / 1e3)
-        sleep(0.01)  # an iteration of training: the exchange happens meanwhile
+        for name, turn in turns.items():
+            began = perf_counter_ns()
+            turn()
+            found[name].append((perf_counter_ns() - began) / 1e3)
+            sleep(0.01)  # an iteration of training: the exchange happens meanwhile
     dist.barrier()
     if rank == 0:
-        answers.put(statistics.median(found))
+        answers.put(found)
     os._exit(0)
 
 
-def per_iteration_us(iterations: int, ranks: int) -> float:
-    """Median cost of the exchange on the training thread."""
+def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
+    """Return what each part costs rank 0's training thread once per iteration: median of all iterations."""
     context = multiprocessing.get_context("fork")
-    answers: SimpleQueue[float] = context.SimpleQueue()
+    answers: SimpleQueue[dict[str, list[float]]] = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         arguments = (ranks, f"file://{folder}/rendezvous", iterations, answers)
-        processes = [context.Process(target=council_rank, args=(rank, *arguments)) for rank in range(ranks)]
+        processes = [context.Process(target=rank_of_job, args=(rank, *arguments)) for rank in range(ranks)]
         for process in processes:
             process.start()
-        median_us = answers.get()
+        found = answers.get()
         for process in processes:
             process.join()
-    return median_us
+    return {name: round(statistics.median(each), 1) for name, each in found.items()}
 
 
 def main() -> int:
@@ -111,7 +183,8 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=4)
     options = parser.parse_args()
-    exchange_us = per_iteration_us(options.iterations, options.ranks)
+    once = per_iteration_us(options.iterations, options.ranks)
+    iteration_us = once["exchange_us"] + once["vigil_us"]
     each_us = per_instruction_us(options.iterations, pause_s=1e-3)
     mean_us = statistics.fmean(each_us)
     found = {
@@ -121,14 +194,17 @@ def main() -> int:
         "instruction_us_p99": round(statistics.quantiles(each_us, n=100)[98], 2),
         "bar_us": BAR_US,
         "met": mean_us <= BAR_US,
-        "exchange_us_per_iteration": round(exchange_us, 1),
+        "per_iteration": once,
+        "iteration_us": round(iteration_us, 1),
+        "iteration_bar_us": EXCHANGE_BAR_US,
+        "iteration_met": iteration_us <= EXCHANGE_BAR_US,
         "ranks": options.ranks,
         "instructions_per_iteration": len(instructions()),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
     }
     print(json.dumps(found, indent=1))
-    return 0 if found["met"] else 1
+    return 0 if found["met"] and found["iteration_met"] else 1
 
 
 if __name__ == "__main__":

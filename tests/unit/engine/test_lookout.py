@@ -7,7 +7,7 @@ import pytest
 from engine_fakes import NotingGpu
 
 from perseus_ds.device import ConflictKind, Sighting
-from perseus_ds.engine.lookout import KINDS, Lookout
+from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory import RunDirectory, read_events
@@ -39,7 +39,7 @@ def lookout(gpu: ContestedGpu, folder: Path, rank: int = 0) -> Lookout:
     return Lookout(gpu, voice, rank=rank, directory=directory)
 
 
-NOBODY = (0,) * KINDS
+NOBODY: tuple[int, ...] = ()
 
 
 def untold(*, by: int) -> tuple[int, ...]:
