@@ -15,10 +15,8 @@ from perseus_ds.straggler.tuning import (
     PROBE_AFTER,
     PROBE_AFTER_MOST,
     PROBE_ROUNDS,
-    WINDOW,
 )
 
-_SETTLED = WINDOW // 2
 _AT_FULL_SPEED = 1.0 + 1e-9
 
 
@@ -40,10 +38,14 @@ class Capping:
     two iterations: after 16, then every 32.
     """
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self) -> None:
         self.turned = False
-        self._slow_for = np.zeros(replicas, dtype=np.int64)
         self._locks: dict[int, _Lock] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is capped."""
+        return bool(self._locks)
 
     def locked(self) -> list[int]:
         """Replicas that play their own best plan now."""
@@ -60,15 +62,16 @@ class Capping:
         *,
         fastest_s: NDArray[np.float64],
         slow: NDArray[np.bool_],
+        settled: NDArray[np.bool_],
         band: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Move on by one iteration; return the ratios without those that say nothing of full speed.
 
-        ``band`` is the ratio above which a locked replica breaks its promise.
+        ``settled`` marks replicas of which enough is known to say how slow they are; ``band`` is the ratio
+        above which a locked replica breaks its promise.
         """
         self.turned = False
-        self._slow_for = np.where(slow, self._slow_for + 1, 0)
-        for one in map(int, np.flatnonzero(slow & heard.capped & (self._slow_for >= _SETTLED))):
+        for one in map(int, np.flatnonzero(slow & settled & heard.capped)):
             if one not in self._locks:
                 self._locks[one] = _Lock(PROBE_AFTER, PROBE_AFTER)
                 self.turned = True

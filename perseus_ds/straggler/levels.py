@@ -7,15 +7,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.scatter import Scatter
+from perseus_ds.straggler.spells import Spells
 from perseus_ds.straggler.tuning import (
-    CALM,
     CONFIRMATIONS,
+    FIRST_SCATTER,
     LEAST_JUMP,
-    MOST_CONFIRMATIONS,
     NOISE_SIGMAS,
     REVIEW_EVERY,
-    SHORT_SPELL,
+    REVIEW_EVERY_WHILE_CALM,
     WINDOW,
 )
 from perseus_ds.straggler.window import Windows
@@ -31,18 +30,21 @@ class Levels:
     and is dropped; ``CONFIRMATIONS`` in a row are a new level, and the median starts anew from them. A
     replica that turns slow for short spells again and again has to confirm it longer.
 
-    Shape: vectors [replicas]; ``level`` is NaN before the first known iteration.
+    Shape: vectors [replicas]; ``level`` is NaN before the first known iteration, ``scatter`` is the
+    relative standard deviation of one iteration.
     """
 
     def __init__(self, replicas: int) -> None:
         self.level = np.full(replicas, np.nan)
+        self.scatter = np.full(replicas, FIRST_SCATTER)
+        self._band = self._noise()
+        self._pooled = FIRST_SCATTER
         self._windows = Windows(replicas)
-        self._scatter = Scatter(replicas)
+        self._spells = Spells(replicas)
         self._above = np.zeros(replicas, dtype=np.int64)
         self._below = np.zeros(replicas, dtype=np.int64)
         self._aside = np.full(replicas, np.nan)
-        self._since_jump = np.full(replicas, CALM, dtype=np.int64)
-        self._short_spells = np.zeros(replicas, dtype=np.int64)
+        self._anything_aside = False
         self._unreviewed = 0
 
     @property
@@ -51,37 +53,29 @@ class Levels:
         return self._windows.count
 
     @property
-    def sure(self) -> NDArray[np.bool_]:
+    def sure(self) -> _Replicas:
         """Whose level rests on half a window at least."""
         return self.count >= WINDOW // 2
-
-    @property
-    def scatter(self) -> NDArray[np.float64]:
-        """Relative standard deviation of one iteration, as seen."""
-        return self._scatter.each
 
     @property
     def error(self) -> NDArray[np.float64]:
         """Relative standard error of each level: that of a median."""
         return 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 
-    def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas) -> bool:
-        """Take in one iteration; return whether a level moved.
+    def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas, calm: bool) -> bool:
+        """Take in one iteration; return whether the levels were taken anew.
 
-        ``impatient`` marks replicas of whom one faster iteration is enough: those that others wait for.
+        What is not finite and above 0 is unknown. ``impatient`` marks replicas of whom one faster
+        iteration is enough: those that others wait for. ``calm``: nobody waits, so that there is no hurry.
         """
-        self._since_jump += 1
-        known = np.isfinite(ratio)
-        if not known.any():
-            return False
-        deviation = np.where(known, ratio / self.level - 1.0, np.nan)
-        band = np.maximum(LEAST_JUMP, NOISE_SIGMAS * self.scatter)
-        high, low = deviation > band, deviation < -band  # never where the level is not known yet
-        jumped = self._jump(ratio, known, high, low, impatient)
-        within = np.flatnonzero(known & ~high & ~low)
-        self._windows.enter(within, ratio[within])
-        self._scatter.hear(deviation[within])
-        return self._review(now=jumped)
+        self._spells.tick()
+        jumped = False
+        deviation = ratio / self.level - 1.0
+        if not self._anything_aside and (np.abs(deviation) <= self._band).all():
+            self._windows.enter_all(ratio)
+        else:
+            jumped = self._hear_outside(ratio, deviation, impatient)
+        return self._review(jumped=jumped, every=REVIEW_EVERY_WHILE_CALM if calm else REVIEW_EVERY)
 
     def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
         """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
@@ -92,6 +86,19 @@ class Levels:
         noise = 1.4 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
         return np.where(change < -noise, _AHEAD * change, 0.0)
 
+    def _hear_outside(
+        self, ratio: NDArray[np.float64], deviation: NDArray[np.float64], impatient: _Replicas
+    ) -> bool:
+        """Take in an iteration in which something is unknown, new or beyond the noise."""
+        known = np.isfinite(ratio) & (ratio > 0.0)
+        high = known & (deviation > self._band)  # never where the level is not known yet
+        low = known & (deviation < -self._band)
+        jumped = self._jump(ratio, known, high, low, impatient)
+        within = np.flatnonzero(known & ~high & ~low)
+        self._windows.enter(within, ratio[within])
+        self._anything_aside = bool((self._above + self._below).any())
+        return jumped
+
     def _jump(
         self,
         ratio: NDArray[np.float64],
@@ -101,17 +108,15 @@ class Levels:
         impatient: _Replicas,
     ) -> bool:
         """Start anew where enough iterations in a row lie on the same side."""
-        outside = high | low
-        if not outside.any() and not (self._above.any() or self._below.any()):
-            return False
         self._above = np.where(high, self._above + 1, np.where(known, 0, self._above))
         self._below = np.where(low, self._below + 1, np.where(known, 0, self._below))
-        up = high & (self._above >= self._confirmations())
+        up = high & (self._above >= self._spells.confirmations())
         down = low & (impatient | (self._below >= CONFIRMATIONS))
-        self._remember_spells(up, down)
-        self._restart(np.flatnonzero(up | down), ratio, alone=self._above + self._below == 1)
-        self._aside = np.where(outside & ~(up | down), ratio, self._aside)
-        return bool(up.any() or down.any())
+        jumped = up | down
+        self._spells.remember(up, down)
+        self._restart(np.flatnonzero(jumped), ratio, alone=self._above + self._below == 1)
+        self._aside = np.where((high | low) & ~jumped, ratio, self._aside)
+        return bool(jumped.any())
 
     def _restart(self, who: NDArray[np.intp], ratio: NDArray[np.float64], *, alone: _Replicas) -> None:
         """Forget what was before, except for the iteration that announced the change."""
@@ -122,23 +127,23 @@ class Levels:
         self._above[who] = 0
         self._below[who] = 0
 
-    def _confirmations(self) -> NDArray[np.int64]:
-        """Four times as many for every short spell after the first, which is forgiven."""
-        exponent = np.clip(self._short_spells - 1, 0, 8)
-        return np.minimum(CONFIRMATIONS * 4**exponent, MOST_CONFIRMATIONS)
-
-    def _remember_spells(self, up: _Replicas, down: _Replicas) -> None:
-        self._short_spells[down & (self._since_jump < SHORT_SPELL)] += 1
-        calm = up & (self._since_jump >= CALM)
-        self._short_spells[calm] = 0
-        self._since_jump[up] = 0
-
-    def _review(self, *, now: bool) -> bool:
+    def _review(self, *, jumped: bool, every: int) -> bool:
         """Take the medians anew: at once after a jump or while windows fill, else every few iterations."""
         self._unreviewed += 1
-        if not now and self._unreviewed < REVIEW_EVERY and self._windows.least >= WINDOW:
+        if self._unreviewed < every and not jumped and self._windows.full:
             return False
         self._unreviewed = 0
         self.level, spread = self._windows.median()
-        self._scatter.review(spread, self._windows.count)
+        self._pool(spread[self.sure])
+        self.scatter = np.where(self.sure, np.fmax(spread, self._pooled), self._pooled)
+        self._band = self._noise()
         return True
+
+    def _pool(self, spread: NDArray[np.float64]) -> None:
+        """Learn slowly what one iteration of most replicas varies by: their middle, smoothed."""
+        if len(spread):
+            middle = float(np.partition(spread, len(spread) // 2)[len(spread) // 2])
+            self._pooled += (middle - self._pooled) / WINDOW
+
+    def _noise(self) -> NDArray[np.float64]:
+        return np.maximum(LEAST_JUMP, NOISE_SIGMAS * self.scatter)

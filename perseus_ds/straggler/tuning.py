@@ -4,7 +4,10 @@ WINDOW = 16
 """Iterations that a median is taken over."""
 
 REVIEW_EVERY = 4
-"""Iterations between two medians while nothing stands out."""
+"""Iterations between two medians while somebody waits."""
+
+REVIEW_EVERY_WHILE_CALM = 16
+"""The same while nobody does."""
 
 LEAST_JUMP = 0.02
 """A deviation from the median that can be a change of speed and not noise."""

@@ -40,9 +40,11 @@ class Vigil:
         self._objective_s = np.asarray(objective_s, dtype=np.float64)
         self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
         self._levels = Levels(replicas)
-        self._capping = Capping(replicas)
+        self._capping = Capping()
         self._slow = np.zeros(replicas, dtype=np.bool_)
-        self._told = np.full(replicas, np.nan)  # so that the first round is judged
+        self._anyone_slow = False
+        self._told = np.ones(replicas)
+        self._told_bytes = b""
         self._waits_s = np.full(replicas, np.nan)
         self._usual = 1.0
         self._verdict = Verdict(None, (), self._waits_s, (), (), changed=False)
@@ -52,25 +54,33 @@ class Vigil:
 
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
-        told = np.where(np.isfinite(heard.told), np.maximum(heard.told, 1.0), 1.0)
-        ratio = self._capping.hear(
-            heard,
-            _ratio(heard),
-            fastest_s=self._fastest_s,
-            slow=self._slow,
-            band=promise_band(self._usual, self._levels.scatter),
-        )
-        moved = self._levels.hear(ratio, impatient=self._slow)
-        if moved or self._capping.turned or not np.array_equal(told, self._told):
-            self._told = told
+        ratio = self._heeding_caps(heard, _ratio(heard))
+        moved = self._levels.hear(ratio, impatient=self._slow, calm=self._verdict.meeting_s is None)
+        told = heard.told.tobytes()
+        if moved or self._capping.turned or told != self._told_bytes:
+            self._told_bytes = told
+            self._told = np.where(np.isfinite(heard.told), np.maximum(heard.told, 1.0), 1.0)
             self._verdict = self._judged()
         elif self._verdict.changed:
             self._verdict = replace(self._verdict, changed=False)
         return self._verdict
 
+    def _heeding_caps(self, heard: Round, ratio: _Replicas) -> _Replicas:
+        if not self._capping.busy and not (self._anyone_slow and heard.capped.any()):
+            return ratio
+        return self._capping.hear(
+            heard,
+            ratio,
+            fastest_s=self._fastest_s,
+            slow=self._slow,
+            settled=self._levels.sure,
+            band=promise_band(self._usual, self._levels.scatter),
+        )
+
     def _judged(self) -> Verdict:
         pace, self._usual = self._pace()
         self._slow = self._measured_slow(pace / self._usual - 1.0)
+        self._anyone_slow = bool(self._slow.any())
         announced = (self._told > 1.0) & ~self._slow
         pace = np.where(announced, np.maximum(pace, self._told * self._usual), pace)
         hurries = self._slow | announced
@@ -152,13 +162,9 @@ class Vigil:
 
 
 def _ratio(heard: Round) -> _Replicas:
-    """Measured by planned duration; NaN where either is unknown."""
-    known = (
-        np.isfinite(heard.own_s) & np.isfinite(heard.planned_s) & (heard.own_s > 0) & (heard.planned_s > 0)
-    )
-    ratio = np.full(len(known), np.nan)
-    np.divide(heard.own_s, heard.planned_s, out=ratio, where=known)
-    return ratio
+    """Measured by planned duration; not finite or not above 0 where either is unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return heard.own_s / heard.planned_s
 
 
 def _lower_quartile(levels: _Replicas) -> float:

@@ -11,22 +11,26 @@ from perseus_ds.straggler.tuning import WINDOW
 class Windows:
     """A ring per replica; forgetting one replica's past leaves the others'.
 
+    ``full`` says whether all were when the median was taken last.
+
     Shape: [replicas, WINDOW], NaN where nothing was entered yet.
     """
 
     def __init__(self, replicas: int) -> None:
         self._ring = np.full((replicas, WINDOW), np.nan)
         self._entered = np.zeros(replicas, dtype=np.int64)
+        self._everyone = np.arange(replicas)
+        self.full = False
 
     @property
     def count(self) -> NDArray[np.int64]:
         """How many numbers each window holds."""
         return np.minimum(self._entered, WINDOW)
 
-    @property
-    def least(self) -> int:
-        """How many numbers the emptiest window holds."""
-        return min(int(self._entered.min()), WINDOW)
+    def enter_all(self, numbers: NDArray[np.float64]) -> None:
+        """Enter one number for every replica."""
+        self._ring[self._everyone, self._entered % WINDOW] = numbers
+        self._entered += 1
 
     def enter(self, who: NDArray[np.intp], numbers: NDArray[np.float64]) -> None:
         """Enter one number for each of some replicas."""
@@ -37,6 +41,7 @@ class Windows:
         """Empty the windows of some replicas."""
         self._ring[who] = np.nan
         self._entered[who] = 0
+        self.full = self.full and not len(who)
 
     def median(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Median (the lower of two) and scatter of every window; NaN where it is empty.
@@ -47,9 +52,9 @@ class Windows:
         """
         ordered = np.sort(self._ring, axis=1)  # NaN goes last
         last = np.maximum(self.count - 1, 0)
-        everyone = np.arange(len(ordered))
-        median = ordered[everyone, last // 2]
-        middle_half = ordered[everyone, (3 * last + 2) // 4] - ordered[everyone, last // 4]
+        self.full = bool((last == WINDOW - 1).all())
+        median = ordered[self._everyone, last // 2]
+        middle_half = ordered[self._everyone, (3 * last + 2) // 4] - ordered[self._everyone, last // 4]
         return median, middle_half / (1.349 * median)
 
     def drift(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
