@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseus_ds.cli.backend_answer import BackendAnswer, answers
+from perseus_ds.cli.calibrate_gpus import Timed, calibrate_gpus
 from perseus_ds.cli.findings import of_device, of_gpus, of_hook
 from perseus_ds.cli.hook_status import HookStatus, hook_status
 from perseus_ds.cli.job_config import Finding, read_job_config
@@ -18,7 +19,10 @@ from perseus_ds.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found; ``config_refused`` says that the job's own file would be refused."""
+    """All that was found; ``config_refused`` says that the job's own file would be refused.
+
+    ``timed`` is what came of timing clock changes, ``None`` where that was not asked for.
+    """
 
     hook: HookStatus
     missing_right: str | None
@@ -28,6 +32,12 @@ class Diagnosis:
     chosen_because: str
     findings: tuple[Finding, ...]
     config_refused: bool
+    timed: tuple[Timed, ...] | None
+
+    @property
+    def nothing_timed(self) -> bool:
+        """Whether clock changes were to be timed and not one GPU could be taken for it."""
+        return self.timed is not None and all(one.calibration is None for one in self.timed)
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
@@ -39,11 +49,12 @@ class Diagnosis:
             "backends": [asdict(answer) for answer in self.backends],
             "auto": {"backend": self.chosen, "reason": self.chosen_because},
             "findings": [asdict(finding) for finding in self.findings],
+            "calibration": None if self.timed is None else [one.as_json() for one in self.timed],
         }
 
 
-def diagnose(config: Path | None) -> Diagnosis:
-    """Look at everything; set nothing."""
+def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
+    """Look at everything; set nothing, unless clock changes are to be timed."""
     hook, gpus = hook_status(), local_gpus()
     job, of_config = _of_config(config, hook)
     setting = "auto" if job is None else job.device
@@ -59,6 +70,7 @@ def diagnose(config: Path | None) -> Diagnosis:
         chosen_because=chosen.summary,
         findings=(*of_hook(hook), *of_device(setting, answered, chosen), *of_gpus(gpus, chosen), *of_config),
         config_refused=config is not None and job is None,
+        timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
     )
 
 

@@ -7,6 +7,8 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
+from perseus_ds.device.guard.lease import Lease
+
 
 def _config(tmp_path: Path, **content: object) -> Path:
     path = tmp_path / "ds.json"
@@ -36,6 +38,64 @@ def test_doctor_sets_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None
     assert on_node("doctor").code == 0
     assert node.locked_mhz() == [0, 900]
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+
+
+def test_doctor_says_whether_the_memory_clock_can_be_locked(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    node.state.gpu[1].low_memory_mhz = 810
+    said = on_node("doctor").out
+    assert "memory clock cannot be locked: there is one memory clock only" in said
+    assert said.count("memory clock can be locked") == 1
+
+
+def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    for index in range(2):
+        node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
+    answer = on_node("doctor", "--calibrate")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.count("measured: call ") == 2
+    assert all(node.state.gpu[index].sets > 0 for index in range(2))
+    assert node.locked_mhz() == [0, 0]
+    found = json.loads(on_node("doctor", "--calibrate", "--json").out)["calibration"]
+    assert [one["index"] for one in found] == [0, 1]
+    for one in found:
+        assert one["calibration"]["call_s"] > 0.003
+        assert one["calibration"]["up_s"] is None or one["calibration"]["up_s"] > 0.02
+
+
+def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].processes, node.state.gpu[1].utilization = 1, 40
+    answer = on_node("doctor", "--calibrate")
+    assert answer.code == 1
+    assert "not measured: GPU 0 is in use: process 4000 computes on it" in answer.out
+    assert "not measured: GPU 1 is in use: its load is 40 %" in answer.out
+    assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+
+
+def test_doctor_calibrates_no_gpu_that_a_job_holds(
+    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", node.environment()["PERSEUS_GUARD_DIR"])
+    lease = Lease(fake_nvml.UUID.format(0), "train.py (pid 77)")
+    answer = on_node("doctor", "--calibrate")
+    lease.release()
+    assert answer.code == 0
+    assert f"the clock of {fake_nvml.UUID.format(0)} is held by train.py (pid 77)" in answer.out
+    assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
+
+
+def test_doctor_puts_an_operators_lock_back(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].locked_mhz = 900
+    assert on_node("doctor", "--calibrate").code == 0
+    assert node.locked_mhz() == [900, 0]
+
+
+def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].forgets, node.state.gpu[0].reasons, node.state.gpu[1].forgets = 1, 0x1, 1
+    said = on_node("doctor", "--calibrate").out
+    assert said.count("it is idle and clocks down by itself") == 1
+    assert said.count("clocks were not reached") == 1
 
 
 def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvml) -> None:
