@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from fake_nvml import FakeNvml
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[3]
+GENEROUS_S = 30.0
 PERSEUS = {"enabled": True, "device": "nvml", "profile": {"min_window_s": 2.0, "max_clocks": 5}}
 
 
@@ -107,11 +108,21 @@ def kill_a_rank(job: Job) -> None:
 
 
 def terminate_the_launcher(job: Job) -> None:
-    """What a scheduler's time-out does: the node's launcher ends its ranks by SIGTERM, then SIGKILL.
-
-    The `deepspeed` command above it hands no SIGTERM on, on one node: its ranks would train on.
-    """
+    """What a scheduler's time-out does: the node's launcher ends its ranks by SIGTERM, then SIGKILL."""
     os.kill(job.below("deepspeed.launcher.launch")[0], signal.SIGTERM)
+
+
+def kill_the_launcher(job: Job) -> None:
+    os.kill(job.below("deepspeed.launcher.launch")[0], signal.SIGKILL)
+
+
+def kill_the_command(job: Job) -> None:
+    job.process.kill()
+
+
+def terminate_the_command(job: Job) -> None:
+    """The `deepspeed` command hands no SIGTERM on, on one node: its ranks train on."""
+    job.process.terminate()
 
 
 def press_ctrl_c(job: Job) -> None:
@@ -123,29 +134,50 @@ def kill_every_guard(job: Job) -> None:
         os.kill(guard, signal.SIGKILL)
 
 
-def test_ranks_whose_launcher_was_killed_keep_their_clocks_until_they_end(
-    node_of_four: FakeNvml, job: Job
+@pytest.mark.parametrize("blow", [kill_the_launcher, kill_the_command, terminate_the_command])
+def test_ranks_whose_launcher_is_gone_train_on_at_default_clocks(
+    node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
 ) -> None:
-    """Nobody ends the ranks then: they train on at the plan's clocks, and their guards wait for them."""
-    assert eventually(lambda: all(0 < mhz < 1410 for mhz in node_of_four.locked_mhz()), 150)
-    guards, orphans = job.below("perseus_ds.device.guard"), job.below("--local_rank=")
-    job.process.kill()
-    job.process.wait(30)
-    assert all(command_line(guard) for guard in guards)
-    for orphan in orphans:
-        os.kill(orphan, signal.SIGKILL)
-    assert eventually(lambda: not any(command_line(guard) for guard in guards), 60)
+    planned(node_of_four, tmp_path)
+    guards, ranks = job.below("perseus_ds.device.guard"), job.below("--local_rank=")
+    struck_s = time.monotonic()
+    blow(job)
+    assert eventually(lambda: not any(map(command_line, guards)), 60)
     assert not any(node_of_four.locked_mhz())
+    tell(f"{blow.__name__}: the last of four clocks was free", freed_s(node_of_four, range(4)) - struck_s)
+    trained = (tmp_path / "out").read_text().count("loss")
+    assert eventually(lambda: (tmp_path / "out").read_text().count("loss") > trained, 60)
+    assert any("the job's launcher is gone" in line for line in (tmp_path / "out").read_text().splitlines())
+    for rank in ranks:
+        os.kill(rank, signal.SIGKILL)
+
+
+def planned(node: FakeNvml, folder: Path) -> None:
+    """Wait until the plan's clocks are set."""
+    locked = eventually(lambda: all(0 < mhz < 1410 for mhz in node.locked_mhz()), 150)
+    assert locked, (folder / "out").read_text()[-3000:]
+
+
+def freed_s(node: FakeNvml, gpus: Iterable[int]) -> float:
+    """When the driver's last change was, by its own clock (the one that `time.monotonic` reads)."""
+    return max(node.state.gpu[index].changed_us for index in gpus) / 1e6
+
+
+def tell(what: str, taken_s: float) -> None:
+    """Leave a figure in the test's output: it is what docs/device.md quotes."""
+    print(f"{what} after {1e3 * taken_s:.1f} ms, load {os.getloadavg()[0]:.1f}")  # noqa: T201
+    assert 0 < taken_s < GENEROUS_S
 
 
 @pytest.mark.parametrize("blow", [kill_a_rank, terminate_the_launcher, press_ctrl_c, kill_every_guard])
 def test_however_the_job_ends(
     node_of_four: FakeNvml, job: Job, tmp_path: Path, blow: Callable[[Job], None]
 ) -> None:
-    locked = eventually(lambda: all(0 < mhz < 1410 for mhz in node_of_four.locked_mhz()), 150)
-    assert locked, (tmp_path / "out").read_text()[-3000:]
+    planned(node_of_four, tmp_path)
     guards = job.below("perseus_ds.device.guard")
     assert len(guards) == 4
+    struck_s = time.monotonic()
     blow(job)
     assert eventually(lambda: not any(command_line(guard) for guard in guards), 60)
     assert eventually(lambda: not any(node_of_four.locked_mhz()), 60)
+    tell(f"{blow.__name__}: rank 2's clock was free", freed_s(node_of_four, [2]) - struck_s)
