@@ -78,6 +78,11 @@ def _open_zeusd(request: DeviceRequest) -> Gpu:
     return guarded(zeusd.ZeusdGpu(request), "zeusd") if request.lock else nvml.NvmlGpu(request)
 
 
+def _open_amdsmi(request: DeviceRequest) -> Gpu:
+    gpu = amdsmi.AmdGpu(request)
+    return guarded(gpu, "amdsmi") if request.lock and gpu.capabilities().can_lock else gpu
+
+
 def _open_simulated(request: DeviceRequest) -> Gpu:
     return SimulatedGpu(request.simulated or SimulatedSettings(), request.local_rank)
 
@@ -90,7 +95,7 @@ _BACKENDS = (
     Backend("nvml", "NVIDIA's own library", nvml.priority, _open_nvml),
     Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
     Backend("zeusd", "the Zeus daemon", zeusd.priority, _open_zeusd),
-    Backend("amdsmi", "AMD's own library", amdsmi.priority, amdsmi.open_gpu),
+    Backend("amdsmi", "AMD's own library", amdsmi.priority, _open_amdsmi),
     Backend("simulated", "a GPU in software", lambda _: _NEVER_BY_ITSELF, _open_simulated),
     Backend("null", "no GPU that we know is here", lambda _: _LAST_RESORT, _open_null),
 )

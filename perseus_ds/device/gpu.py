@@ -8,7 +8,7 @@ from typing import Self
 
 from perseus_ds.device.conflict import Sighting
 from perseus_ds.device.record import Achieved, Capabilities, Identity
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 
 class Gpu(ABC):
@@ -65,6 +65,14 @@ class Gpu(ABC):
     def wall_s(self, device_s: float) -> float:
         """How long a stretch of this device's time lasts on the host's clock."""
         return device_s
+
+    def standing_lock_mhz(self) -> int | None:
+        """Say at which clock this device is locked, by whomever; ``None``: it is not.
+
+        Raises:
+            DeviceUnsupportedError: it cannot be asked, as NVML cannot.
+        """
+        raise DeviceUnsupportedError(f"{self.identify().name} does not say whether its clock is locked")
 
     def power_profiles(self) -> frozenset[int] | None:
         """Number the workload power profiles in force; ``None`` where there is no such thing."""

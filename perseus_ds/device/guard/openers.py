@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from perseus_ds.device.amdsmi import AmdGpu
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
@@ -12,7 +13,11 @@ from perseus_ds.errors import DeviceUnsupportedError
 
 OpenGpu = Callable[[str, str], Gpu]  # (backend, uuid)
 
-_KINDS: dict[str, Callable[[DeviceRequest], Gpu]] = {"nvml": NvmlGpu, "zeusd": ZeusdGpu}
+_KINDS: dict[str, Callable[[DeviceRequest], Gpu]] = {
+    "nvml": NvmlGpu,
+    "zeusd": ZeusdGpu,
+    "amdsmi": AmdGpu,
+}
 
 
 def open_gpu(backend: str, uuid: str) -> Gpu:

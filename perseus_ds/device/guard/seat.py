@@ -11,7 +11,7 @@ from perseus_ds.device.guard import journal
 from perseus_ds.device.guard.found import found_lock_mhz
 from perseus_ds.device.guard.journal import Journal
 from perseus_ds.device.guard.lease import Lease
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.005
 _TRIES, _BETWEEN_TRIES_S = 3, 0.05
@@ -60,6 +60,12 @@ class Seat:
         if left is not None and left.boot_id == journal.boot_id():
             _insist(lambda: _restore(self.gpu, left.found_mhz))
             return left.found_mhz
+        try:
+            return self.gpu.standing_lock_mhz()
+        except DeviceUnsupportedError:
+            return self._judge()
+
+    def _judge(self) -> int | None:
         samples = []
         for look in range(_LOOKS):
             time.sleep(_BETWEEN_LOOKS_S if look else 0)

@@ -1,0 +1,159 @@
+"""The AMD backend keeps the contract, on a fake library under the real amdsmi binding."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fake_amdsmi"))
+
+import fake_amdsmi
+from fake_amdsmi import UUID, FakeAmdsmi
+
+from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
+from perseus_ds.device.amdsmi import AmdGpu
+from perseus_ds.device.guard import GuardedGpu, Outcome, repair
+from perseus_ds.errors import (
+    DevicePermissionError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+)
+from perseus_ds.testing.gpu_contract import GpuContract
+
+
+@pytest.fixture
+def amd_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAmdsmi:
+    why_not = fake_amdsmi.missing()
+    if why_not is not None:
+        pytest.skip(why_not)
+    node = FakeAmdsmi(tmp_path / "gpus")
+    for name, value in node.environment().items():
+        monkeypatch.setenv(name, value)
+    return node
+
+
+class TestAmdGpu(GpuContract):
+    @pytest.fixture
+    def gpu(self, amd_node: FakeAmdsmi) -> Iterator[Gpu]:
+        with AmdGpu(DeviceRequest("amdsmi", local_rank=1)) as gpu:
+            yield gpu
+
+
+@pytest.mark.e2e
+class TestGuardedAmdGpu(GpuContract):
+    @pytest.fixture
+    def gpu(self, amd_node: FakeAmdsmi) -> Iterator[Gpu]:
+        with choose(DeviceRequest("amdsmi", local_rank=1)).gpu as gpu:
+            assert isinstance(gpu, GuardedGpu)
+            yield gpu
+        assert amd_node.limits_mhz() == [0, 0]
+
+    def settle(self, gpu: Gpu) -> None:
+        gpu.sync()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [DeviceRequest("amdsmi", uuid=UUID.format(1)), DeviceRequest("amdsmi", pci_bus_id="0000:02:00.0")],
+)
+def test_a_device_is_found_by_what_torch_knows_of_it(amd_node: FakeAmdsmi, request_: DeviceRequest) -> None:
+    with AmdGpu(request_) as gpu:
+        assert gpu.identify().index == 1
+        assert (gpu.identify().name, gpu.identify().driver) == ("Fake MI300X", "9.99.1")
+
+
+def test_a_device_that_is_not_there_is_named(amd_node: FakeAmdsmi) -> None:
+    with pytest.raises(DeviceUnavailableError, match="AMD GPU 7: no such device among 2"):
+        AmdGpu(DeviceRequest("amdsmi", local_rank=7))
+
+
+def test_auto_does_not_take_what_nobody_has_tried_on_a_real_gpu(amd_node: FakeAmdsmi) -> None:
+    assert choose(DeviceRequest("auto")).backend != "amdsmi"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reasons"),
+    [
+        ({}, EventReason.NONE),
+        ({"load_pct": 0}, EventReason.GPU_IDLE),
+        ({"power_capped": 1}, EventReason.SW_POWER_CAP),
+        ({"hot": 1}, EventReason.SW_THERMAL),
+        ({"hot": 1, "no_violations": 1}, EventReason.NONE),
+    ],
+)
+def test_what_holds_a_clock_down_is_said(
+    amd_node: FakeAmdsmi, numbers: dict[str, int], reasons: EventReason
+) -> None:
+    for name, value in numbers.items():
+        setattr(amd_node.state.gpu[0], name, value)
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        assert gpu.achieved().event_reasons == reasons
+
+
+def test_a_part_that_takes_no_limit_is_only_read(amd_node: FakeAmdsmi) -> None:
+    amd_node.state.gpu[0].no_limits = 1
+    with choose(DeviceRequest("amdsmi")).gpu as gpu:
+        assert not gpu.capabilities().can_lock
+        assert "lists no limits" in str(gpu.capabilities().why_not)
+        with pytest.raises(DeviceUnsupportedError):
+            gpu.lock_clock(1500)
+
+
+def test_without_a_counter_energy_is_refused(amd_node: FakeAmdsmi) -> None:
+    amd_node.state.gpu[0].no_energy = 1
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        assert gpu.capabilities().counter_period_s is None
+        with pytest.raises(DeviceUnsupportedError, match="amdsmi error 2"):
+            gpu.energy_j()
+
+
+def test_without_the_right_the_remedy_is_named(amd_node: FakeAmdsmi) -> None:
+    amd_node.state.gpu[0].denied = 1
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu, pytest.raises(DevicePermissionError, match="run as root"):
+        gpu.lock_clock(1500)
+
+
+@pytest.mark.e2e
+def test_an_operators_limit_is_asked_for_and_comes_back_exactly(amd_node: FakeAmdsmi) -> None:
+    amd_node.state.gpu[0].limit_mhz = 1733
+    with choose(DeviceRequest("amdsmi")).gpu as gpu:
+        gpu.lock_clock(1500)
+        gpu.sync()
+        assert amd_node.limits_mhz() == [1500, 0]
+    assert amd_node.limits_mhz() == [1733, 0]
+
+
+@pytest.mark.e2e
+def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmdsmi) -> None:
+    code = (
+        "import os, signal; from perseus_ds.device import DeviceRequest, choose;"
+        "gpu = choose(DeviceRequest('amdsmi')).gpu; gpu.lock_clock(1500); gpu.sync();"
+        "os.kill(gpu._guard.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert amd_node.limits_mhz() == [1500, 0]
+    for _ in range(1000):  # until the killed guard is gone, and its lease with it
+        [one] = repair()
+        if one.outcome is not Outcome.HELD:
+            break
+        time.sleep(0.01)
+    assert str(one) == f"{UUID.format(0)}: put back"
+    assert amd_node.limits_mhz() == [0, 0]
+
+
+@pytest.mark.e2e
+def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi, tmp_path: Path) -> None:
+    code = "from perseus_ds.device import DeviceRequest, choose; choose(DeviceRequest('amdsmi'))"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"ROCM_HOME": str(tmp_path), "ROCM_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.stdout == ""
+    assert "DeviceUnavailableError: amdsmi does not load" in told.stderr
+    assert "install ROCm's amd-smi-lib" in told.stderr

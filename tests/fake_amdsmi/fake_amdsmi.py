@@ -1,0 +1,104 @@
+"""Builds the fake libamd_smi.so for the amdsmi binding that is here, and shows the GPUs behind it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import mmap
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("libamd_smi.c")
+CACHE = Path(__file__).parents[2] / ".cache" / "fake_amdsmi"
+UUID = "a5ff74a1-0000-1000-8000-{:012d}"
+
+_NUMBERS = [
+    "low_mhz",
+    "high_mhz",
+    "memory_mhz",
+    "limit_mhz",
+    "denied",
+    "load_pct",
+    "power_capped",
+    "hot",
+    "no_limits",
+    "no_energy",
+    "no_violations",
+    "sets",
+    "resets",
+]
+
+
+class GpuState(ctypes.Structure):
+    """One GPU of the file; the names are those of the C source."""
+
+    _fields_ = tuple((number, ctypes.c_uint64) for number in _NUMBERS)
+
+
+class State(ctypes.Structure):
+    """The whole file."""
+
+    _fields_ = (("gpus", ctypes.c_uint64), ("gpu", GpuState * 8))
+
+
+class FakeAmdsmi:
+    """A node with AMD GPUs: a file that the library maps."""
+
+    def __init__(self, path: Path, gpus: int = 2) -> None:
+        self.path = path
+        path.write_bytes(bytes(ctypes.sizeof(State)))
+        with path.open("r+b") as file:
+            self.state = State.from_buffer(mmap.mmap(file.fileno(), 0))
+        self.state.gpus = gpus
+        for index in range(gpus):
+            gpu = self.state.gpu[index]
+            gpu.low_mhz, gpu.high_mhz, gpu.memory_mhz, gpu.load_pct = 500, 2100, 1300, 90
+
+    def limits_mhz(self) -> list[int]:
+        """Read what is limited, without asking the library."""
+        return [self.state.gpu[index].limit_mhz for index in range(self.state.gpus)]
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to see this node."""
+        return {
+            "FAKE_AMDSMI_STATE": str(self.path),
+            "ROCM_HOME": str(build()),
+            "PERSEUS_GUARD_DIR": str(self.path.parent / "guard"),
+        }
+
+
+def missing() -> str | None:
+    """Say why the library cannot be built here."""
+    if find_spec("amdsmi") is None:
+        return "no amdsmi binding (pip install amdsmi)"
+    return None if shutil.which("cc") else "no C compiler (cc) to build the fake libamd_smi.so"
+
+
+def build() -> Path:
+    """Compile once per source text and binding; return the folder that ``ROCM_HOME`` is to name."""
+    text = SOURCE.read_text(encoding="ascii") + _unsupported()
+    folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
+    library = folder / "lib" / "libamd_smi.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"building.{os.getpid()}"
+        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-x", "c"]
+        subprocess.run(["cc", *flags, "-o", fresh, "-"], input=text.encode(), check=True)
+        fresh.replace(library)
+    return folder
+
+
+def _unsupported() -> str:
+    """What the binding looks up in the library as it is imported, and the source does not have."""
+    spec = find_spec("amdsmi")
+    wrapper = Path(spec.submodule_search_locations[0]) / "amdsmi_wrapper.py"
+    wanted = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", wrapper.read_text(encoding="utf-8")))
+    there = set(re.findall(r"^int (\w+)\(", SOURCE.read_text(encoding="ascii"), re.MULTILINE))
+    return "".join(
+        f"int {name}(void);\nint {name}(void) {{ return NOT_SUPPORTED; }}\n"
+        for name in sorted(wanted - there)
+    )
