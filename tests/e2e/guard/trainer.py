@@ -18,13 +18,15 @@ def main() -> None:
         time.sleep(60)  # a data loader's worker: holds copies of every descriptor
         os._exit(0)
     draw = random.Random(seed)
-    until_s = time.monotonic() + 60
+    held, until_s = [], time.monotonic() + 60
     while time.monotonic() < until_s:
         try:
             gpu.lock_clock(draw.choice(gpu.capabilities().clocks_mhz))
         except DeviceError:
             time.sleep(60)
         time.sleep(draw.random() * 0.01)
+        if how == "exhausts":
+            held.append(bytearray(b"x") * (4 << 20))  # touched, so that the kernel has to find it
         if how == "raises" and draw.random() < 0.05:
             raise RuntimeError("as a training script may")
         if how == "returns" and draw.random() < 0.05:
