@@ -24,7 +24,7 @@ class Need:
 
     ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
     iteration, ``least_s`` the planned seconds of its plan where it does not wait, ``pace`` measured seconds
-    per planned second.
+    per planned second; ``known`` whether enough was heard of it to slow it down.
 
     Shape: vectors [replicas].
     """
@@ -34,6 +34,7 @@ class Need:
     scatter: NDArray[np.float64]
     least_s: NDArray[np.float64]
     pace: NDArray[np.float64]
+    known: NDArray[np.bool_]
 
     @property
     def last(self) -> int:
@@ -57,7 +58,7 @@ def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
         held, np.maximum(LEAST_SLACK_KEPT, 2.0 * error), np.maximum(LEAST_SLACK, NOISE_SIGMAS * error)
     )
     keep = held & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
-    waits = slack > enough
+    waits = (slack > enough) & (held | need.known)
     waits[last] = False
     return np.where(waits, np.where(keep, held_s, limit_s), np.nan)
 

@@ -88,7 +88,8 @@ class Vigil:
         free_s = pace * least_s
         slow = np.flatnonzero(self._slow)
         free_s[slow] *= 1.0 + self._levels.sinking(slow)
-        need = Need(free_s, self._levels.error, self._levels.scatter, least_s, pace)
+        known = self._levels.count >= CONFIRMATIONS
+        need = Need(free_s, self._levels.error, self._levels.scatter, least_s, pace, known)
         self._waits_s = limits_s(need, self._waits_s)
         waiting = np.flatnonzero(np.isfinite(self._waits_s))
         return self._verdict_on(need, hurries, announced, waiting)

@@ -1,0 +1,115 @@
+"""What a decision costs at 1 024 to 16 384 ranks, in time and bytes, printed as JSON; see README.md.
+
+python scripts/bench/straggler/main.py [--stages 8] [--rounds 400] [--picture PNG]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from time import thread_time_ns
+
+import numpy as np
+
+from perseus_ds.device import ConflictKind
+from perseus_ds.engine.news import Layout, Word
+from perseus_ds.straggler import Round, Verdict, Vigil
+
+RANKS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
+MOST_GROWTH = 1.2  # exponent of the time per decision between 1 024 and 16 384 ranks: 2 would be quadratic
+SCATTER = 0.004
+SETTLED = 50
+
+
+def decisions_us(replicas: int, rounds: int, *, slowdown: float) -> tuple[list[float], Verdict]:
+    """Thread CPU time of every decision once windows are full; replica 1 is slow from the beginning."""
+    vigil = Vigil(np.ones(replicas), np.ones(replicas))
+    rng = np.random.default_rng(replicas)
+    pace = np.ones(replicas)
+    pace[1] = slowdown
+    planned_s = told = np.ones(replicas)
+    capped = np.zeros(replicas, dtype=np.bool_)
+    found = []
+    for _ in range(SETTLED + rounds):
+        own_s = pace * planned_s * (1.0 + SCATTER * rng.standard_normal(replicas))
+        heard = Round(own_s, planned_s, told, capped)
+        began = thread_time_ns()
+        verdict = vigil.hear(heard)
+        found.append((thread_time_ns() - began) / 1e3)
+    return found[SETTLED:], verdict
+
+
+def packing_us(layout: Layout, replicas: int, rounds: int) -> float:
+    """Thread CPU time to write one rank's vector and to read the common one."""
+    word = Word(own_s=1.0, duration_s=1.0, conflicts=(0,) * len(ConflictKind), told=np.ones(replicas))
+    found = []
+    for _ in range(rounds):
+        began = thread_time_ns()
+        layout.news(layout.vector(word))
+        found.append((thread_time_ns() - began) / 1e3)
+    return statistics.median(found)
+
+
+def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
+    """Measure one number of ranks."""
+    replicas = ranks // stages
+    layout = Layout(kinds=len(ConflictKind), replicas=replicas, replica=0)
+    calm_us, calm = decisions_us(replicas, rounds, slowdown=1.0)
+    slow_us, slow = decisions_us(replicas, rounds, slowdown=1.2)
+    assert calm.meeting_s is None
+    assert len(slow.waiting) == replicas - 1
+    vector_bytes = layout.vector(Word()).nbytes
+    return {
+        "ranks": ranks,
+        "replicas": replicas,
+        "calm_us_mean": round(statistics.fmean(calm_us), 1),
+        "calm_us_median": round(statistics.median(calm_us), 1),
+        "straggler_us_mean": round(statistics.fmean(slow_us), 1),
+        "straggler_us_median": round(statistics.median(slow_us), 1),
+        "straggler_us_max": round(max(slow_us), 1),
+        "packing_us": round(packing_us(layout, replicas, rounds), 1),
+        "vector_bytes": vector_bytes,
+        "sent_bytes_per_rank": round(2 * (ranks - 1) / ranks * vector_bytes),
+    }
+
+
+def growth(sizes: list[dict[str, object]], key: str) -> float:
+    """Exponent of growth from 1 024 to 16 384 ranks: 1 is linear."""
+    at = {int(str(size["ranks"])): float(str(size[key])) for size in sizes}
+    return math.log(at[16384] / at[1024]) / math.log(16384 / 1024)
+
+
+def main() -> int:
+    """Measure, print, and say by the exit code whether anything grows faster than the job."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--stages", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--picture", type=Path, help="also draw a virtual job beside a straggler")
+    options = parser.parse_args()
+    sizes = [one_size(ranks, options.stages, options.rounds) for ranks in RANKS]
+    keys = ("calm_us_mean", "straggler_us_mean", "packing_us", "sent_bytes_per_rank")
+    exponents = {key: round(growth(sizes, key), 2) for key in keys}
+    found = {
+        "simulated": True,
+        "stages": options.stages,
+        "sizes": sizes,
+        "growth_exponent_1024_to_16384": exponents,
+        "most_growth": MOST_GROWTH,
+        "met": max(exponents.values()) <= MOST_GROWTH,
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+    }
+    print(json.dumps(found, indent=1))
+    if options.picture:
+        from picture import draw  # noqa: PLC0415  # matplotlib only where a picture is wanted
+
+        draw(options.picture)
+    return 0 if found["met"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
