@@ -29,11 +29,14 @@ import fake_nvml  # noqa: E402 - the line above says where it is
 from fake_nvml import FakeNvml  # noqa: E402
 
 from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
+from perseus_ds.engine.clock_requests import ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
 REQUESTS = 5_000
 ROUND_TRIPS = 300
 BARS = {
+    "put_median_us": 30.0,
+    "put_p99_us": 100.0,
     "request_median_us": 30.0,
     "request_p99_us": 100.0,
     "to_driver_median_ms": 1.0,
@@ -42,8 +45,22 @@ BARS = {
 }
 
 
+def cost_on_the_training_thread(gpu: Gpu) -> dict[str, float]:
+    """Time what the training thread does: it hands a request to the engine's own sender."""
+    sender = ClockRequests(gpu)
+    try:
+        return cost_of(lambda clock_mhz: sender.put(Request(clock_mhz, 0.0)), gpu, "put")
+    finally:
+        sender.close()
+
+
 def cost_of_a_request(gpu: Gpu) -> dict[str, float]:
-    """Time `lock_clock` on this thread, a millisecond apart, as instructions are.
+    """Time `lock_clock` on this thread: what the sender does for each, for who asks without one."""
+    return cost_of(gpu.lock_clock, gpu, "request")
+
+
+def cost_of(act: Callable[[int], None], gpu: Gpu, name: str) -> dict[str, float]:
+    """Time an act for one clock after the other, a millisecond apart, as instructions are.
 
     Units: microseconds.
     """
@@ -52,12 +69,12 @@ def cost_of_a_request(gpu: Gpu) -> dict[str, float]:
     for number in range(REQUESTS):
         clock_mhz = clocks_mhz[number % len(clocks_mhz)]
         began = time.perf_counter_ns()
-        gpu.lock_clock(clock_mhz)
+        act(clock_mhz)
         taken_us.append((time.perf_counter_ns() - began) / 1e3)
         time.sleep(0.001)
     return {
-        "request_median_us": statistics.median(taken_us),
-        "request_p99_us": statistics.quantiles(taken_us, n=100)[98],
+        f"{name}_median_us": statistics.median(taken_us),
+        f"{name}_p99_us": statistics.quantiles(taken_us, n=100)[98],
     }
 
 
@@ -157,7 +174,7 @@ def measure(kills: int) -> dict[str, float]:
         node = FakeNvml(Path(folder) / "gpus", 1)
         os.environ.update(node.environment())
         with choose(DeviceRequest("nvml")).gpu as gpu:
-            found = cost_of_a_request(gpu) | request_to_driver(gpu, node)
+            found = cost_on_the_training_thread(gpu) | cost_of_a_request(gpu) | request_to_driver(gpu, node)
         return found | restore_after_kill(node) | clocks_left_after_kills(node, kills)
 
 
