@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 class Round:
     """One iteration of every replica.
 
-    ``own_s`` is how long the replica's slowest stage took without its wait for other replicas,
-    ``planned_s`` what the plan that it played predicts for itself; both in seconds from release to
-    release, never times of day. What is not finite and above 0 is unknown (default clocks, an audit, an
-    evaluation came between). ``told`` is a slowdown announced from outside, 1 where none is; ``capped``
-    whether a device of the replica reported a power or thermal cap.
+    ``own_s`` is how long the replica's first stage took without its wait for other replicas, ``planned_s``
+    what the plan that it played predicts for itself; both in seconds from release to release, never times
+    of day. (Every stage is released by its own reduction. A later stage of a replica that waits is released
+    early and then waits for its first activation, which no mark tells from its own time.) What is not finite
+    and above 0 is unknown (default clocks, an audit, an evaluation came between). ``told`` is a slowdown
+    announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a power or
+    thermal cap.
 
     Shape: vectors [replicas].
     """

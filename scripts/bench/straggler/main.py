@@ -15,9 +15,13 @@ from time import thread_time_ns
 
 import numpy as np
 
+from perseus_ds.config import Objective
 from perseus_ds.device import ConflictKind
 from perseus_ds.engine.news import Layout, Word
-from perseus_ds.straggler import Round, Verdict, Vigil
+from perseus_ds.plan import build
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation import textbook_profile
+from perseus_ds.straggler import Aim, Menu, Round, Verdict, Vigil
 
 RANKS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 MOST_GROWTH = 1.2  # exponent of the time per decision between 1 024 and 16 384 ranks: 2 would be quadratic
@@ -77,6 +81,27 @@ def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
     }
 
 
+def look_ups(stages: int, microbatches: int) -> dict[str, object]:
+    """Time to find a plan for a T' among all plans of a frontier, and what keeping them takes."""
+    schedule = textbook("1f1b", stages=stages, microbatches=microbatches)
+    weights = [1.0 + 0.05 * (stage % 3) for stage in range(stages)]
+    plans = build(textbook_profile(weights), schedule, blocking_power_w=70.0, reserve_pct=1.0)
+    began = thread_time_ns()
+    menu = Menu.of(plans, Objective())
+    made_ms = (thread_time_ns() - began) / 1e6
+    limits_s = np.linspace(menu.fastest_s, float(menu.expected_s[-1]), 1000).tolist()
+    began = thread_time_ns()
+    for limit_s in limits_s:
+        menu.choose(Aim(limit_s))
+    return {
+        "plans": len(plans),
+        "computations": int(plans.choice.shape[1]),
+        "resident_bytes": int(plans.choice.nbytes),
+        "menu_made_ms": round(made_ms, 1),
+        "look_up_us": round((thread_time_ns() - began) / 1e3 / len(limits_s), 2),
+    }
+
+
 def growth(sizes: list[dict[str, object]], key: str) -> float:
     """Exponent of growth from 1 024 to 16 384 ranks: 1 is linear."""
     at = {int(str(size["ranks"])): float(str(size[key])) for size in sizes}
@@ -97,6 +122,7 @@ def main() -> int:
         "simulated": True,
         "stages": options.stages,
         "sizes": sizes,
+        "look_up": look_ups(stages=8, microbatches=24),
         "growth_exponent_1024_to_16384": exponents,
         "most_growth": MOST_GROWTH,
         "met": max(exponents.values()) <= MOST_GROWTH,
