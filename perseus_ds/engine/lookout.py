@@ -32,6 +32,7 @@ class Lookout:
         self._lost: tuple[Sighting, ...] = ()
         self._heard: dict[int, int] = {}
         self._said = 0
+        self._spread = 0
         self.mask = 0
 
     def look(self) -> PerseusError | None:
@@ -55,7 +56,7 @@ class Lookout:
 
     def untold(self) -> tuple[int, ...]:
         """1 + this rank for every kind of which it has something to tell that nobody has heard, else 0."""
-        fresh = self.mask & ~self._heard.get(self._rank, 0)
+        fresh = self.mask & ~self._spread
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def hear(self, tellers: Sequence[int]) -> None:
@@ -63,6 +64,7 @@ class Lookout:
         for bit, teller in zip(_BITS.values(), tellers, strict=False):
             if teller:
                 self._hear_of(teller - 1, bit)
+                self._spread |= bit if teller - 1 == self._rank else 0
 
     def write(self) -> None:
         """Leave this rank's counts in its file, if there is anything to count."""

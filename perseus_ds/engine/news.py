@@ -16,8 +16,8 @@ _HEAD = 3  # failed (council.FAILED), plan ready, duration
 class Word:
     """What one rank tells; what it does not know is None.
 
-    ``own_s`` is how long its iteration took without the wait for other replicas, ``capped`` whether its
-    device was held down by a power or thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind
+    ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
+    another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind
     of which it has something to tell that nobody has heard, else 0. ``told`` are slowdowns announced from
     outside, which rank 0 alone knows.
     """

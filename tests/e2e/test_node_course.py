@@ -63,6 +63,7 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
         "planning",
         "running",
         "measured",
+        "ended",
     ]
     assert events(node_course.run_dir)[0]["device"] == "nvml"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from perseus_ds.engine.arrivals import Arrivals
@@ -20,8 +22,8 @@ def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, whole: bool
 
 
 def arrivals(reduction_s: float = 0.25) -> Arrivals:
-    found = Arrivals(stage=1, behind=0)
-    found.expect({(1, Kind.REDUCE_GRADS): reduction_s, (0, Kind.REDUCE_GRADS): 9.0})
+    found = Arrivals(stage=0, behind=0)
+    found.expect({(0, Kind.REDUCE_GRADS): reduction_s, (1, Kind.REDUCE_GRADS): 9.0})
     return found
 
 
@@ -58,6 +60,12 @@ def test_each_iteration_is_told_once_and_older_ones_never() -> None:
 
 
 def test_without_a_plan_the_whole_reduction_counts_as_waiting() -> None:
-    here = Arrivals(stage=1, behind=0)
+    here = Arrivals(stage=0, behind=0)
     here.note([iteration(0, reducing_s=5.0)])
     assert here.own_s(0) == pytest.approx(8.5)
+
+
+def test_the_first_stage_speaks_for_its_replica() -> None:
+    last = Arrivals(stage=3, behind=0)
+    last.note([iteration(0, reducing_s=5.0)])
+    assert last.own_s(0) == -math.inf

@@ -106,3 +106,24 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(gpu: ContestedGpu, tm
     content = json.loads(file.read_text())
     assert content["stage"] == 4
     assert content["conflicts"] == [{"kind": "power_cap", "line": CAPPED.line, "count": 7}]
+
+
+def test_what_a_failing_rank_has_seen_is_told_the_others(gpu: ContestedGpu, tmp_path: Path) -> None:
+    here = lookout(gpu, tmp_path, rank=2)
+    here.failed(DeviceLostError("GPU 2: read energy: the GPU is lost"))
+    assert set(here.untold()) == {0, 3}
+
+
+def test_of_two_ranks_that_see_the_same_both_are_heard_in_turn(tmp_path: Path) -> None:
+    """The exchange keeps the greatest of each place: the last rank is heard first, then falls silent."""
+    first, second = ContestedGpu(), ContestedGpu()
+    ranks = [lookout(first, tmp_path, rank=0), lookout(second, tmp_path, rank=1)]
+    for rank, gpu in zip(ranks, (first, second), strict=True):
+        gpu.seen = [CAPPED]
+        rank.look()
+    for _ in range(3):
+        told = [rank.untold() or (0,) * 8 for rank in ranks]
+        for rank in ranks:
+            rank.hear(list(map(max, *told)))
+    recorded = [(event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")]
+    assert recorded == [("power_cap", 1), ("power_cap", 0)]

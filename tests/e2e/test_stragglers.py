@@ -1,0 +1,211 @@
+"""Replicas of two stages, one 1.2 times slower for a while: who plays what, when, and at what cost."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import events, lines, names
+from ranks import Said, build, losses, run_ranks
+from replicas import Book, planned_job, straggle
+
+from perseus_ds.config import Objective
+from perseus_ds.engine.account import Mode
+from perseus_ds.plan import PlanSet, read_plans
+from perseus_ds.straggler import Menu
+
+pytestmark = pytest.mark.e2e
+
+FORWARD_S = (0.4, 0.5)
+STAGES = len(FORWARD_S)
+SLOWDOWN = 1.2
+SLOW_FROM, SLOW_TO, ITERATIONS = 20, 60, 80
+STRAGGLER = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with a straggler, and its frontier."""
+
+    run_dir: Path
+    content: dict[str, Any]
+    said: list[Said]
+    plans: PlanSet
+    menu: Menu
+
+    @property
+    def book(self) -> Book:
+        """Rank 0's."""
+        book = self.said[0].value
+        assert isinstance(book, Book)
+        return book
+
+    @property
+    def waiting(self) -> list[int]:
+        """All replicas but the slow one."""
+        return [replica for replica in range(len(self.book.plans[0])) if replica != STRAGGLER]
+
+    def played_by(self, replica: int) -> list[int]:
+        """Its plans, iteration by iteration."""
+        return [row[replica] for row in self.book.plans]
+
+    def energy_j(self, replica: int) -> list[float]:
+        """What its GPUs truly took, iteration by iteration."""
+        replicas = len(self.book.plans[0])
+        mine = [said.value.energy_j for said in self.said if said.rank % replicas == replica]
+        return [float(total) for total in np.sum(mine, axis=0)]
+
+
+def job_of(folder: Path, replicas: int) -> Job:
+    content = planned_job(folder, ranks=replicas * STAGES, forward_s=FORWARD_S)
+    spells = {STRAGGLER: [(SLOW_FROM, SLOW_TO, SLOWDOWN)]}
+    said = run_ranks(replicas * STAGES, straggle, content, STAGES, spells, ITERATIONS)
+    plans = read_plans(folder / "run" / "plan.json")
+    return Job(folder / "run", content, said, plans, Menu.of(plans, Objective()))
+
+
+@pytest.fixture(
+    scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)], ids=["2 replicas", "4 replicas"]
+)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return job_of(tmp_path_factory.mktemp("straggler"), request.param)
+
+
+def tell(line: str) -> None:
+    """Figures for whoever runs pytest with -s."""
+    sys.stdout.write(f"\n{line}")
+
+
+def test_all_ranks_play_the_same_plans_at_the_same_iterations(job: Job) -> None:
+    for other in job.said[1:]:
+        assert other.value.plans == job.book.plans
+        assert other.value.own_s == job.book.own_s
+
+
+def test_nobody_waits_before_somebody_is_slow(job: Job) -> None:
+    assert set(map(tuple, job.book.plans[:SLOW_FROM])) == {(job.menu.objective,) * len(job.book.plans[0])}
+
+
+def test_the_others_wait_within_3_iterations_after_the_second_slow_one(job: Job) -> None:
+    for replica in job.waiting:
+        played = job.played_by(replica)
+        first = next(index for index in range(SLOW_FROM, SLOW_TO) if played[index] != job.menu.objective)
+        after = first - (SLOW_FROM + 1)
+        tell(f"replica {replica} waits {after} iterations after the second slow one")
+        assert 0 < after <= 3
+        assert job.menu.objective not in played[first:SLOW_TO]
+
+
+def test_the_straggler_runs_at_full_speed(job: Job) -> None:
+    assert set(job.played_by(STRAGGLER)) == {job.menu.fastest}
+
+
+def test_everyone_is_back_within_2_iterations_after_recovery(job: Job) -> None:
+    for replica in job.waiting:
+        played = job.played_by(replica)
+        back = next(index for index in range(SLOW_TO, ITERATIONS) if played[index] == job.menu.objective)
+        tell(f"replica {replica} is back {back - SLOW_TO} iterations after the first fast one")
+        assert back - SLOW_TO <= 2
+        assert set(played[back:]) == {job.menu.objective}
+
+
+def test_the_job_is_as_fast_as_its_straggler(job: Job) -> None:
+    """The slow iterations: the job's own duration against the straggler's at the same iterations."""
+    slow = range(SLOW_FROM, SLOW_TO)
+    straggler_s = fmean(job.book.own_s[index][STRAGGLER] for index in slow)
+    job_s = (job.book.end_s[SLOW_TO - 1] - job.book.end_s[SLOW_FROM - 1]) / len(slow)
+    excess_pct = 100.0 * (job_s / straggler_s - 1.0)
+    tell(f"job {job_s:.4f} s, straggler's own {straggler_s:.4f} s: {excess_pct:+.3f} %")
+    assert excess_pct <= 0.5
+
+
+def test_the_waiting_replica_is_within_1_percent_of_the_best_frontier_point(job: Job) -> None:
+    """As planned, and truly: the best plan's energy for the true T' against what the GPUs took."""
+    true_s = SLOWDOWN * job.menu.fastest_s
+    cost_j = job.plans.effective_energy_j + job.plans.blocking_total_w * true_s
+    best_j = cost_j[job.menu.expected_s <= true_s].min()
+    for replica in job.waiting:
+        chosen = job.played_by(replica)[SLOW_TO - 1]
+        above_pct = 100.0 * (cost_j[chosen] / best_j - 1.0)
+        default_j = fmean(job.energy_j(replica)[SLOW_FROM : SLOW_FROM + 3])
+        truth_j = fmean(job.energy_j(replica)[SLOW_FROM + 4 : SLOW_TO])
+        tell(
+            f"replica {replica}: plan {chosen} is {above_pct:.2f} % above the best frontier point for "
+            f"T' = {true_s:.4g} s; truly {truth_j:.0f} J per iteration, unanswered {default_j:.0f} J "
+            f"({100 * (1 - truth_j / default_j):.1f} % less)"
+        )
+        assert job.menu.expected_s[chosen] <= true_s
+        assert above_pct <= 1.0
+        assert truth_j < 0.9 * default_j
+
+
+def test_iterations_beside_the_straggler_are_booked_apart(job: Job) -> None:
+    assert set(job.book.modes[SLOW_FROM + 4 : SLOW_TO]) == {Mode.PERSEUS_BESIDE}
+    assert set(job.book.modes[SLOW_TO + 4 :]) == {Mode.PERSEUS}
+
+
+def test_it_is_said_once_when_it_comes_and_once_when_it_goes(job: Job) -> None:
+    said = [line for line in lines(job.said[0]) if "replica 1" in line]
+    assert [line.split(":")[1].strip() for line in said] == ["straggler", "replica 1 keeps up again"]
+    assert [lines(other) for other in job.said[1:]] == [[]] * (len(job.said) - 1)
+    told = [event for event in events(job.run_dir) if event["event"] == "straggler"]
+    assert told[0]["waiting"] == job.waiting
+    assert names(job.run_dir).count("straggler_gone") == 1
+
+
+def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
+    del rank
+    return losses(build(content, stages=STAGES), steps)
+
+
+def test_losses_are_those_of_the_job_without_us(job: Job) -> None:
+    plain = {key: value for key, value in job.content.items() if key != "perseus"}
+    without = run_ranks(len(job.said), plainly, plain, len(job.book.losses))
+    assert [said.value.losses for said in job.said] == [said.value for said in without]
+
+
+def test_a_slow_stage_makes_its_whole_replica_a_straggler(tmp_path: Path) -> None:
+    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
+    said = run_ranks(4, slow_last_stage, content)
+    played = [row[0] for row in said[0].value.plans]
+    assert len(set(played[:12])) == 1
+    assert set(played[12:]).isdisjoint(played[:12])
+
+
+def slow_last_stage(rank: int, content: dict[str, Any]) -> Book:
+    return straggle(rank, content, STAGES, {STRAGGLER: [(9, 99, SLOWDOWN)]}, 20, slow_stage=STAGES - 1)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "zero 1": {"zero_optimization": {"stage": 1}},
+    "bf16": {"bf16": {"enabled": True}},
+    "zero 1 and bf16": {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: str) -> None:
+    """On the host's clock, with the engine's own waits: a busy host adds stragglers, so this one is slower."""
+    content = planned_job(
+        tmp_path,
+        ranks=4,
+        forward_s=FORWARD_S,
+        perseus={"simulated": {"forward_s": list(FORWARD_S), "time_scale": 0.05}},
+        **VARIANTS[variant],
+    )
+    book = run_ranks(4, in_real_time, content)[0].value
+    own_s = np.array(book.own_s)
+    ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
+    tell(f"{variant}: the slow replica's own time is {ratio:.2f} times the other's")
+    assert ratio > 1.2
+    assert book.plans[-1][0] > book.plans[0][0]
+
+
+def in_real_time(rank: int, content: dict[str, Any]) -> Book:
+    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18, virtual=False)
