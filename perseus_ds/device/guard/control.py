@@ -29,9 +29,17 @@ class Control:
         self._lapsed = False
         self._strikes = 0
         self._writer = ClockWriter(seat)
-        self._profiles = seat.gpu.power_profiles()
-        if seat.gpu.capabilities().persistence is False:
-            warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
+        self._profiles: frozenset[int] | None = None
+
+    def begin(self) -> None:
+        """Look at what stands in the way from the start, and at what must not change.
+
+        Raises:
+            DeviceError: the device does not answer.
+        """
+        self._profiles = self.seat.gpu.power_profiles()
+        if self.seat.gpu.capabilities().persistence is False:
+            self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
     def hear(self) -> None:
         """Note that the client has spoken."""

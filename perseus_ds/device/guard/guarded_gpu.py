@@ -100,7 +100,8 @@ def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
     except DeviceError:
         link.close()
         sock.close()
-        process.wait(_END_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver ends by itself
+            process.wait(_END_S)
         reader.close()
         raise
 

@@ -144,6 +144,8 @@ class GuardLink:
                 packet = self._socket.recv(MAX_BYTES)
             except BlockingIOError:
                 return True
+            except ConnectionResetError:
+                continue  # it went with words of ours unread: its own last words are still to be read
             except OSError:
                 return False
             if not packet:

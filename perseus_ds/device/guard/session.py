@@ -9,6 +9,7 @@ import time
 from dataclasses import asdict
 
 from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.control import Control
 from perseus_ds.device.guard.journal import path_of
 from perseus_ds.device.guard.launchers import Launcher, launchers_above
@@ -119,15 +120,11 @@ class Session:
             raise DeviceUnavailableError(f"this connection holds {self._control.seat.uuid} already")
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
         self._policy.check(self.peer, uuid)
-        gpu = self._open_gpu(backend, uuid)
-        try:
-            seat = Seat(gpu, f"{owner[:80]} ({self.peer})", backend=backend)
-        except BaseException:
-            gpu.close()
-            raise
+        seat = _seat(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
+        self._control = Control(seat, lease_s=lease_s, warn=self._warn)
         floor_mhz, found_mhz = self._policy.floor_mhz, seat.found_mhz
         self._tell({"is": "taken", "uuid": seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
-        self._control = Control(seat, lease_s=lease_s, warn=self._warn)
+        self._control.begin()
         self.launchers = launchers_above(self.peer.pid)
 
     def _wanted_mhz(self, seat: Seat, message: Message) -> int:
@@ -143,6 +140,14 @@ class Session:
         """Send if there is room: a client that does not read loses news, never the guard's time."""
         with contextlib.suppress(OSError):
             self.socket.send(encode(message))
+
+
+def _seat(gpu: Gpu, owner: str, backend: str) -> Seat:
+    try:
+        return Seat(gpu, owner, backend=backend)
+    except BaseException:
+        gpu.close()
+        raise
 
 
 def _text(message: Message, key: str) -> str:

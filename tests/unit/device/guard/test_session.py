@@ -1,0 +1,87 @@
+"""A session and a link over a real socket pair, without a driver."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.device import NullGpu
+from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.link import GuardLink
+from perseus_ds.device.guard.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.session import Session
+from perseus_ds.device.guard.wire import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+
+TAKE = {"do": "take", "uuid": "null-0", "owner": "test", "backend": "nvml", "lease_s": 30}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+
+
+class LostGpu(NullGpu):
+    """One that falls off the bus at its first reading of a chosen kind."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        setattr(self, what, self._fall)
+
+    def _fall(self) -> None:
+        raise DeviceLostError("gone")
+
+
+@pytest.mark.parametrize("what", ["achieved", "power_profiles"])
+def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    session = Session(theirs, Peer(0, 0, 0), EVERYTHING, lambda *_: LostGpu(what))
+    with ours:
+        ours.send(encode(TAKE))
+        session.receive()
+        answers = [json.loads(ours.recv(MAX_BYTES))]
+        if answers[0]["is"] == "taken":
+            answers.append(json.loads(ours.recv(MAX_BYTES)))
+        assert (answers[-1]["is"], answers[-1]["kind"]) == ("refused", "DeviceLostError")
+        session.end()
+    Lease("null-0", "the next").release()
+
+
+@pytest.fixture
+def taken() -> tuple[GuardLink, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","found_mhz":null,"floor_mhz":0}')
+    link = GuardLink(ours)
+    link.take("null-0", "test")
+    return link, theirs
+
+
+def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
+    taken: tuple[GuardLink, socket.socket], ended: Callable[[GuardLink], None]
+) -> None:
+    link, guard = taken
+    link.ask(900)  # stays unread, with the request to take: the kernel resets the connection
+    guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
+    guard.close()
+    ended(link)
+    assert str(link.failure) == "the job's launcher is gone"
+
+
+def test_a_guard_that_goes_without_a_word_is_said_to_be_gone(
+    taken: tuple[GuardLink, socket.socket], ended: Callable[[GuardLink], None]
+) -> None:
+    link, guard = taken
+    guard.close()
+    ended(link)
+    assert str(link.failure) == "the guard is gone; clocks are no longer set"
+
+
+@pytest.fixture
+def ended() -> Callable[[GuardLink], None]:
+    def wait(link: GuardLink) -> None:
+        link._listener.join(20)
+        assert not link._listener.is_alive()
+
+    return wait
