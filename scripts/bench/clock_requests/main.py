@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,12 +27,13 @@ ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT / "tests" / "fake_nvml"), str(ROOT / "tests" / "e2e" / "guard")]
 
 import fake_nvml  # noqa: E402 - the line above says where it is
-from fake_nvml import FakeNvml  # noqa: E402
+from fake_nvml import FakeNvml, GpuState  # noqa: E402
 
 from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
 from perseus_ds.engine.clock_requests import ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
+SERVICE = TRAINER.with_name("service.py")
 REQUESTS = 5_000
 ROUND_TRIPS = 300
 BARS = {
@@ -93,6 +95,64 @@ def request_to_driver(gpu: Gpu, node: FakeNvml) -> dict[str, float]:
         taken_ms.append((time.perf_counter_ns() - began) / 1e6)
         time.sleep(0.003)
     return {"to_driver_median_ms": statistics.median(taken_ms)}
+
+
+def beside_a_slow_gpu(folder: Path) -> dict[str, float]:
+    """Time requests to the driver through guardd on seven GPUs, while the eighth's calls take 50 ms each.
+
+    Units: milliseconds.
+    """
+    node = FakeNvml(folder / "eight", 8)
+    node.state.apart = 1
+    node.state.gpu[0].call_us = 50_000
+    os.environ.update(node.environment(), PERSEUS_GUARDD_SOCKET=str(folder / "guardd.sock"))
+    with guardd(folder / "guardd.sock"), contextlib.ExitStack() as leases:
+        slow, *others = [
+            leases.enter_context(choose(DeviceRequest("guardd", local_rank=index)).gpu) for index in range(8)
+        ]
+        over = threading.Event()
+        hammer = threading.Thread(target=ask_without_pause, args=(slow, over))
+        hammer.start()
+        taken_ms = [
+            1e3 * time_to_driver(gpu, node.state.gpu[index], clock_mhz)
+            for clock_mhz in gpu_clocks(slow, 30)
+            for index, gpu in enumerate(others, start=1)
+        ]
+        over.set()
+        hammer.join()
+    return {"beside_slow_median_ms": statistics.median(taken_ms), "beside_slow_longest_ms": max(taken_ms)}
+
+
+def gpu_clocks(gpu: Gpu, count: int) -> tuple[int, ...]:
+    """The highest clocks of a GPU."""
+    return gpu.capabilities().clocks_mhz[:count]
+
+
+def time_to_driver(gpu: Gpu, seen: GpuState, clock_mhz: int) -> float:
+    """Seconds from a request until it stands in the driver."""
+    gpu.lock_clock(clock_mhz)
+    taken_s = wait_until(lambda: seen.locked_mhz == clock_mhz)
+    return float("inf") if taken_s is None else taken_s
+
+
+def ask_without_pause(gpu: Gpu, over: threading.Event) -> None:
+    """Keep a GPU's driver busy."""
+    clocks_mhz = gpu_clocks(gpu, 2)
+    while not over.wait(0.005):
+        gpu.lock_clock(clocks_mhz[int(time.monotonic() * 200) % 2])
+
+
+@contextmanager
+def guardd(path: Path) -> Iterator[None]:
+    """The node's service, with every GPU for everybody."""
+    command = [sys.executable, str(SERVICE), str(path), "0", "gpus=*"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield
+    process.terminate()
+    process.stdout.close()
+    process.wait()
 
 
 @contextmanager
@@ -175,7 +235,8 @@ def measure(kills: int) -> dict[str, float]:
         os.environ.update(node.environment())
         with choose(DeviceRequest("nvml")).gpu as gpu:
             found = cost_on_the_training_thread(gpu) | cost_of_a_request(gpu) | request_to_driver(gpu, node)
-        return found | restore_after_kill(node) | clocks_left_after_kills(node, kills)
+        found |= restore_after_kill(node) | clocks_left_after_kills(node, kills)
+        return found | beside_a_slow_gpu(Path(folder))
 
 
 def main() -> int:
