@@ -32,12 +32,20 @@ class Control:
         self._profiles: frozenset[int] | None = None
 
     def begin(self) -> None:
-        """Look at what stands in the way from the start, and at what must not change.
+        """Look at what must not change from here on.
 
         Raises:
-            DeviceError: the device does not answer.
+            DeviceError: the device does not answer; it is let go.
         """
-        self._profiles = self.seat.gpu.power_profiles()
+        try:
+            self._profiles = self.seat.gpu.power_profiles()
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self.leave()
+            raise
+
+    def greet(self) -> None:
+        """Say what stands in the way from the start."""
         if self.seat.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 

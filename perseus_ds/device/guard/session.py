@@ -121,10 +121,12 @@ class Session:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
         self._policy.check(self.peer, uuid)
         seat = _seat(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
-        self._control = Control(seat, lease_s=lease_s, warn=self._warn)
+        control = Control(seat, lease_s=lease_s, warn=self._warn)
+        control.begin()
+        self._control = control
         floor_mhz, found_mhz = self._policy.floor_mhz, seat.found_mhz
         self._tell({"is": "taken", "uuid": seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
-        self._control.begin()
+        control.greet()
         self.launchers = launchers_above(self.peer.pid)
 
     def _wanted_mhz(self, seat: Seat, message: Message) -> int:
