@@ -2,8 +2,8 @@
 
 Each rank's simulated GPU has a clock of its own that passes only while it computes. Where one rank waits for
 another, time travels along: a transfer brings the sender's time, a reduction the latest of its group. What is
-real: DeepSpeed's engine and schedule, the losses, the exchange between ranks and all else of the plugin but the
-measuring of profile and switching latency (the plan comes from the same physics).
+real: DeepSpeed's engine and schedule, the losses, the exchange between ranks and all else of the plugin but
+the measuring of profile and switching latency (the plan comes from the same physics).
 """
 
 from __future__ import annotations

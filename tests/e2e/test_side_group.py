@@ -1,0 +1,185 @@
+"""A rank that dies, freezes or falls silent in our group: training goes on, or ends as without us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import lines, names
+from ranks import batches, build, run_ranks
+from replicas import Book, planned_job, straggle
+from virtual import carry_time, in_virtual_time
+
+from perseus_ds.engine.council import Council
+
+pytestmark = pytest.mark.e2e
+
+FORWARD_S = (0.4, 0.5)
+ITERATIONS = 20
+VICTIM, AT = 3, 8
+SOON_S = 30.0  # the group's own patience is four times that, DeepSpeed's sixty times
+
+ALONE = """
+import os, signal, sys
+from datetime import timedelta
+import numpy as np
+import torch.distributed as dist
+from perseus_ds.engine.council import Council
+from perseus_ds.errors import EngineError
+rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)
+council = Council()
+council.post(np.array([0.0, rank]))
+assert council.collect().tolist() == [0.0, 2.0]
+if rank == 2 and fate != "lives":
+    os.kill(os.getpid(), signal.SIGSTOP if fate == "freezes" else signal.SIGKILL)
+council.post(np.array([0.0, 10.0 + rank]))
+try:
+    print("heard", council.collect(patience_s=60.0 if fate == "lives" else 2.0).tolist(), flush=True)
+except EngineError as error:
+    print(error, flush=True)
+if fate == "lives":
+    council.post(np.array([0.0, 20.0]))
+council.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fate", "heard"),
+    [("lives", "heard [0.0, 12.0]"), ("freezes", "a rank fell silent"), ("is killed", "a rank fell silent")],
+)
+def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
+    tmp_path: Path, fate: str, heard: str
+) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", ALONE, str(rank), str(tmp_path), fate],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    try:
+        for process in ranks[:2]:
+            output, error = process.communicate(timeout=60.0)
+            assert heard in output
+            assert "terminate called" not in error
+            assert process.returncode == 0, error
+    finally:
+        ranks[2].kill()
+        ranks[2].communicate()
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return planned_job(tmp_path_factory.mktemp("side"), ranks=4, forward_s=FORWARD_S)
+
+
+def into(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The same job with a run directory of its own."""
+    planned = Path(content["perseus"]["run_dir"]) / "plan.json"
+    folder.mkdir()
+    (folder / "plan.json").write_text(planned.read_text())
+    return content | {"perseus": content["perseus"] | {"run_dir": str(folder)}}
+
+
+def plain_losses(content: dict[str, Any], steps: int) -> list[list[str]]:
+    return [said.value for said in run_ranks(4, plainly, content | {"perseus": {"enabled": False}}, steps)]
+
+
+def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
+    del rank
+    engine, data = build(content, stages=2), batches()
+    return [float(engine.train_batch(data)).hex() for _ in range(steps)]
+
+
+def falling_silent(rank: int, content: dict[str, Any]) -> Book:
+    """One rank trains on and does not take part in our exchange any more."""
+
+    def fall_silent(rank: int, iteration: int) -> None:
+        if rank == VICTIM and iteration == AT:
+            Council.post = lambda *_: None  # type: ignore[method-assign]  # in a process of the test's own
+            Council.collect = lambda *_, **__: None  # type: ignore[method-assign]
+
+    return straggle(rank, content, 2, {1: [(3, 99, 1.2)]}, ITERATIONS, act=fall_silent)
+
+
+def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    content = into(tmp_path / "run", content)
+    said = run_ranks(4, falling_silent, content)
+    books = [one.value for one in said]
+    assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
+    assert max(max(book.wall_s) for book in books) < SOON_S
+    assert [book.attached for book in books] == [True] * 4
+    assert [line for line in lines(said[0]) if "the plan runs on" in line] == lines(said[0])[-1:]
+    assert names(tmp_path / "run").count("alone") == 1
+    assert books[0].plans[AT] != books[0].plans[0], "it answered the straggler before"
+    assert books[0].plans[-1] == books[0].plans[0][:1], "the objective's plan, whatever the others do"
+
+
+def freezing(rank: int, content: dict[str, Any]) -> Book:
+    """One rank stands still for three seconds."""
+
+    def freeze(rank: int, iteration: int) -> None:
+        if rank == VICTIM and iteration == AT:
+            subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return straggle(rank, content, 2, {1: [(3, 99, 1.2)]}, ITERATIONS, act=freeze)
+
+
+def test_a_rank_that_stands_still_for_a_while_is_waited_for_by_training_alone(
+    content: dict[str, Any], tmp_path: Path
+) -> None:
+    content = into(tmp_path / "run", content)
+    books = [one.value for one in run_ranks(4, freezing, content)]
+    assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
+    assert "alone" not in names(tmp_path / "run")
+    assert books[0].plans[-1] != books[0].plans[0], "the straggler is still answered"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a rank's training ended after another was gone."""
+
+    error: str
+    after_s: float
+
+
+def until_one_dies(rank: int, content: dict[str, Any]) -> End | None:
+    """One rank is gone between two iterations: for the others as if it were killed."""
+    clock = in_virtual_time()
+    engine, data = build(content, stages=2), batches()
+    carry_time(engine, clock)
+    for _ in range(AT):
+        engine.train_batch(data)
+    if rank == VICTIM:
+        return None  # the harness ends the process at once, without any farewell
+    gone_s = time.monotonic()
+    try:
+        for _ in range(ITERATIONS):
+            engine.train_batch(data)
+    except RuntimeError as error:
+        return End(str(error), time.monotonic() - gone_s)
+    return End("", time.monotonic() - gone_s)
+
+
+def test_a_dead_rank_ends_training_as_it_would_without_us(content: dict[str, Any], tmp_path: Path) -> None:
+    content = into(tmp_path / "run", content)
+    without = [one.value for one in run_ranks(4, until_one_dies, content | {"perseus": {"enabled": False}})]
+    with_us = [one.value for one in run_ranks(4, until_one_dies, content)]
+    for ours, plain in zip(with_us[:VICTIM], without[:VICTIM], strict=True):
+        sys.stdout.write(f"\nended after {ours.after_s:.2f} s with us, {plain.after_s:.2f} s without")
+        assert ours.error
+        assert plain.error
+        assert ours.after_s < plain.after_s + SOON_S / 2
