@@ -13,13 +13,12 @@ from perseus_ds.straggler.tuning import (
     FIRST_SCATTER,
     LEAST_JUMP,
     NOISE_SIGMAS,
-    REVIEW_EVERY,
-    REVIEW_EVERY_WHILE_CALM,
     WINDOW,
 )
 from perseus_ds.straggler.window import Windows
 
 _Replicas = NDArray[np.bool_]
+_LEARNED = 0.25  # of what a review shows
 _AHEAD = 1.25  # from the middle of a window to its end and 2 iterations on, in half windows
 
 
@@ -62,11 +61,11 @@ class Levels:
         """Relative standard error of each level: that of a median."""
         return 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 
-    def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas, calm: bool) -> bool:
+    def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
         """Take in one iteration; return whether the levels were taken anew.
 
         What is not finite and above 0 is unknown. ``impatient`` marks replicas of whom one faster
-        iteration is enough: those that others wait for. ``calm``: nobody waits, so that there is no hurry.
+        iteration is enough: those that others wait for.
         """
         self._spells.tick()
         jumped = False
@@ -75,7 +74,7 @@ class Levels:
             self._windows.enter_all(ratio)
         else:
             jumped = self._hear_outside(ratio, deviation, impatient)
-        return self._review(jumped=jumped, every=REVIEW_EVERY_WHILE_CALM if calm else REVIEW_EVERY)
+        return self._review(jumped=jumped, every=review_every)
 
     def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
         """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
@@ -83,7 +82,7 @@ class Levels:
         A median is half a window behind, and what is decided is played a few iterations later.
         """
         change = self._windows.drift(who)
-        noise = 1.4 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
+        noise = 1.2 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
         return np.where(change < -noise, _AHEAD * change, 0.0)
 
     def _hear_outside(
@@ -143,7 +142,7 @@ class Levels:
         """Learn slowly what one iteration of most replicas varies by: their middle, smoothed."""
         if len(spread):
             middle = float(np.partition(spread, len(spread) // 2)[len(spread) // 2])
-            self._pooled += (middle - self._pooled) / WINDOW
+            self._pooled += _LEARNED * (middle - self._pooled)
 
     def _noise(self) -> NDArray[np.float64]:
         return np.maximum(LEAST_JUMP, NOISE_SIGMAS * self.scatter)

@@ -4,10 +4,13 @@ WINDOW = 16
 """Iterations that a median is taken over."""
 
 REVIEW_EVERY = 4
-"""Iterations between two medians while somebody waits."""
+"""Iterations between two medians after one that changed an aim; then twice as many, and so on."""
+
+REVIEW_EVERY_MOST = 8
+"""The most iterations between two medians while somebody waits."""
 
 REVIEW_EVERY_WHILE_CALM = 16
-"""The same while nobody does."""
+"""Iterations between two medians while nobody waits."""
 
 LEAST_JUMP = 0.02
 """A deviation from the median that can be a change of speed and not noise."""
@@ -36,7 +39,7 @@ SHORT_SPELL = 12
 CALM = 256
 """Iterations without a slow spell after which one short spell is forgiven."""
 
-EXCESS = 0.0032
+EXCESS = 0.0027
 """How much longer than T' an iteration may become on average because those who wait vary too."""
 
 LEAST_MARGIN = 0.001

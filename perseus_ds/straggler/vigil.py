@@ -17,6 +17,9 @@ from perseus_ds.straggler.tuning import (
     LEAST_SLACK,
     LEAST_SLACK_KEPT,
     NOISE_SIGMAS,
+    REVIEW_EVERY,
+    REVIEW_EVERY_MOST,
+    REVIEW_EVERY_WHILE_CALM,
 )
 from perseus_ds.straggler.verdict import Cause, Straggler, Verdict
 
@@ -47,6 +50,7 @@ class Vigil:
         self._told_bytes = b""
         self._waits_s = np.full(replicas, np.nan)
         self._usual = 1.0
+        self._review_every = REVIEW_EVERY
         self._verdict = Verdict(None, (), self._waits_s, (), (), changed=False)
 
     def hear(self, heard: Round) -> Verdict:
@@ -55,15 +59,22 @@ class Vigil:
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
         ratio = self._heeding_caps(heard, _ratio(heard))
-        moved = self._levels.hear(ratio, impatient=self._slow, calm=self._verdict.meeting_s is None)
+        moved = self._levels.hear(ratio, impatient=self._slow, review_every=self._review_every)
         told = heard.told.tobytes()
         if moved or self._capping.turned or told != self._told_bytes:
             self._told_bytes = told
             self._told = np.where(np.isfinite(heard.told), np.maximum(heard.told, 1.0), 1.0)
             self._verdict = self._judged()
+            self._review_every = self._patience()
         elif self._verdict.changed:
             self._verdict = replace(self._verdict, changed=False)
         return self._verdict
+
+    def _patience(self) -> int:
+        """After how many iterations the medians are due again: soon after a change, else in good time."""
+        if self._verdict.meeting_s is None:
+            return REVIEW_EVERY_WHILE_CALM
+        return REVIEW_EVERY if self._verdict.changed else min(2 * self._review_every, REVIEW_EVERY_MOST)
 
     def _heeding_caps(self, heard: Round, ratio: _Replicas) -> _Replicas:
         if not self._capping.busy and not (self._anyone_slow and heard.capped.any()):
