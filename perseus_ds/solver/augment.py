@@ -3,14 +3,14 @@
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.flow import room, send
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.state import FAR, State
 
 
-@compiled
+@inner
 def trace(to: Indices, twin: Indices, reached_by: Indices, path: Indices) -> int:
     """Write the steps by which the sink was reached, last first; return how many."""
     node, depth = SINK, 0
@@ -21,7 +21,7 @@ def trace(to: Indices, twin: Indices, reached_by: Indices, path: Indices) -> int
     return depth
 
 
-@compiled
+@inner
 def wait_along(network: Network, state: State, depth: int) -> int:
     """Sum the waits of the last path: no shortest path is longer. FAR if a step has no room left."""
     total = 0
@@ -34,7 +34,7 @@ def wait_along(network: Network, state: State, depth: int) -> int:
     return total if depth > 0 else FAR
 
 
-@compiled
+@inner
 def send_along(network: Network, state: State, depth: int) -> int:
     """Send what fits along the whole path; return the units sent."""
     arc, ahead, back, bottom = network.arc, network.ahead, network.back, network.bottom
@@ -48,7 +48,7 @@ def send_along(network: Network, state: State, depth: int) -> int:
     return units
 
 
-@compiled
+@inner
 def exhaust(network: Network, state: State, stamp: int) -> int:
     """Send flow over steps without wait until a depth-first pass finds no more; return the units sent.
 
@@ -79,7 +79,7 @@ def exhaust(network: Network, state: State, stamp: int) -> int:
         node = to[twin[path[depth]]]
 
 
-@compiled
+@inner
 def _open_step(
     first: Indices,
     to: Indices,
@@ -99,7 +99,7 @@ def _open_step(
     return -1
 
 
-@compiled
+@inner
 def _stands(
     to: Indices, twin: Indices, time: Ints, gap: Ints, mark: Indices, path: Indices, depth: int, stamp: int
 ) -> int:

@@ -1,4 +1,4 @@
-"""The real options of every activity, and the slack that a plan leaves turned into cheaper ones."""
+"""The real options of every activity, and the slowest that fits a window."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from perseus_ds.solver.compiled import compiled
 from perseus_ds.solver.hull import pareto
-from perseus_ds.solver.paths import Graph, earliest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.whole import Whole
 
@@ -59,25 +58,9 @@ def slowest_within(choices: Choices, activity: int, window: int) -> int:
 
 
 @compiled
-def reclaim(graph: Graph, delay: Ints, choices: Choices, duration: Ints, wanted: int) -> Indices:
-    """Round every duration down, then give later activities what the earliest starts leave them.
-
-    No path exceeds ``wanted``: an activity never ends after the latest start of any follower, and the
-    earliest starts stay possible because nothing before it has been stretched yet.
-
-    Cost: linear in activities and precedences.
-    """
-    place = np.empty(len(duration), dtype=np.int32)
-    rounded = np.empty(len(duration), dtype=np.int64)
-    for activity in range(len(duration)):
-        rounded[activity] = choices.length[slowest_within(choices, activity, duration[activity])]
-    start = earliest_starts(graph, delay, rounded, np.zeros(0, dtype=np.bool_), rounded)
-    for position in range(len(duration) - 1, -1, -1):
-        activity = graph.order[position]
-        end = wanted
-        for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
-            after = graph.after[row]
-            end = min(end, start[after] - delay[graph.after_arc[row]])
-        place[activity] = slowest_within(choices, activity, end - start[activity])
-        start[activity] = end - choices.length[place[activity]]
+def places_within(choices: Choices, window: Ints) -> Indices:
+    """Return for every activity the place of the slowest option that fits its window."""
+    place = np.empty(len(window), dtype=np.int32)
+    for activity in range(len(window)):
+        place[activity] = slowest_within(choices, activity, window[activity])
     return place

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.solver.chains import Chains, chains_of, ordered
-from perseus_ds.solver.choices import Choices, choices_of, reclaim
-from perseus_ds.solver.dive import dive
+from perseus_ds.solver.beam import beam
+from perseus_ds.solver.choices import Choices, choices_of
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.exchange import BAND, improve
 from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.guide import guide_at
 from perseus_ds.solver.problem import Floats, Indices, Problem
-from perseus_ds.solver.relaxed import relaxed_at
+from perseus_ds.solver.splice import Plan, convex, plan_of, spliced
 
-WORK = 6000
-"""Activities that one plan's improvement may visit: small problems get more passes."""
-MOST_CHAINS = 129
-"""Chains, and one, that a dive is worth: each costs a pass over the graph."""
+BEAMS = 192
+"""Times at most that get a beam of their own; the plans between them are spliced."""
+WORK = 12_000_000
+"""Partial plans that all beams together may continue, apart from what the narrowest take anyway."""
+NARROWEST, WIDEST = 32, 2048
+"""Partial plans that a beam keeps side by side."""
+FEW = 32
+"""Fewer times than that do not get wider beams."""
+FIRST = 8
+"""How much wider the beam for the shortest time is: that plan costs no speed, so most users run it."""
+LEANING = 0.1, 0.2
+"""Shares of the strain that beams count, in turn: neighbours on the frontier that search differently."""
+EFFORT = 4000
+"""Activities that the exchanges on one plan may visit: small problems get more passes."""
 FEWEST, MOST = 2, 12
 """Covers of all activities by chains that one plan is improved on."""
 
@@ -48,53 +61,59 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Discret
 
     Raises:
         InfeasibleError: a wanted time below T_min.
-    Cost: per plan, a dive and three improvements.
+    Cost: a beam for each of up to BEAMS times, a splice and an improvement for each time.
     """
     frontier.refuse_below(times_s)
     choices = choices_of(frontier.whole)
-    whole, rows = frontier.whole, chains_of(frontier.whole.graph)
-    places: list[Indices] = []
-    for wanted_s in np.sort(np.asarray(times_s)):
-        places.append(_plan(choices, frontier, rows, places[-1:], float(wanted_s)))
-    ticks = np.array([whole.longest(choices.length[place]) for place in places], dtype=np.int64)
-    time_s = whole.tick.real(ticks)
-    choice = choices.option[np.array(places, dtype=np.int32).reshape(len(places), len(problem))]
+    wanted_s = np.sort(np.asarray(times_s))
+    searched = _searched(frontier, choices, wanted_s)
+    plans = searched + list(_between(frontier, choices, convex(searched), wanted_s))
+    time_s = frontier.whole.tick.real(np.array([plan.ticks for plan in plans], dtype=np.int64))
+    places = np.array([plan.place for plan in plans], dtype=np.int32).reshape(len(plans), len(problem))
+    choice = choices.option[places]
     cost_j = _costs(problem, choice)
     best = _undominated(time_s, cost_j)
     return DiscretePlans(time_s[best], cost_j[best], bounds_at(frontier, time_s[best]), choice[best])
 
 
-def rounded(choices: Choices, frontier: Frontier, time_s: float) -> tuple[int, Indices]:
-    """Return whole ticks within the wanted time, and rounded places that keep them."""
+def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> list[Plan]:
+    """Search with a beam at some of the times, the first and the last among them."""
     whole = frontier.whole
-    wanted = _within(frontier, time_s)
-    durations = whole.tick.whole(frontier.durations_at(time_s))
-    return wanted, reclaim(whole.graph, whole.delay, choices, durations, wanted)
+    chosen = np.unique(np.linspace(0, len(wanted_s) - 1, min(len(wanted_s), BEAMS)).round().astype(np.int64))
+    width = max(WORK // (max(len(chosen), FEW) * len(whole.problem)), NARROWEST)
+
+    def searched(number: int) -> Plan:
+        time_s = float(wanted_s[chosen[number]])
+        guide = guide_at(frontier, choices, time_s, _within(frontier, time_s))
+        wide = min(width if number else FIRST * width, WIDEST)
+        leaning = LEANING[(number + 1) % len(LEANING)]
+        return plan_of(whole, choices, beam(whole.graph, whole.delay, choices, guide, wide, leaning))
+
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as threads:
+        return list(threads.map(searched, range(len(chosen))))
 
 
-def _plan(
-    choices: Choices, frontier: Frontier, rows: Chains, faster: list[Indices], time_s: float
-) -> Indices:
-    """Round in two ways, take the next faster plan too; improve all by exchange, keep the cheapest."""
+def _between(frontier: Frontier, choices: Choices, corners: list[Plan], wanted_s: Floats) -> Iterator[Plan]:
+    """For every wanted time a splice, improved by exchange, unless the next faster plan is better still."""
     whole = frontier.whole
-    wanted, simple = rounded(choices, frontier, time_s)
-    starts = [simple, *faster]
-    if len(rows.first) <= MOST_CHAINS:
-        relaxed = relaxed_at(frontier, time_s)
-        room = relaxed.end - relaxed.start - whole.fastest
-        dived = dive(whole.graph, whole.delay, choices, relaxed, *ordered(rows, room), wanted)
-        if dived[0] >= 0 and whole.longest(choices.length[dived]) <= wanted:
-            starts.append(reclaim(whole.graph, whole.delay, choices, choices.length[dived], wanted))
-    passes = min(max(WORK // len(simple), FEWEST), MOST)
-    plans = [improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND) for start in starts]
-    return min(plans, key=lambda place: float(choices.cost[place].sum()))
+    passes = min(max(EFFORT // len(whole.problem), FEWEST), MOST)
+    last: Plan | None = None
+    for time_s in wanted_s:
+        wanted = _within(frontier, float(time_s))
+        order = guide_at(frontier, choices, float(time_s), wanted).order
+        start = spliced(whole, choices, order, corners, wanted).place
+        better = improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND)
+        plan = plan_of(whole, choices, better)
+        last = plan if last is None else min(plan, last, key=lambda plan: plan.cost_j)
+        yield last
 
 
 def _within(frontier: Frontier, time_s: float) -> int:
-    """Whole ticks that do not exceed the wanted time."""
+    """Whole ticks that do not exceed the wanted time; at T_min all of them, finer than seconds can say."""
     tick = frontier.whole.tick
     wanted = int(tick.whole(np.array(time_s)))
-    return wanted - int(float(tick.real(np.array(wanted))) > time_s)
+    wanted -= int(float(tick.real(np.array(wanted))) > time_s)
+    return max(wanted, frontier.whole.longest(frontier.whole.fastest))
 
 
 def _costs(problem: Problem, choice: Indices) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.solver.choices import Choices
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.paths import Graph, earliest_starts, latest_starts
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
@@ -67,7 +67,7 @@ def improve(
     return place
 
 
-@compiled
+@inner
 def _make_room(graph: Graph, delay: Ints, duration: Ints, chain: Indices, wanted: int, early: int) -> Ints:
     """Start times that leave the chain room: what it waits for early, or what waits for it late.
 
@@ -94,7 +94,7 @@ def _make_room(graph: Graph, delay: Ints, duration: Ints, chain: Indices, wanted
     )
 
 
-@compiled
+@inner
 def _cover(graph: Graph, turn: int, link: Indices, headed: NDArray[np.bool_]) -> None:
     """Link every activity to at most one follower: the first free one, the last, or any."""
     link[:] = -1
@@ -112,7 +112,7 @@ def _cover(graph: Graph, turn: int, link: Indices, headed: NDArray[np.bool_]) ->
                 break
 
 
-@compiled
+@inner
 def _walk(graph: Graph, link: Indices, head: int, chain: Indices) -> int:
     chain[0] = head
     size = 1
@@ -122,7 +122,7 @@ def _walk(graph: Graph, link: Indices, head: int, chain: Indices) -> int:
     return size
 
 
-@compiled
+@inner
 def _release(
     graph: Graph, delay: Ints, choices: Choices, place: Indices, start: Ints, activity: int, skipped: int
 ) -> int:
@@ -135,7 +135,7 @@ def _release(
     return ready
 
 
-@compiled
+@inner
 def _deadline(graph: Graph, delay: Ints, start: Ints, activity: int, skipped: int, wanted: int) -> int:
     """When the activities outside the chain need this one to have ended."""
     due = wanted
@@ -145,7 +145,7 @@ def _deadline(graph: Graph, delay: Ints, start: Ints, activity: int, skipped: in
     return due
 
 
-@compiled
+@inner
 def _solve_chain(
     graph: Graph,
     delay: Ints,
@@ -211,7 +211,7 @@ def _solve_chain(
         best = origin[at, best]
 
 
-@compiled
+@inner
 def _extend(
     choices: Choices,
     now: int,

@@ -3,18 +3,18 @@
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.state import NO_WAY_BACK
 
 
-@compiled
+@inner
 def last_rung(at: int, flow: int, bottom: int, top: Ints) -> int:
     """Return the rung that the last unit of flow uses, where one more would use ``at``."""
     return at - 1 if at > bottom and top[at - 1] == flow else at
 
 
-@compiled
+@inner
 def room(
     step: int, arc: Indices, ahead: Indices, bottom: Indices, top: Ints, flow: Ints, rung: Indices
 ) -> int:
@@ -27,7 +27,7 @@ def room(
     return int(flow[which] - below)
 
 
-@compiled
+@inner
 def send(
     step: int,
     units: int,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.problem import Indices, Ints
 
 
-@compiled
+@inner
 def push(keys: Ints, nodes: Indices, size: int, key: int, node: int) -> None:
     """Add an entry to a heap of ``size`` entries."""
     place = size
@@ -19,7 +19,7 @@ def push(keys: Ints, nodes: Indices, size: int, key: int, node: int) -> None:
     keys[place], nodes[place] = key, node
 
 
-@compiled
+@inner
 def pop(keys: Ints, nodes: Indices, size: int) -> None:
     """Take the first entry out of a heap of ``size`` entries; read it before."""
     last = size - 1

@@ -58,10 +58,10 @@ def _rows(key: Indices, count: int) -> tuple[Indices, Indices]:
 @compiled
 def _topological(first_before: Indices, first_after: Indices, after: Indices) -> Indices:
     count = len(first_before) - 1
-    waits = first_before[1:] - first_before[:-1]
-    order = np.empty(count, dtype=np.int32)
+    waits, order = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     filled = 0
     for activity in range(count):
+        waits[activity] = first_before[activity + 1] - first_before[activity]
         if waits[activity] == 0:
             order[filled] = activity
             filled += 1
@@ -107,12 +107,13 @@ def latest_starts(
     graph: Graph, delay: Ints, duration: Ints, end: int, pinned: NDArray[np.bool_], pin: Ints
 ) -> Ints:
     """When each activity must start for all to be over by ``end``; the ``pinned`` start at ``pin``."""
-    start = end - duration
+    start = np.empty(len(duration), dtype=np.int64)
     for position in range(len(duration) - 1, -1, -1):
         activity = graph.order[position]
         if len(pinned) and pinned[activity]:
             start[activity] = pin[activity]
             continue
+        start[activity] = end - duration[activity]
         for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
             due = start[graph.after[row]] - delay[graph.after_arc[row]]
             start[activity] = min(start[activity], due - duration[activity])

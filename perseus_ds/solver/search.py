@@ -3,13 +3,13 @@
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import inner
 from perseus_ds.solver.heap import pop, push
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.state import FAR
 
 
-@compiled
+@inner
 def search(
     first: Indices,
     to: Indices,
@@ -65,7 +65,7 @@ def search(
         size -= 1
 
 
-@compiled
+@inner
 def shift(time: Ints, label: Ints, met: Indices, count: int, sink: int) -> int:
     """Move the nodes met towards the sink by what their labels allow, forget the labels.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.augment import exhaust, send_along, trace, wait_along
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Ints
 from perseus_ds.solver.search import search, shift
@@ -62,7 +62,7 @@ def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int
     return count
 
 
-@compiled
+@inner
 def _advance(network: Network, state: State) -> int:
     """Search and shift; leave the shortest path in ``path``."""
     scratch = state.scratch
@@ -87,9 +87,15 @@ def _advance(network: Network, state: State) -> int:
     return shift(state.time, scratch.label, scratch.met, met, SINK)
 
 
-@compiled
+@inner
 def _record(state: State, found: Breakpoints, row: int) -> None:
     found.total[row] = state.time[SINK] - state.time[SOURCE]
     found.price[row] = state.tally[1]
-    found.event[row] = state.time
-    found.flow[row] = state.flow
+    _copy(state.time, found.event, row)
+    _copy(state.flow, found.flow, row)
+
+
+@inner
+def _copy(values: Ints, rows: Ints, row: int) -> None:
+    for place in range(len(values)):  # a loop: an assignment of slices takes a second to compile
+        rows[row, place] = values[place]
