@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvml_errors import translated
-from perseus_ds.device.nvml_optional import enforced_profiles, who_works, why_no_memory_clock
+from perseus_ds.device.nvml_optional import SIGNS_OF_WORK, enforced_profiles, why_no_memory_clock
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
@@ -111,8 +112,11 @@ class NvmlGpu(Gpu):
         return self._optional(lambda: enforced_profiles(self._nvml, self._handle))
 
     def busy(self) -> str | None:
-        """Judge by compute processes, load and memory; ``None`` also where the driver tells nothing."""
-        return self._optional(lambda: who_works(self._nvml, self._handle))
+        """Judge by compute processes, load and memory; a driver that tells none of them counts as busy."""
+        told = [self._optional(partial(sign, self._nvml, self._handle)) for sign in SIGNS_OF_WORK]
+        if all(one is None for one in told):
+            return "its driver does not tell whether somebody works on it"
+        return next(filter(None, told), None)
 
     def now_s(self) -> float:
         """Read the host's monotonic clock."""

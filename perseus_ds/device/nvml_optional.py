@@ -44,16 +44,23 @@ def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tup
     return None
 
 
-def who_works(nvml: ModuleType, handle: object) -> str | None:
-    """Say what is going on, on a GPU, from its processes, load and memory; ``None``: nothing is.
-
-    A container does not see the processes of others, so that load and memory are asked too.
-    """
+def process_on(nvml: ModuleType, handle: object) -> str:
+    """Say which process computes on a GPU; empty: none that is to be seen from here."""
     processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    if processes:
-        return f"process {processes[0].pid} computes on it"
+    return f"process {processes[0].pid} computes on it" if processes else ""
+
+
+def load_on(nvml: ModuleType, handle: object) -> str:
+    """Say how busy a GPU is; empty: not at all."""
     load_pct = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    if load_pct:
-        return f"its load is {load_pct} %"
+    return f"its load is {load_pct} %" if load_pct else ""
+
+
+def memory_used_on(nvml: ModuleType, handle: object) -> str:
+    """Say how much memory of a GPU is in use, beyond what a driver takes; empty: none to speak of."""
     used_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
-    return f"{used_bytes >> 20} MiB of it are in use" if used_bytes >= _LEAST_USED_BYTES else None
+    return f"{used_bytes >> 20} MiB of it are in use" if used_bytes >= _LEAST_USED_BYTES else ""
+
+
+SIGNS_OF_WORK = (process_on, load_on, memory_used_on)
+"""All are asked: a container, for one, does not see the processes of others."""

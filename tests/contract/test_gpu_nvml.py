@@ -102,6 +102,9 @@ def test_whether_the_memory_clock_can_be_locked_is_told_without_trying(
         ({"processes": 2}, "process 4000 computes on it"),
         ({"utilization": 7}, "its load is 7 %"),
         ({"used_mib": 20_000}, "20000 MiB of it are in use"),
+        ({"silent": 1}, None),
+        ({"silent": 1, "processes": 2, "utilization": 7}, "its load is 7 %"),
+        ({"silent": 2}, "its driver does not tell whether somebody works on it"),
     ],
 )
 def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], says: str | None) -> None:

@@ -43,6 +43,7 @@ _NUMBERS = [
     "processes",
     "utilization",
     "used_mib",
+    "silent",
 ]
 
 

@@ -32,6 +32,7 @@ typedef struct {
   uint64_t power_profile;                           /* number of the enforced one; 0 = the driver has none */
   uint64_t architecture, low_memory_mhz;            /* as nvml.h counts; 0 = one memory clock only */
   uint64_t processes, utilization, used_mib;        /* who works on it */
+  uint64_t silent;                                  /* ... and does not tell: 1 the processes, 2 anything */
 } gpu_t;
 
 typedef struct {
@@ -303,6 +304,7 @@ typedef struct {
 
 int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *g, unsigned *count, process_t *processes) {
   CHECK(g);
+  if (g->silent >= 1) return NOT_SUPPORTED;
   unsigned room = *count;
   *count = (unsigned)g->processes;
   if (room < *count) return INSUFFICIENT_SIZE;
@@ -312,6 +314,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *g, unsigned *count, process_t
 
 int nvmlDeviceGetUtilizationRates(gpu_t *g, unsigned rates[2]) {
   CHECK(g);
+  if (g->silent >= 2) return NOT_SUPPORTED;
   rates[0] = (unsigned)g->utilization;
   rates[1] = 0;
   return SUCCESS;
@@ -324,6 +327,7 @@ typedef struct {
 
 int nvmlDeviceGetMemoryInfo_v2(gpu_t *g, memory_t *memory) {
   CHECK(g);
+  if (g->silent >= 2) return NOT_SUPPORTED;
   memory->total = 80ull << 30;
   memory->reserved = 600ull << 20;
   memory->used = (unsigned long long)g->used_mib << 20;
