@@ -18,6 +18,7 @@ _MODULES = frozenset(
         "deepspeed.launcher.runner",
         "torch.distributed.run",
         "torch.distributed.launch",
+        "perseus_ds.cli",
     }
 )
 _PROGRAMS = frozenset({"deepspeed", "deepspeed.pt", "ds", "torchrun", "perseus-ds"})
