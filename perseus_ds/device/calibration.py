@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from perseus_ds.device.conflict import is_at
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Capabilities, EventReason
 from perseus_ds.errors import DeviceError
@@ -192,8 +193,8 @@ def _wait_for(gpu: Gpu, clock_mhz: int, pause: Pause) -> tuple[float, float] | N
     looked_s = gpu.now_s()
     until_s = looked_s + _LIMIT_S
     while True:
-        seen_mhz, now_s = gpu.achieved().clock_mhz, gpu.now_s()
-        if seen_mhz == clock_mhz:
+        seen, now_s = gpu.achieved(), gpu.now_s()
+        if is_at(clock_mhz, seen):
             return looked_s, now_s
         if now_s >= until_s:
             return None
