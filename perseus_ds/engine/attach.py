@@ -95,6 +95,11 @@ def _begin(
         pid=os.getpid(),
         fingerprint=dict(job.fingerprint),
     )
+    if job.mixed:
+        voice.say(
+            "the replicas have different GPUs: all are planned from the mean of their measurements, so that "
+            "they meet at the same time and none saves all that it could"
+        )
     if isinstance(gpu, SimulatedGpu):
         undo.append(_emulated(engine, gpu, council))
     able, calibration = gpu.capabilities(), None

@@ -98,12 +98,15 @@ class Council:
         if not self._posted:
             return None
         if self._work is not None:
-            try:
-                self._work.wait(self._patience if patience_s is None else timedelta(seconds=patience_s))
-            except RuntimeError as error:
-                raise _silent("exchanging", error) from error
+            self._wait(self._work, patience_s)
             self._work = None
         return self._numbers.copy()
+
+    def _wait(self, work: dist.Work, patience_s: float | None) -> None:
+        try:
+            work.wait(self._patience if patience_s is None else timedelta(seconds=patience_s))
+        except RuntimeError as error:
+            raise _silent("exchanging", error) from error
 
     def someone_failed(self) -> bool:
         """Whether the numbers posted last, when all are here, tell of a failure."""

@@ -20,10 +20,16 @@ from perseus_ds.schedule import Schedule
 PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
 """Parts of the fingerprint that a plan depends on and a profile does not."""
 
+FOR_THE_READER = ("replicas",)
+"""Parts that nothing depends on: a plan is one pipeline's, and serves it beside however many others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks)."""
+    """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
+
+    ``mixed`` says that some stage runs on another GPU in one replica than in another.
+    """
 
     rank: int
     ranks: int
@@ -31,6 +37,7 @@ class Job:
     replica: int
     schedule: Schedule
     fingerprint: Mapping[str, str]
+    mixed: bool = False
 
     @property
     def replicas(self) -> int:
@@ -73,15 +80,16 @@ def recognise(
         replica=engine.grid.get_data_parallel_rank(),
         schedule=schedule,
         fingerprint=_fingerprint(engine, schedule, places, config),
+        mixed=len({(p.stage, p.gpu) for p in places}) > engine.num_stages,
     )
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Say in words where two fingerprints differ; empty when they agree."""
+    """Say in words where two fingerprints differ in what matters; empty when they agree."""
     return "; ".join(
         f"{key} is {theirs.get(key, 'not told')}, this job's is {value}"
         for key, value in ours.items()
-        if theirs.get(key) != value
+        if key not in FOR_THE_READER and theirs.get(key) != value
     )
 
 

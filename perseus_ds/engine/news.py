@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+_Numbers = NDArray[np.float64]
+
 _HEAD = 3  # failed (council.FAILED), plan ready, duration
 
 
@@ -17,9 +19,9 @@ class Word:
     """What one rank tells; what it does not know is None.
 
     ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
-    another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind
-    of which it has something to tell that nobody has heard, else 0. ``told`` are slowdowns announced from
-    outside, which rank 0 alone knows.
+    another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
+    cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to tell that
+    nobody has heard, else 0. ``told`` are slowdowns announced from outside, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -70,9 +72,12 @@ class Layout:
         self._replicas = replicas if replicas > 1 else 0
         self._replica = replica
         self._kinds = kinds
+        first = _HEAD + kinds
+        own, capped, told, end = (first + row * self._replicas for row in range(4))
+        self._rows = slice(own, capped), slice(capped, told), slice(told, end)
         self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
         if self._replicas:
-            self._tables(self._blank)[0] = -np.inf
+            self._blank[self._rows[0]] = -np.inf
 
     def vector(self, word: Word) -> NDArray[np.float64]:
         """Write down what this rank tells."""
@@ -81,11 +86,11 @@ class Layout:
         if any(word.conflicts):
             numbers[_HEAD : _HEAD + len(word.conflicts)] = word.conflicts
         if self._replicas:
-            own_s, capped, told = self._tables(numbers)
-            own_s[self._replica] = _or_inf(word.own_s)
-            capped[self._replica] = word.capped
+            own, capped, told = self._rows
+            numbers[own.start + self._replica] = _or_inf(word.own_s)
+            numbers[capped.start + self._replica] = word.capped
             if word.told is not None:
-                told[:] = word.told
+                numbers[told] = word.told
         return numbers
 
     def news(self, numbers: NDArray[np.float64]) -> News:
@@ -101,11 +106,12 @@ class Layout:
 
     def _heard(self, numbers: NDArray[np.float64]) -> Replicas:
         own_s, capped, told = self._tables(numbers)
-        return Replicas(own_s, capped > 0, told)
+        return Replicas(own_s, capped.astype(np.bool_), told)
 
-    def _tables(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _tables(self, numbers: NDArray[np.float64]) -> tuple[_Numbers, _Numbers, _Numbers]:
         """Own times, caps, announcements: the rows of the vector's end."""
-        return numbers[_HEAD + self._kinds :].reshape(3, self._replicas)
+        own, capped, told = self._rows
+        return numbers[own], numbers[capped], numbers[told]
 
 
 def _or_inf(duration_s: float | None) -> float:

@@ -19,6 +19,7 @@ from perseus_ds.schedule import Kind, textbook
 
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), hand_made().fingerprint)
 LARGER = replace(JOB, fingerprint={**JOB.fingerprint, "microbatches": "2"})
+SHRUNK = replace(JOB, fingerprint={**JOB.fingerprint, "replicas": "1"})
 OTHER = replace(JOB, fingerprint={**JOB.fingerprint, "gpu": "H100"})
 
 
@@ -50,6 +51,7 @@ def opened(directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **
     [
         ("auto", JOB, Move.RUN),
         ("auto", LARGER, Move.PLAN),
+        ("auto", SHRUNK, Move.RUN),
         ("auto", OTHER, Move.PROFILE),
         ("run", JOB, Move.RUN),
         ("profile", JOB, Move.PROFILE),
