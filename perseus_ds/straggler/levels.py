@@ -13,6 +13,7 @@ from perseus_ds.straggler.tuning import (
     FIRST_SCATTER,
     LEAST_JUMP,
     NOISE_SIGMAS,
+    REVIEW_EVERY,
     WINDOW,
 )
 from perseus_ds.straggler.window import Windows
@@ -42,6 +43,8 @@ class Levels:
         self._spells = Spells(replicas)
         self._above = np.zeros(replicas, dtype=np.int64)
         self._below = np.zeros(replicas, dtype=np.int64)
+        self._side = np.zeros(replicas)
+        self._in_a_row = np.zeros(replicas, dtype=np.int64)
         self._aside = np.full(replicas, np.nan)
         self._anything_aside = False
         self._unreviewed = 0
@@ -74,7 +77,7 @@ class Levels:
             self._windows.enter_all(ratio)
         else:
             jumped = self._hear_outside(ratio, deviation, impatient)
-        return self._review(jumped=jumped, every=review_every)
+        return self._review(now=jumped or self._leans(deviation, impatient), every=review_every)
 
     def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
         """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
@@ -84,6 +87,15 @@ class Levels:
         change = self._windows.drift(who)
         noise = 1.2 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
         return np.where(change < -noise, _AHEAD * change, 0.0)
+
+    def _leans(self, deviation: NDArray[np.float64], impatient: _Replicas) -> bool:
+        """Whether one of whom others wait was on the same side of its median several times in a row."""
+        if not impatient.any():
+            return False
+        side = np.sign(deviation)
+        self._in_a_row = np.where(side == self._side, self._in_a_row + 1, 1)
+        self._side = side
+        return bool((self._in_a_row[impatient] >= REVIEW_EVERY).any())
 
     def _hear_outside(
         self, ratio: NDArray[np.float64], deviation: NDArray[np.float64], impatient: _Replicas
@@ -126,12 +138,13 @@ class Levels:
         self._above[who] = 0
         self._below[who] = 0
 
-    def _review(self, *, jumped: bool, every: int) -> bool:
-        """Take the medians anew: at once after a jump or while windows fill, else every few iterations."""
+    def _review(self, *, now: bool, every: int) -> bool:
+        """Take the medians anew: at once after a change or while windows fill, else every few iterations."""
         self._unreviewed += 1
-        if self._unreviewed < every and not jumped and self._windows.full:
+        if self._unreviewed < every and not now and self._windows.full:
             return False
         self._unreviewed = 0
+        self._in_a_row[:] = 0
         self.level, spread = self._windows.median()
         self._pool(spread[self.sure])
         self.scatter = np.where(self.sure, np.fmax(spread, self._pooled), self._pooled)
