@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import events, lines, names
+from jobs import events, lines, names, watched_gpus
 from ranks import Said, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
@@ -211,3 +211,35 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
 
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18, virtual=False)
+
+
+def throttled(rank: int, content: dict[str, Any]) -> Book:
+    """One replica's GPUs get hot and hold their clocks at 1 050 MHz."""
+    gpus = watched_gpus()
+
+    def heat(rank: int, iteration: int) -> None:
+        if rank % 2 == STRAGGLER and iteration == 8:
+            gpus.made[-1].throttle(1050)
+
+    return straggle(rank, content, STAGES, {}, 44, act=heat)
+
+
+def test_a_hot_straggler_runs_its_own_best_plan(tmp_path: Path) -> None:
+    said = run_ranks(4, throttled, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
+    told = [event for event in events(tmp_path / "run") if event["event"] == "straggler"]
+    causes = [one["cause"] for event in told for one in event["stragglers"]]
+    assert causes[0] == "measured"
+    assert "capped" in causes
+    fastest = said[0].value.plans[0][STRAGGLER]
+    assert any(row[STRAGGLER] != fastest for row in said[0].value.plans)
+
+
+def alone(rank: int, content: dict[str, Any]) -> Book:
+    return straggle(rank, content, STAGES, {}, 5)
+
+
+def test_a_restart_with_fewer_replicas_finds_the_plan_again(tmp_path: Path) -> None:
+    content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
+    said = run_ranks(2, alone, content)
+    assert "fits this job" in lines(said[0])[0]
+    assert len(said[0].value.plans) == 5
