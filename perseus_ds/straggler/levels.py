@@ -30,13 +30,16 @@ class Levels:
     and is dropped; ``CONFIRMATIONS`` in a row are a new level, and the median starts anew from them. A
     replica that turns slow for short spells again and again has to confirm it longer.
 
-    Shape: vectors [replicas]; ``level`` is NaN before the first known iteration, ``scatter`` is the
-    relative standard deviation of one iteration.
+    Shape: vectors [replicas], as of the last review; ``level`` is NaN before the first known iteration,
+    ``count`` how many iterations it rests on, ``scatter`` the relative standard deviation of one
+    iteration, ``error`` the relative standard error of the level: that of a median.
     """
 
     def __init__(self, replicas: int) -> None:
         self.level = np.full(replicas, np.nan)
+        self.count = np.zeros(replicas, dtype=np.int64)
         self.scatter = np.full(replicas, FIRST_SCATTER)
+        self.error = 1.25 * self.scatter
         self._band = self._noise()
         self._pooled = FIRST_SCATTER
         self._windows = Windows(replicas)
@@ -50,19 +53,9 @@ class Levels:
         self._unreviewed = 0
 
     @property
-    def count(self) -> NDArray[np.int64]:
-        """How many iterations each level rests on."""
-        return self._windows.count
-
-    @property
     def sure(self) -> _Replicas:
         """Whose level rests on half a window at least."""
         return self.count >= WINDOW // 2
-
-    @property
-    def error(self) -> NDArray[np.float64]:
-        """Relative standard error of each level: that of a median."""
-        return 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 
     def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
         """Take in one iteration; return whether the levels were taken anew.
@@ -146,8 +139,11 @@ class Levels:
         self._unreviewed = 0
         self._in_a_row[:] = 0
         self.level, spread = self._windows.median()
-        self._pool(spread[self.sure])
-        self.scatter = np.where(self.sure, np.fmax(spread, self._pooled), self._pooled)
+        self.count = self._windows.count
+        sure = self.sure
+        self._pool(spread[sure])
+        self.scatter = np.where(sure, np.fmax(spread, self._pooled), self._pooled)
+        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
         self._band = self._noise()
         return True
 

@@ -24,7 +24,8 @@ class Need:
 
     ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
     iteration, ``least_s`` the planned seconds of its plan where it does not wait, ``pace`` measured seconds
-    per planned second; ``known`` whether enough was heard of it to slow it down.
+    per planned second; ``known`` whether enough was heard of it to slow it down; ``last`` the replica that
+    all others can wait for.
 
     Shape: vectors [replicas].
     """
@@ -35,11 +36,7 @@ class Need:
     least_s: NDArray[np.float64]
     pace: NDArray[np.float64]
     known: NDArray[np.bool_]
-
-    @property
-    def last(self) -> int:
-        """The replica that all others can wait for."""
-        return int(np.argmax(self.free_s))
+    last: int
 
 
 def limits_s(need: Need, held_s: NDArray[np.float64]) -> NDArray[np.float64]:

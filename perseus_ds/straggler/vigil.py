@@ -97,12 +97,14 @@ class Vigil:
         hurries = self._slow | announced
         least_s = np.where(hurries, self._fastest_s, self._objective_s)
         free_s = pace * least_s
-        slow = np.flatnonzero(self._slow)
-        free_s[slow] *= 1.0 + self._levels.sinking(slow)
+        if self._anyone_slow:
+            slow = self._slow.nonzero()[0]
+            free_s[slow] *= 1.0 + self._levels.sinking(slow)
         known = self._levels.count >= CONFIRMATIONS
-        need = Need(free_s, self._levels.error, self._levels.scatter, least_s, pace, known)
+        last = int(free_s.argmax())
+        need = Need(free_s, self._levels.error, self._levels.scatter, least_s, pace, known, last)
         self._waits_s = limits_s(need, self._waits_s)
-        waiting = np.flatnonzero(np.isfinite(self._waits_s))
+        waiting = np.isfinite(self._waits_s).nonzero()[0]
         return self._verdict_on(need, hurries, announced, waiting)
 
     def _verdict_on(
@@ -116,9 +118,9 @@ class Vigil:
             meeting_s=float(need.free_s[need.last]) if len(waiting) else None,
             stragglers=self._stragglers(need, hurries, announced, anyone_waits=len(waiting) > 0),
             limit_s=limit_s,
-            waiting=tuple(map(int, waiting)),
-            unfounded=tuple(map(int, np.flatnonzero(announced & self._levels.sure))),
-            changed=not np.array_equal(limit_s, self._verdict.limit_s, equal_nan=True),
+            waiting=tuple(waiting.tolist()),
+            unfounded=tuple((announced & self._levels.sure).nonzero()[0].tolist()),
+            changed=limit_s.tobytes() != self._verdict.limit_s.tobytes(),
         )
 
     def _locked_s(self, need: Need, replica: int) -> float:
@@ -160,7 +162,7 @@ class Vigil:
         *,
         anyone_waits: bool,
     ) -> tuple[Straggler, ...]:
-        found = [self._straggler(need, int(r), announced) for r in np.flatnonzero(hurries)]
+        found = [self._straggler(need, int(r), announced) for r in hurries.nonzero()[0]]
         if anyone_waits and not hurries[need.last]:
             slowdown = float(need.free_s[need.last]) / _lower_quartile(need.free_s)
             found.append(Straggler(need.last, slowdown, Cause.STRUCTURAL))
