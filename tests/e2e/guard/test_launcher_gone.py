@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_nvml import FakeNvml
 from test_kills import alive, eventually
+from test_service import EVERYTHING, Daemon
 
 from perseus_ds.device.guard.launchers import launchers_above
 
@@ -28,7 +29,8 @@ class Started:
         )
         self.guard = int(self.above.stdout.readline())
         stat = Path(f"/proc/{self.guard}/stat").read_text(encoding="ascii")
-        self.trainer = int(stat.rpartition(")")[2].split()[1])
+        own_guard = "guardd" not in command  # else the trainer names itself
+        self.trainer = int(stat.rpartition(")")[2].split()[1]) if own_guard else self.guard
 
     def end(self) -> None:
         for pid in (self.trainer, self.above.pid):
@@ -59,6 +61,29 @@ def test_a_killed_launcher_takes_the_clocks_and_not_the_training(
     assert eventually(lambda: not alive(under_torchrun.guard))
     assert not any(node.locked_mhz())
     assert alive(under_torchrun.trainer)
+
+
+def test_the_nodes_service_watches_the_launcher_too(
+    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    daemon = Daemon(tmp_path / "guardd.sock", EVERYTHING)
+    started = Started(*TORCHRUN, str(TRAINER), "0", "runs", "guardd")
+    try:
+        assert eventually(lambda: any(node.locked_mhz()))
+        started.above.kill()
+        assert eventually(lambda: not any(node.locked_mhz()))
+        assert alive(started.trainer)
+        assert eventually(lambda: takes(daemon))  # the lease is free again
+    finally:
+        started.end()
+        daemon.end()
+
+
+def takes(daemon: Daemon) -> bool:
+    sock, answer = daemon.take()
+    sock.close()
+    return answer["is"] == "taken"
 
 
 def test_a_shell_that_ends_leaves_its_job_alone(node: FakeNvml) -> None:

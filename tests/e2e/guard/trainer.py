@@ -11,8 +11,9 @@ from perseus_ds.errors import DeviceError
 
 def main() -> None:
     seed, how = int(sys.argv[1]), sys.argv[2]
-    gpu = choose(DeviceRequest("nvml", lock=True)).gpu
-    sys.stdout.write(f"{gpu._guard.pid}\n")
+    device = sys.argv[3] if len(sys.argv) > 3 else "nvml"
+    gpu = choose(DeviceRequest(device, lock=True)).gpu
+    sys.stdout.write(f"{gpu._guard.pid if gpu._guard else os.getpid()}\n")
     sys.stdout.flush()
     if how == "forks" and os.fork() == 0:
         time.sleep(60)  # a data loader's worker: holds copies of every descriptor
