@@ -29,6 +29,7 @@ from perseus_ds.engine.job import Job, recognise
 from perseus_ds.engine.lookout import KINDS, Lookout
 from perseus_ds.engine.monitoring import Scalars
 from perseus_ds.engine.news import Layout
+from perseus_ds.engine.noticing import NoticeWatch
 from perseus_ds.engine.opening import Move, Opening, decide
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Recorder
@@ -144,14 +145,18 @@ def _session(
     undo.append(lookout.write)
     arrivals = Arrivals(stage=job.stage, behind=stopwatch.behind)
     replicas = job.replicas if config.straggler.enabled else 1
+    notices = None
+    if job.rank == 0 and replicas > 1:
+        notices = NoticeWatch(Notices(directory.notices, replicas=replicas), voice, replicas=replicas)
+        notices.start()
+        undo.append(notices.close)
     exchange = Exchange(
         council,
         Layout(kinds=KINDS, replicas=replicas, replica=job.replica),
         arrivals=arrivals,
         watch=watch,
         lookout=lookout,
-        notices=Notices(directory.notices, replicas=replicas) if job.rank == 0 and replicas > 1 else None,
-        voice=voice,
+        notices=notices,
     )
     ground = Ground(
         job=job,

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perseus_ds.device import EventReason
 from perseus_ds.engine.arrivals import Arrivals
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.news import Layout, News, Word
+from perseus_ds.engine.noticing import NoticeWatch
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.straggler import Notices
 
 _PATIENCE_S = 5.0
 """All have posted an iteration before any has ended the next: what is missing then is not coming."""
@@ -25,7 +21,7 @@ _PATIENCE_S = 5.0
 class Exchange:
     """Gather this rank's word, spread what came back.
 
-    ``notices`` are looked at by rank 0 alone, which tells the others, so that all hear them at the same
+    ``notices`` are watched by rank 0 alone, which tells the others, so that all hear them at the same
     iteration.
     """
 
@@ -37,8 +33,7 @@ class Exchange:
         arrivals: Arrivals,
         watch: EnergyWatch,
         lookout: Lookout,
-        notices: Notices | None,
-        voice: Voice,
+        notices: NoticeWatch | None,
     ) -> None:
         self._council = council
         self._layout = layout
@@ -46,7 +41,11 @@ class Exchange:
         self._watch = watch
         self._lookout = lookout
         self._notices = notices
-        self._voice = voice
+
+    def iteration_begins(self) -> None:
+        """Have a look at what is announced: it is told at the end of this iteration."""
+        if self._notices is not None:
+            self._notices.look()
 
     def turn(
         self, index: int, passed: Sequence[Iteration], *, plan_ready: bool, brief: bool = False
@@ -59,6 +58,8 @@ class Exchange:
             EngineError: some rank did not tell anything in time.
         """
         news = self._collected(_PATIENCE_S if brief else None)
+        if self._notices is not None:
+            self._notices.say()
         self._arrivals.note(passed)
         last = passed[-1] if passed else None
         word = Word(
@@ -67,7 +68,7 @@ class Exchange:
             conflicts=self._lookout.untold(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
-            told=None if self._notices is None else self._told(self._notices),
+            told=None if self._notices is None else self._notices.told,
         )
         self._council.post(self._layout.vector(word))
         return news
@@ -107,9 +108,3 @@ class Exchange:
             return False
         _, reasons = self._watch.clock_between(iteration.start_s, iteration.end_s)
         return EventReason(reasons).spoils
-
-    def _told(self, notices: Notices) -> NDArray[np.float64]:
-        heard = notices.poll()
-        for line in heard.complaints:
-            self._voice.event("notice_ignored", line)
-        return heard.told

@@ -138,6 +138,7 @@ class Session:
             self._voice.say_here(f"while leaving: {error}")
 
     def _play(self) -> None:
+        self._exchange.iteration_begins()
         self._playing = self._course.mode
         self._recorder.begin()
         self._conductor.play(self._course.score)
