@@ -72,8 +72,22 @@ def _pipelines(directory: RunDirectory) -> int | None:
         raise PerseusError(f"{directory.path}: no job has started here yet")
     if over is not None or not _alive(attached):
         raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would hear")
+    deaf = _deaf(attached)
+    if deaf is not None:
+        raise PerseusError(f"{directory.path}: {deaf}, a notice would change nothing")
     replicas = attached.get("replicas")
     return replicas if isinstance(replicas, int) else None
+
+
+def _deaf(attached: Mapping[str, object]) -> str | None:
+    """Why a job that runs does not answer stragglers; None where it does."""
+    if attached.get("replicas") == 1:
+        return "its job has one pipeline and nobody waits for it"
+    if attached.get("opening") == "observe":
+        return "its job only observes"
+    if attached.get("stragglers") is False:
+        return "its job has straggler.enabled false"
+    return None
 
 
 def _alive(attached: Mapping[str, object]) -> bool:

@@ -123,6 +123,22 @@ def test_a_job_that_was_killed(tmp_path: Path, refused: Refused) -> None:
     assert line == f"{tmp_path}: its job has died, nobody would hear"
 
 
+DEAF = [
+    ({"replicas": 1}, "its job has one pipeline and nobody waits for it"),
+    ({"opening": "observe"}, "its job only observes"),
+    ({"stragglers": False}, "its job has straggler.enabled false"),
+]
+
+
+@pytest.mark.parametrize(("facts", "reason"), DEAF)
+def test_a_job_that_would_not_answer(
+    tmp_path: Path, refused: Refused, facts: dict[str, object], reason: str
+) -> None:
+    attached(tmp_path, os.getpid(), **facts)
+    line = refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
+    assert line == f"{tmp_path}: {reason}, a notice would change nothing"
+
+
 def test_a_job_on_another_host_cannot_be_looked_at(tmp_path: Path, perseus: Program) -> None:
     attached(tmp_path, 1, host="elsewhere.invalid")
     assert perseus("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2).code == 0
