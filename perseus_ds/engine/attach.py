@@ -22,14 +22,12 @@ from perseus_ds.engine.conductor import Conductor
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.course import Course
 from perseus_ds.engine.energy_watch import EnergyWatch
-from perseus_ds.engine.exchange import Exchange
+from perseus_ds.engine.exchange import exchange_of
 from perseus_ds.engine.ground import Ground
 from perseus_ds.engine.interception import Interception
 from perseus_ds.engine.job import Job, recognise
-from perseus_ds.engine.lookout import KINDS, Lookout
+from perseus_ds.engine.lookout import Lookout
 from perseus_ds.engine.monitoring import Scalars
-from perseus_ds.engine.news import Layout
-from perseus_ds.engine.noticing import NoticeWatch
 from perseus_ds.engine.opening import Move, Opening, decide
 from perseus_ds.engine.publishing import Durations
 from perseus_ds.engine.recorder import Recorder
@@ -39,7 +37,6 @@ from perseus_ds.engine.stopwatch import stopwatch_for
 from perseus_ds.engine.voice import Voice
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.straggler import Notices
 
 
 def effective_config(engine: object, environment: Mapping[str, str]) -> PerseusConfig | None:
@@ -143,21 +140,6 @@ def _session(
     directory = RunDirectory(Path(config.run_dir))
     lookout = Lookout(gpu, voice, rank=job.rank, directory=directory)
     undo.append(lookout.write)
-    arrivals = Arrivals(stage=job.stage, behind=stopwatch.behind)
-    replicas = job.replicas if config.straggler.enabled else 1
-    notices = None
-    if job.rank == 0 and replicas > 1:
-        notices = NoticeWatch(Notices(directory.notices, replicas=replicas), voice, replicas=replicas)
-        notices.start()
-        undo.append(notices.close)
-    exchange = Exchange(
-        council,
-        Layout(kinds=KINDS, replicas=replicas, replica=job.replica),
-        arrivals=arrivals,
-        watch=watch,
-        lookout=lookout,
-        notices=notices,
-    )
     ground = Ground(
         job=job,
         config=config,
@@ -168,7 +150,7 @@ def _session(
         watch=watch,
         account=account,
         durations=durations,
-        arrivals=arrivals,
+        arrivals=Arrivals(stage=job.stage, behind=stopwatch.behind),
         lookout=lookout,
         directory=directory,
         voice=voice,
@@ -177,7 +159,7 @@ def _session(
     session = Session(
         microbatches=job.schedule.microbatches,
         course=course,
-        exchange=exchange,
+        exchange=exchange_of(ground, undo),
         recorder=Recorder(stopwatch),
         conductor=Conductor(requests, gpu.now_s, event=stopwatch.event),
         requests=requests,

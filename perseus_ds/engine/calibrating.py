@@ -28,7 +28,9 @@ def calibrated(gpu: Gpu, council: Council, voice: Voice) -> tuple[Capabilities, 
     """
     able = gpu.capabilities()
     alone = cast("Answer | None", council.tell(_answer(gpu) if council.rank == 0 else None))
-    everyone = cast("list[Answer]", council.share(_answer(gpu))) if council.size > 1 else [alone]
+    everyone = (
+        cast("list[Answer]", council.share(_answer(gpu, in_step=True))) if council.size > 1 else [alone]
+    )
     known = [one for one in everyone if isinstance(one, Calibration)]
     latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
     if not latencies_s or not isinstance(alone, Calibration):
@@ -46,9 +48,9 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
     return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
 
 
-def _answer(gpu: Gpu) -> Answer:
+def _answer(gpu: Gpu, *, in_step: bool = False) -> Answer:
     try:
-        return calibrate(gpu)
+        return calibrate(gpu, in_step=in_step)
     except DeviceError as error:
         return error
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perseus_ds.device import EventReason
 from perseus_ds.engine.arrivals import Arrivals
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.energy_watch import EnergyWatch
-from perseus_ds.engine.lookout import Lookout
+from perseus_ds.engine.ground import Ground
+from perseus_ds.engine.lookout import KINDS, Lookout
 from perseus_ds.engine.news import Layout, News, Word
 from perseus_ds.engine.noticing import NoticeWatch
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.straggler import Notices
 
 _PATIENCE_S = 5.0
 """All have posted an iteration before any has ended the next: what is missing then is not coming."""
@@ -108,3 +110,22 @@ class Exchange:
             return False
         _, reasons = self._watch.clock_between(iteration.start_s, iteration.end_s)
         return EventReason(reasons).spoils
+
+
+def exchange_of(ground: Ground, undo: list[Callable[[], None]]) -> Exchange:
+    """Begin an exchange on what a job stands on; ``undo`` gets what ends it."""
+    job, voice = ground.job, ground.voice
+    replicas = job.replicas if ground.config.straggler.enabled else 1
+    notices = None
+    if job.rank == 0 and replicas > 1:
+        notices = NoticeWatch(Notices(ground.directory.notices, replicas=replicas), voice, replicas=replicas)
+        notices.start()
+        undo.append(notices.close)
+    return Exchange(
+        ground.council,
+        Layout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=ground.arrivals,
+        watch=ground.watch,
+        lookout=ground.lookout,
+        notices=notices,
+    )
