@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from statistics import median
 
@@ -21,6 +22,7 @@ _TICKS = 6
 _COUNTER_LIMIT_S = 0.35
 _COARSEST = 0.25  # of a latency: a host that looks more rarely than this cannot tell it
 _FINE_S = 0.003
+_BEAT_S = 0.050
 
 Pause = Callable[[float], None]
 
@@ -71,12 +73,13 @@ class Calibration:
         return max(known, default=None)
 
 
-def calibrate(gpu: Gpu, *, pause: Pause = time.sleep) -> Calibration:
+def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause = time.sleep) -> Calibration:
     """Measure a few switches, between the maximum and the middle of the grid, and ticks of the counter.
 
-    Several GPUs may be measured at once, each from a thread or process of its own. A device on which no
-    clock can be set has only its counter measured. A first clock that is not reached ends the switches: the
-    GPU is idle, capped or not ours to set.
+    Several GPUs may be measured at once, each from a thread or process of its own; ``in_step`` then has their
+    changes begin together, at whole beats of the host's clock, which all of them read alike. A device on
+    which no clock can be set has only its counter measured. A first clock that is not reached ends the
+    switches: the GPU is idle, capped or not ours to set.
 
     Raises:
         DeviceError: the device refused.
@@ -87,7 +90,7 @@ def calibrate(gpu: Gpu, *, pause: Pause = time.sleep) -> Calibration:
     if not gpu.capabilities().can_lock:
         return _found(gpu, [], period_s)
     try:
-        switches = _switches(gpu, *_two_clocks_mhz(gpu), pause)
+        switches = _switches(gpu, *_two_clocks_mhz(gpu), pause, in_step=in_step)
     finally:
         gpu.reset_clock()
     return _found(gpu, switches, period_s)
@@ -116,13 +119,17 @@ def _found(
     )
 
 
-def _switches(gpu: Gpu, high_mhz: int, low_mhz: int, pause: Pause) -> list[Switch]:
+def _switches(gpu: Gpu, high_mhz: int, low_mhz: int, pause: Pause, *, in_step: bool) -> list[Switch]:
     """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
     first = _change(gpu, high_mhz, low_mhz, pause)
     if first.total_s is None:
         return [first]
-    ways = [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES
-    return [_change(gpu, *way, pause) for way in ways]
+    switches = []
+    for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
+        if in_step:
+            pause(gpu.wall_s(_BEAT_S - gpu.now_s() % _BEAT_S))
+        switches.append(_change(gpu, *way, pause))
+    return switches
 
 
 def _change(gpu: Gpu, from_mhz: int, to_mhz: int, pause: Pause) -> Switch:
@@ -173,7 +180,7 @@ def calibrate_together(gpus: Sequence[Gpu]) -> tuple[Calibration | DeviceError, 
     if len(gpus) <= 1:
         return tuple(alone)
     with ThreadPoolExecutor(len(gpus)) as threads:
-        at_once = list(threads.map(_attempt, gpus))
+        at_once = list(threads.map(partial(_attempt, in_step=True), gpus))
     waits_s = [one.switch_latency_s for one in at_once if isinstance(one, Calibration)]
     together_s = max(filter(None, waits_s), default=None)
     return tuple(
@@ -181,9 +188,9 @@ def calibrate_together(gpus: Sequence[Gpu]) -> tuple[Calibration | DeviceError, 
     )
 
 
-def _attempt(gpu: Gpu) -> Calibration | DeviceError:
+def _attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
     try:
-        return calibrate(gpu)
+        return calibrate(gpu, in_step=in_step)
     except DeviceError as error:
         return error
 

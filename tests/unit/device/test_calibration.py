@@ -54,6 +54,26 @@ def test_calibration_ends_with_the_first_clock_that_is_not_reached(time: Virtual
     assert time.now_s() - began_s < 0.7
 
 
+class NotingGpu(SimulatedGpu):
+    """One that notes when a clock was asked for."""
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self.__dict__.setdefault("asked_s", []).append(self.now_s())
+        super().lock_clock(clock_mhz)
+
+
+def test_changes_in_step_begin_at_the_same_beats_of_the_hosts_clock() -> None:
+    asked_s = []
+    for began_s, latency_s in ((10.0, 0.006), (10.017, 0.037)):
+        time = VirtualTime(began_s)
+        gpu = NotingGpu(SimulatedSettings(switch_latency_s=latency_s), time=time)
+        found = calibrate(gpu, in_step=True, pause=time.pass_s)
+        assert found.up_s == pytest.approx(latency_s, abs=0.002)
+        asked_s.append([asked % 0.050 for asked in gpu.asked_s[1:]])  # the first is only where it begins
+    for phase_s in (phase for phases in asked_s for phase in phases):
+        assert min(phase_s, 0.050 - phase_s) < 1e-6
+
+
 class IdleGpu(SimulatedGpu):
     """One that clocks down by itself, and says so."""
 

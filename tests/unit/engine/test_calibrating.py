@@ -44,7 +44,7 @@ def voice(tmp_path: Path) -> Voice:
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: Calibration | Exception) -> None:
     left = list(answers)
 
-    def answer(_: object) -> Calibration:
+    def answer(_: object, *, in_step: bool) -> Calibration:
         one = left.pop(0)
         if isinstance(one, Exception):
             raise one
