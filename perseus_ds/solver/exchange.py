@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.solver.chain import Board, board_for, solve_chain
 from perseus_ds.solver.choices import Choices
 from perseus_ds.solver.compiled import compiled, inner
 from perseus_ds.solver.paths import Graph, earliest_starts, latest_starts
-from perseus_ds.solver.problem import Floats, Indices, Ints
+from perseus_ds.solver.problem import Indices, Ints
 
-WIDTH = 64
-"""Partial plans of a chain that are kept side by side."""
+Marks = NDArray[np.bool_]
+
 SHORTEST = 8
 """Activities of the shortest chain that is worth its own times for all others."""
 LAST, ANY = 1, 2
@@ -21,7 +24,19 @@ BAND = 3
 """How many options faster or slower than now are tried."""
 
 
-@compiled
+class Cover(NamedTuple):
+    """Chains that cover all activities: each one's link onward (a row of the graph), and scratch.
+
+    Shape: [activities].
+    """
+
+    link: Indices
+    headed: Marks
+    chain: Indices
+    aside: Marks
+    duration: Ints
+
+
 def improve(
     graph: Graph, delay: Ints, choices: Choices, place: Indices, wanted: int, passes: int, band: int
 ) -> Indices:
@@ -31,74 +46,72 @@ def improve(
 
     Cost: passes times activities times WIDTH times the options in the band.
     """
-    count = len(place)
-    place = place.copy()
-    link = np.empty(count, dtype=np.int32)
-    headed = np.empty(count, dtype=np.bool_)
-    chain = np.empty(count, dtype=np.int32)
-    ends = np.empty((count, WIDTH), dtype=np.int64)
-    costs = np.empty((count, WIDTH), dtype=np.float64)
-    origin = np.empty((count, WIDTH), dtype=np.int32)
-    chosen = np.empty((count, WIDTH), dtype=np.int32)
+    count, better = len(place), place.copy()
+    link, chain = np.empty((2, count), dtype=np.int32)
+    headed, aside = np.empty((2, count), dtype=np.bool_)
+    cover = Cover(link, headed, chain, aside, np.empty(count, dtype=np.int64))
+    _exchange(graph, delay, choices, better, wanted, passes, band, board_for(count), cover)
+    return better
+
+
+@compiled
+def _exchange(
+    graph: Graph,
+    delay: Ints,
+    choices: Choices,
+    place: Indices,
+    wanted: int,
+    passes: int,
+    band: int,
+    board: Board,
+    cover: Cover,
+) -> None:
     for turn in range(passes):
-        _cover(graph, turn, link, headed)
-        for position in range(count):
-            head = graph.order[position]
-            if headed[head]:
+        _cover(graph, turn, cover.link, cover.headed)
+        for head in graph.order:
+            if cover.headed[head]:
                 continue
-            size = _walk(graph, link, head, chain)
-            if size >= SHORTEST:
-                start = _make_room(graph, delay, choices.length[place], chain[:size], wanted, turn & 1)
-                _solve_chain(
-                    graph,
-                    delay,
-                    choices,
-                    place,
-                    start,
-                    wanted,
-                    link,
-                    chain[:size],
-                    band,
-                    ends,
-                    costs,
-                    origin,
-                    chosen,
-                )
-    return place
+            size = _walk(graph, cover.link, head, cover.chain)
+            if size < SHORTEST:
+                continue
+            for activity in range(len(place)):
+                cover.duration[activity] = choices.length[place[activity]]
+            chain = cover.chain[:size]
+            start = _make_room(graph, delay, cover.duration, chain, wanted, turn & 1, cover.aside)
+            solve_chain(graph, delay, choices, place, start, wanted, cover.link, chain, band, board)
 
 
 @inner
-def _make_room(graph: Graph, delay: Ints, duration: Ints, chain: Indices, wanted: int, early: int) -> Ints:
+def _make_room(
+    graph: Graph, delay: Ints, duration: Ints, chain: Indices, wanted: int, early: int, aside: Marks
+) -> Ints:
     """Start times that leave the chain room: what it waits for early, or what waits for it late.
 
     The others stand at the other end of their slack, so that times are feasible whatever the graph.
     """
-    aside = np.zeros(len(duration), dtype=np.bool_)
+    for activity in range(len(duration)):
+        aside[activity] = False
     for activity in chain:
         if early:
-            aside[graph.before[graph.first_before[activity] : graph.first_before[activity + 1]]] = True
+            for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
+                aside[graph.before[row]] = True
         else:
-            aside[graph.after[graph.first_after[activity] : graph.first_after[activity + 1]]] = True
-    aside[chain] = False
+            for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
+                aside[graph.after[row]] = True
+    for activity in chain:
+        aside[activity] = False
     if early:
-        return latest_starts(
-            graph,
-            delay,
-            duration,
-            wanted,
-            aside,
-            earliest_starts(graph, delay, duration, aside[:0], duration),
-        )
-    return earliest_starts(
-        graph, delay, duration, aside, latest_starts(graph, delay, duration, wanted, aside[:0], duration)
-    )
+        first = earliest_starts(graph, delay, duration, aside[:0], duration)
+        return latest_starts(graph, delay, duration, wanted, aside, first)
+    last = latest_starts(graph, delay, duration, wanted, aside[:0], duration)
+    return earliest_starts(graph, delay, duration, aside, last)
 
 
 @inner
-def _cover(graph: Graph, turn: int, link: Indices, headed: NDArray[np.bool_]) -> None:
+def _cover(graph: Graph, turn: int, link: Indices, headed: Marks) -> None:
     """Link every activity to at most one follower: the first free one, the last, or any."""
-    link[:] = -1
-    headed[:] = False
+    for activity in range(len(link)):
+        link[activity], headed[activity] = -1, False
     dice = 2 * turn + 1
     for activity in graph.order:
         low, high = graph.first_after[activity], graph.first_after[activity + 1]
@@ -120,142 +133,3 @@ def _walk(graph: Graph, link: Indices, head: int, chain: Indices) -> int:
         chain[size] = graph.after[link[chain[size - 1]]]
         size += 1
     return size
-
-
-@inner
-def _release(
-    graph: Graph, delay: Ints, choices: Choices, place: Indices, start: Ints, activity: int, skipped: int
-) -> int:
-    """When the activities outside the chain let this one start."""
-    ready = 0
-    for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
-        arc, before = graph.before_arc[row], graph.before[row]
-        if arc != skipped:
-            ready = max(ready, start[before] + choices.length[place[before]] + delay[arc])
-    return ready
-
-
-@inner
-def _deadline(graph: Graph, delay: Ints, start: Ints, activity: int, skipped: int, wanted: int) -> int:
-    """When the activities outside the chain need this one to have ended."""
-    due = wanted
-    for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
-        if row != skipped:
-            due = min(due, start[graph.after[row]] - delay[graph.after_arc[row]])
-    return due
-
-
-@inner
-def _solve_chain(
-    graph: Graph,
-    delay: Ints,
-    choices: Choices,
-    place: Indices,
-    start: Ints,
-    wanted: int,
-    link: Indices,
-    chain: Indices,
-    band: int,
-    ends: Ints,
-    costs: Floats,
-    origin: Indices,
-    chosen: Indices,
-) -> None:
-    size = len(chain)
-    release, due = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    lag = np.zeros(size, dtype=np.int64)
-    arc = -1
-    before_j = 0.0
-    for at in range(size):
-        activity = chain[at]
-        before_j += choices.cost[place[activity]]
-        release[at] = _release(graph, delay, choices, place, start, activity, arc)
-        due[at] = _deadline(graph, delay, start, activity, link[activity], wanted)
-        if at + 1 < size:
-            arc = graph.after_arc[link[activity]]
-            lag[at + 1] = delay[arc]
-    for at in range(size - 2, -1, -1):
-        follower = chain[at + 1]
-        fastest = choices.length[max(choices.first[follower], place[follower] - band)]
-        due[at] = min(due[at], due[at + 1] - fastest - lag[at + 1])
-    filled = 1
-    ends[size % 1, 0] = 0
-    last_end, last_cost = np.zeros(WIDTH, dtype=np.int64), np.zeros(WIDTH)
-    for at in range(size):
-        filled = _extend(
-            choices,
-            place[chain[at]],
-            chain[at],
-            band,
-            release[at],
-            due[at],
-            lag[at],
-            last_end,
-            last_cost,
-            filled,
-            ends[at],
-            costs[at],
-            origin[at],
-            chosen[at],
-        )
-        if filled == 0:
-            return
-        last_end, last_cost = ends[at], costs[at]
-    best = filled - 1
-    if last_cost[best] > before_j:
-        return
-    for at in range(size - 1, -1, -1):
-        activity = chain[at]
-        place[activity] = chosen[at, best]
-        start[activity] = ends[at, best] - choices.length[place[activity]]
-        best = origin[at, best]
-
-
-@inner
-def _extend(
-    choices: Choices,
-    now: int,
-    activity: int,
-    band: int,
-    release: int,
-    due: int,
-    lag: int,
-    last_end: Ints,
-    last_cost: Floats,
-    filled: int,
-    end: Ints,
-    cost: Floats,
-    origin: Indices,
-    chosen: Indices,
-) -> int:
-    """Append one activity to every partial plan; keep the cheapest per stretch of time, undominated only."""
-    low, high = max(choices.first[activity], now - band), min(choices.last[activity], now + band)
-    soonest = max(release, last_end[0] + lag) + choices.length[low]
-    span = due - soonest
-    if span < 0:
-        return 0
-    share = span // WIDTH + 1
-    for bucket in range(WIDTH):
-        cost[bucket] = np.inf
-    for old in range(filled):
-        begin = max(release, last_end[old] + lag)
-        for option in range(low, high + 1):
-            finish = begin + choices.length[option]
-            if finish > due:
-                break
-            bucket = (finish - soonest) // share
-            total = last_cost[old] + choices.cost[option]
-            if total < cost[bucket] or (total == cost[bucket] and finish < end[bucket]):
-                end[bucket], cost[bucket], origin[bucket], chosen[bucket] = finish, total, old, option
-    kept, least = 0, np.inf
-    for bucket in range(WIDTH):
-        if cost[bucket] < least:
-            least = cost[bucket]
-            end[kept], cost[kept], origin[kept], chosen[kept] = (
-                end[bucket],
-                least,
-                origin[bucket],
-                chosen[bucket],
-            )
-            kept += 1
-    return kept
