@@ -3,7 +3,7 @@
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import inner
+from perseus_ds.solver.compiled import inner, number
 from perseus_ds.solver.flow import room, send
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Indices, Ints
@@ -57,7 +57,7 @@ def exhaust(network: Network, state: State, stamp: int) -> int:
     """
     first, to, twin, path = network.first, network.to, network.twin, state.path
     time, gap, mark, next_step = state.time, state.gap, state.mark, state.next
-    sent, depth, node = 0, 0, SOURCE
+    sent, depth, node = number(0), number(0), number(SOURCE)
     mark[SOURCE], next_step[SOURCE] = stamp, first[SOURCE]
     while True:
         step = _open_step(first, to, time, gap, mark, next_step, node, stamp)

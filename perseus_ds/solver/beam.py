@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.choices import Choices, slowest_within
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import compiled, number
 from perseus_ds.solver.front import Front, Steps, begin_after, front_for, keep_best, steps_for, try_options
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
@@ -74,14 +74,14 @@ def _run(
     place: Indices,
 ) -> int:
     """Take activity after activity; return how many partial plans have become whole ones."""
-    filled = 1
+    filled = number(1)
     for turn in range(len(guide.order)):
         activity = guide.order[turn]
         for at in range(len(steps.seat)):
             steps.seat[at] = -1
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             open_for[graph.before[row]] -= 1
-        size = 0
+        size = number(0)
         for old in range(filled):
             begin, spent, strain, code = begin_after(
                 graph.first_before[activity],

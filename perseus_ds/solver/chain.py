@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.choices import Choices
-from perseus_ds.solver.compiled import inner
+from perseus_ds.solver.compiled import inner, number
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
@@ -80,7 +80,7 @@ def solve_chain(
 ) -> None:
     """Give the chain's activities the cheapest places between what is before and what is after it."""
     now_j = _limits(graph, delay, choices, place, start, wanted, link, chain, band, board)
-    filled = 1
+    filled = number(1)
     board.end[0, 0], board.cost[0, 0] = 0, 0.0
     for at in range(len(chain)):
         filled = _extend(
@@ -125,7 +125,7 @@ def _limits(
     board: Board,
 ) -> float:
     """Write when each activity of the chain may start and must end; return what the chain costs now."""
-    arc, now_j = -1, 0.0
+    arc, now_j = number(-1), 0.0
     for at in range(len(chain)):
         activity = chain[at]
         now_j += choices.cost[place[activity]]

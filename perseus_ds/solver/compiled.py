@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import numpy as np
 from numba import njit
 
 P = ParamSpec("P")
@@ -33,3 +34,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
         return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
     except RuntimeError:
         return njit(nogil=True)(function)  # type: ignore[no-any-return]
+
+
+@inner
+def number(value: int) -> int:
+    """Return a constant as a plain number: what is called with constants is compiled once more for them."""
+    return int(np.int64(value))

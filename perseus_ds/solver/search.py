@@ -3,7 +3,7 @@
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiled import inner
+from perseus_ds.solver.compiled import inner, number
 from perseus_ds.solver.heap import pop, push
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.state import FAR
@@ -32,7 +32,7 @@ def search(
     Source: Dijkstra 1959.
     """
     label[source], met[0], stack[0] = 0, source, source
-    count, waiting, size, near = 1, 1, 0, 0
+    count, waiting, size, near = number(1), number(1), number(0), number(0)
     while True:
         while waiting > 0:
             waiting -= 1

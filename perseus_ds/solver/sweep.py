@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.augment import exhaust, send_along, trace, wait_along
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiled import compiled, inner, number
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Ints
 from perseus_ds.solver.search import search, shift
@@ -47,7 +47,7 @@ def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int
 
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """
-    count, tally = 0, state.tally
+    count, tally = number(0), state.tally
     while count < len(found.total) and state.time[SINK] - state.time[SOURCE] > least:
         shorter = _advance(network, state)
         if shorter > 0:
