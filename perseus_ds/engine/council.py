@@ -31,6 +31,7 @@ class Council:
         self.size = dist.get_world_size()
         self._patience = timedelta(seconds=patience_s)
         self._group = dist.new_group(backend="gloo", timeout=self._patience) if self.size > 1 else None
+        self._backend = self._group and self._group._get_backend(torch.device("cpu"))  # noqa: SLF001  # see post
         self._greatest = dist.AllreduceOptions()
         self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
         self._work: dist.Work | None = None
@@ -73,7 +74,8 @@ class Council:
     def post(self, numbers: NDArray[np.float64]) -> None:
         """Send this rank's numbers on their way; of each place the greatest of all ranks comes back.
 
-        What was posted before must have been collected; the length never changes.
+        What was posted before must have been collected; the length never changes. Asked of gloo itself, past
+        the dispatcher of torch.distributed, which costs a third of it.
 
         Cost: one vector on the wire, whatever the number of ranks; about 0.1 ms on the training thread.
         """
@@ -82,10 +84,10 @@ class Council:
             self._tensor = torch.from_numpy(self._numbers)
             self._posted = True
         self._numbers[:] = numbers
-        if self._group is None:
+        if self._backend is None:
             return
         try:
-            self._work = self._group.allreduce([self._tensor], self._greatest)
+            self._work = self._backend.allreduce([self._tensor], self._greatest)
         except RuntimeError as error:
             raise _silent("posting", error) from error
 
@@ -124,7 +126,7 @@ class Council:
             self.collect(patience_s=_LAST_PATIENCE_S)
         except EngineError:
             if self._work is not None and not self._work.is_completed():
-                for thing in (self._group, self._work, self._tensor, self._numbers):
+                for thing in (self._group, self._backend, self._work, self._tensor, self._numbers):
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
     def _see_all_well(self) -> None:
