@@ -26,7 +26,7 @@ NARROWEST, WIDEST = 32, 2048
 """Partial plans that a beam keeps side by side."""
 FEW = 32
 """Fewer times than that do not get wider beams."""
-FIRST = 8
+FIRST = 24
 """How much wider the beam for the shortest time is: that plan costs no speed, so most users run it."""
 LEANING = 0.1, 0.2
 """Shares of the strain that beams count, in turn: neighbours on the frontier that search differently."""
