@@ -27,6 +27,7 @@ class Vigilance:
         self._vigil = Vigil(
             np.array([menu.objective_s for menu in menus]), np.array([menu.fastest_s for menu in menus])
         )
+        self._unknown = np.full(len(menus), np.nan)
         self._played_s: dict[int, NDArray[np.float64]] = {}
         self.plans = [menu.objective for menu in menus]
         self._planned_s = self._predicted_s()
@@ -38,8 +39,7 @@ class Vigilance:
 
         Cost: see scripts/bench/straggler; linear in replicas.
         """
-        unknown = np.full(len(self._menus), np.nan)
-        planned_s = self._played_s.pop(about, unknown)
+        planned_s = self._played_s.pop(about, self._unknown)
         verdict = self._vigil.hear(Round(heard.own_s, planned_s, heard.told, heard.capped))
         self.verdict, self.heard = verdict, heard
         if not verdict.changed:

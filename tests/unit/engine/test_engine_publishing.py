@@ -10,7 +10,14 @@ from hand_made_plan import hand_made
 
 from perseus_ds.engine.account import Mode, Total
 from perseus_ds.engine.job import Job
-from perseus_ds.engine.publishing import Durations, RankReport, summarise, timelines, write_ranks
+from perseus_ds.engine.publishing import (
+    Durations,
+    RankReport,
+    beside_stragglers,
+    summarise,
+    timelines,
+    write_ranks,
+)
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory import RunDirectory, Summary
@@ -62,6 +69,23 @@ def test_nothing_is_claimed_before_every_rank_measured_both_sides() -> None:
     whole = report(0, total(2, energy_j=1.0), total(2, energy_j=1.0))
     assert summary(whole, report(1, total(0, energy_j=0.0), total(2, energy_j=1.0))) is None
     assert summary(whole, report(1, total(2, energy_j=1.0), total(0, energy_j=0.0))) is None
+
+
+def test_iterations_beside_a_straggler_stand_apart() -> None:
+    def waited(stage: int, modes: dict[Mode, Total]) -> RankReport:
+        return RankReport(stage, stage, 0, modes, {})
+
+    answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
+    assert beside_stragglers([waited(0, {}), waited(1, answered)]) == {}
+    found = beside_stragglers([waited(0, answered), waited(1, answered)])
+    side = {"iteration_time_s": 9.0, "energy_j": 1000.0, "iterations": 4}
+    assert found == {"beside_stragglers": {"perseus": side}}
+    both = answered | {Mode.BASELINE_BESIDE: total(2, energy_j=1500.0, time_s=9.0)}
+    found = beside_stragglers([waited(0, both), waited(1, both)])
+    assert found["beside_stragglers"] == {
+        "baseline": side | {"energy_j": 1500.0, "iterations": 2},
+        "perseus": side,
+    }
 
 
 def iteration(*seconds: float) -> Iteration:
