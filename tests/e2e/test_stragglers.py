@@ -205,7 +205,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
     own_s = np.array(book.own_s)
     ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
     tell(f"{variant}: the slow replica's own time is {ratio:.2f} times the other's")
-    assert ratio > 1.2
+    assert ratio > 1.1  # 1.6 on an idle host
     assert book.plans[-1][0] > book.plans[0][0]
 
 
