@@ -22,13 +22,6 @@ from perseus_ds.solver import (
     worth_keeping,
 )
 
-FLOORED = 1.007
-"""How much longer than published the published plans are: their durations were floored to 1 ms."""
-
-
-ROUNDING_SHARE = 0.002
-"""What a published sum must be above the bound before a plan on real clocks is held against it."""
-
 
 def assert_matches_lp(problem: Problem, frontier: Frontier, samples: int) -> None:
     for time_s in np.linspace(frontier.t_min_s, 1.05 * frontier.t_star_s, samples):
@@ -80,7 +73,7 @@ def test_durations_keep_the_iteration_time_between_breakpoints_too(seed: int) ->
         assert longest_path(problem, frontier.durations_at(float(time_s))) <= time_s * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("microbatches", "saving_pct"), [(12, 15.94), (96, 13.7)])
+@pytest.mark.parametrize(("microbatches", "saving_pct"), [(12, 15.95), (96, 13.71)])
 def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
     microbatches: int, saving_pct: float
 ) -> None:
@@ -97,32 +90,32 @@ def test_never_more_energy_than_the_published_frontier(microbatches: int) -> Non
     name = f"gpt3-175b_a100-sxm_mb{microbatches}_published_frontier.csv"
     with (shared_data() / name).open() as lines:
         rows = [(float(row["time"]), float(row["energy"])) for row in csv.DictReader(lines)]
-    published_s, published_j = np.array(rows[:: max(1, len(rows) // 40)]).T
+    published_s, published_j = np.array(sorted(rows)[:: max(1, len(rows) // 40)]).T
     problem = gpt3(stages=8, microbatches=microbatches)
     frontier = solve_frontier(problem)
-    reachable = published_s >= frontier.t_min_s
-    assert reachable.any()
-    real_s = published_s[reachable] * FLOORED
-    waiting_j = 8 * BLOCKING_W * published_s[reachable]
-    published_j = published_j[reachable]
-    # where the published sum is below what is proved possible with the measured points, it is the fit's
-    attainable = published_j >= frontier.cost_at(real_s) * (1 + ROUNDING_SHARE) + waiting_j
-    assert attainable.sum() >= len(attainable) // 2
-    for index in np.flatnonzero(attainable):
-        plan = discretise(problem, frontier, real_s[index : index + 1])
-        assert plan.cost_j[0] + waiting_j[index] <= published_j[index]
+    # published durations were floored to 1 ms: all at their fastest, they take as much less as real ones do
+    real_s = published_s * (frontier.t_min_s / published_s[0])
+    assert 1.0 < real_s[0] / published_s[0] < 1.007
+    real_s[0] = frontier.t_min_s
+    plans = discretise(problem, frontier, real_s)
+    fits = np.searchsorted(plans.time_s, real_s, side="right") - 1
+    assert (plans.cost_j[fits] + 8 * BLOCKING_W * published_s <= published_j).all()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 4), (2, 6)])
-def test_small_plans_are_near_the_discrete_optimum(stages: int, microbatches: int) -> None:
-    problem = gpt3(stages=stages, microbatches=microbatches)
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 4), (2, 6), (4, 4)])
+@pytest.mark.parametrize("measured", [True, False])
+def test_small_plans_are_near_the_discrete_optimum(stages: int, microbatches: int, *, measured: bool) -> None:
+    shape = {"stages": stages, "microbatches": microbatches}
+    problem = gpt3(**shape) if measured else noisy_pipeline(5, points=12, **shape)
     frontier = solve_frontier(problem)
-    for time_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 4)[:-1]:
-        plan = discretise(problem, frontier, np.array([time_s]))
+    times_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 4)[:-1]
+    plans = discretise(problem, frontier, times_s)
+    for time_s in times_s:
+        ours_j = plans.cost_j[plans.time_s <= time_s].min()
         best_j, _ = discrete_cost(problem, float(time_s) * (1 + 1e-12), limit_s=20.0)
         total_j = best_j + stages * BLOCKING_W * time_s
-        assert plan.cost_j[0] - best_j <= 0.002 * total_j
+        assert ours_j - best_j <= 0.0005 * total_j
 
 
 @pytest.mark.parametrize(("time_scale", "cost_scale"), [(1e-5, 1e-9), (1e4, 1e9), (1.0, 1e-3), (1e-3, 1.0)])
