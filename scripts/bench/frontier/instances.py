@@ -63,6 +63,33 @@ def pipeline(tables: Tables, *, stages: int, microbatches: int) -> Problem:
     return Problem(tuple(tables.values()), table_of, before, after, np.zeros(len(edges)))
 
 
+def interleaved(tables: Tables, *, stages: int, chunks: int, microbatches: int) -> Problem:
+    """An iteration of Megatron's interleaved 1F1B; microbatches are a multiple of stages.
+
+    Every stage holds ``chunks`` parts of the model; microbatches pass it in groups of ``stages``.
+    Source: Narayanan et al. 2021, arXiv 2104.04473, section 2.2.
+    """
+    nodes = [
+        (s, *step) for s in range(stages) for step in _interleaved_order(s, stages, chunks, microbatches)
+    ]
+    number = {node: index for index, node in enumerate(nodes)}
+    edges = {(number[a], number[b]) for a, b in pairwise(nodes) if a[0] == b[0]}
+    for m in range(microbatches):
+        for place in range(stages * chunks):
+            chunk, stage = divmod(place, stages)
+            forward, backward = number[stage, "F", m, chunk], number[stage, "B", m, chunk]
+            if place + 1 == stages * chunks:
+                edges.add((forward, backward))
+                continue
+            chunk, stage = divmod(place + 1, stages)
+            edges.add((forward, number[stage, "F", m, chunk]))
+            edges.add((number[stage, "B", m, chunk], backward))
+    keys = {key: index for index, key in enumerate(tables)}
+    table_of = np.array([keys[node[0], node[1]] for node in nodes], dtype=np.int32)
+    before, after = np.array(sorted(edges), dtype=np.int32).T
+    return Problem(tuple(tables.values()), table_of, before, after, np.zeros(len(edges)))
+
+
 def own_curves(problem: Problem, *, points: int = 20, seed: int = 0) -> Problem:
     """Give every single activity a noisy curve of its own: no two paths tie."""
     rng = np.random.default_rng(seed)
@@ -76,3 +103,21 @@ def _order(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     steady = [step for m in range(microbatches - warm_up) for step in (("F", warm_up + m), ("B", m))]
     drain = [("B", m) for m in range(microbatches - warm_up, microbatches)]
     return [("F", m) for m in range(warm_up)] + steady + drain
+
+
+def _interleaved_order(stage: int, stages: int, chunks: int, microbatches: int) -> list[tuple[str, int, int]]:
+    """Kind, microbatch and chunk of all that one stage does, in order."""
+    count = microbatches * chunks
+    forwards = [_in_groups(step, stages, chunks) for step in range(count)]
+    backwards = [(m, chunks - 1 - chunk) for m, chunk in forwards]
+    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, count)
+    order: list[tuple[str, int, int]] = [("F", *step) for step in forwards[:warm_up]]
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
+        order += [("F", *forward), ("B", *backward)]
+    return order + [("B", *step) for step in backwards[count - warm_up :]]
+
+
+def _in_groups(step: int, stages: int, chunks: int) -> tuple[int, int]:
+    """Microbatch and chunk of a stage's n-th forward."""
+    group, within = divmod(step, stages * chunks)
+    return group * stages + within % stages, within // stages

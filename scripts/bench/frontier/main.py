@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from instances import BLOCKING_W, measured, noisy, own_curves, pipeline
+from instances import BLOCKING_W, Tables, interleaved, measured, noisy, own_curves, pipeline
 
 from perseus_ds.solver import Problem, discretise, plan_times, solve_frontier, worth_keeping
 
@@ -113,7 +113,9 @@ def _apart(name: str, *, fresh_cache: bool = False) -> dict[str, float | int | s
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="also 16x256 and 65 536 activities")
+    parser.add_argument(
+        "--large", action="store_true", help="also 16x256, and 65 536 activities: many minutes"
+    )
     parser.add_argument("--plot", help="write a picture of how cost grows")
     parser.add_argument("--one", help="measure one instance in this process")
     return parser.parse_args()
@@ -142,6 +144,11 @@ def _noisy(stages: int, microbatches: int) -> Build:
     return lambda: (pipeline(noisy(stages), stages=stages, microbatches=microbatches), stages)
 
 
+def _interleaved(tables: Callable[[int], Tables]) -> Build:
+    """65 536 activities: 16 stages of 4 chunks, 512 microbatches."""
+    return lambda: (interleaved(tables(16), stages=16, chunks=4, microbatches=512), 16)
+
+
 def _own(stages: int, microbatches: int) -> Build:
     return lambda: (own_curves(_noisy(stages, microbatches)()[0]), stages)
 
@@ -157,7 +164,8 @@ LARGE: dict[str, tuple[Build, float | None]] = {
     "own curves 8x128": (_own(8, 128), None),
     "gpt3 16x256": (_gpt3(16, 256), None),
     "noisy 16x256": (_noisy(16, 256), None),
-    "gpt3 32x1024 to 1.3 T_min": (_gpt3(32, 1024), 1.3),
+    "gpt3 interleaved 16x4x512 to 1.3 T_min": (_interleaved(measured), 1.3),
+    "noisy interleaved 16x4x512 to 1.3 T_min": (_interleaved(noisy), 1.3),
 }
 
 if __name__ == "__main__":
