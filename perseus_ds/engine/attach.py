@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -92,11 +93,12 @@ def _begin(
         host=socket.gethostname(),
         pid=os.getpid(),
         fingerprint=dict(job.fingerprint),
+        **({"teams": [asdict(team) for team in job.teams]} if job.mixed else {}),
     )
     if job.mixed:
         voice.say(
-            "the replicas have different GPUs: all are planned from the mean of their measurements, so that "
-            "they meet at the same time and none saves all that it could"
+            "the replicas have different GPUs: each kind is measured and planned by itself, and all meet at "
+            "the slowest one's time"
         )
     if isinstance(gpu, SimulatedGpu):
         undo.append(_emulated(engine, gpu, council))

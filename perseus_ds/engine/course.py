@@ -26,21 +26,22 @@ from perseus_ds.engine.phases import (
 from perseus_ds.engine.planning import BackgroundPlanner
 from perseus_ds.engine.pooling import Pooled
 from perseus_ds.engine.recorder import Iteration
+from perseus_ds.engine.sweeping import Sweeps, sweeps_of
 from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
-from perseus_ds.profile import Sweep, candidate_clocks, read_profile, write_profile
+from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
 
 
 class Course:
     """The present phase, and what is needed to reach the next one.
 
-    Blocking exchanges happen here alone: once per profiled clock, once when the plan arrives, once per audit.
+    Blocking exchanges happen here alone: once per profiled clock, once when the plan arrives, once per audit,
+    and where replicas have different GPUs once for their clocks.
     """
 
     def __init__(self, ground: Ground, opening: Opening) -> None:
         self._ground = ground
         self._planner: BackgroundPlanner | None = None
-        self._windows: list[Pooled] = []
         self._part: Part | None = None
         self._summary: Summary | None = None
         self._phase: Phase = WarmUp(
@@ -87,8 +88,7 @@ class Course:
     def _open(self, opening: Opening, iteration_s: float) -> Phase:
         match opening.move:
             case Move.RUN:
-                assert opening.plan is not None
-                return self._run(opening.plan)
+                return self._run(opening.plans)
             case Move.PLAN:
                 return self._planning()
             case Move.PROFILE:
@@ -99,8 +99,8 @@ class Course:
     def _observing(self, opening: Opening, iteration_s: float) -> Phase:
         """Measure one window at default clocks, say what it shows and what a plan would save."""
         ground = self._ground
-        if opening.plan is not None:
-            plan = select(loads(opening.plan), ground.config.objective)
+        for text in opening.plans:
+            plan = select(loads(text), ground.config.objective)
             ground.voice.event(
                 "predicted",
                 f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
@@ -108,15 +108,17 @@ class Course:
             )
         if not ground.watch.watching:
             return Rest()
-        sweep = Sweep(ground.capabilities.clocks_mhz[:1])
+        top = ground.capabilities.clocks_mhz[:1]
+        sweeps = Sweeps([Sweep(top) for _ in ground.job.teams], mine=ground.job.team)
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            seen = pooled(self._ground, clock_mhz, window)
-            sweep.record(seen.points, blocking_power_w=seen.blocking_power_w)
-            self._tell_observed(seen)
+            seen = pooled(ground, clock_mhz, window)
+            sweeps.record(seen)
+            for team in seen:
+                self._tell_observed(team)
 
         return Profiling(
-            sweep,
+            sweeps,
             self._window_iterations(iteration_s),
             measured=measured,
             then=Rest,
@@ -142,38 +144,36 @@ class Course:
         return max(2, -int(-self._ground.config.profile.min_window_s // iteration_s))
 
     def _profiling(self, iteration_s: float) -> Phase:
-        settings = self._ground.config.profile
-        sweep = Sweep(candidate_clocks(self._ground.capabilities.clocks_mhz, settings.max_clocks))
+        sweeps = sweeps_of(self._ground)
         iterations = self._window_iterations(iteration_s)
         self._ground.voice.event(
             "profiling",
-            f"profiling {len(sweep.clocks_mhz)} clocks, {iterations} iterations of "
-            f"{iteration_s:.3g} s at each",
-            clock_mhz=sweep.clock_mhz,
+            f"profiling {sweeps.total} clocks, {iterations} iterations of {iteration_s:.3g} s at each",
+            clock_mhz=sweeps.clock_mhz,
             done=0,
-            total=len(sweep.clocks_mhz),
+            total=sweeps.total,
         )
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            seen = pooled(self._ground, clock_mhz, window)
-            self._windows.append(seen)
-            sweep.record(seen.points, blocking_power_w=seen.blocking_power_w)
+            sweeps.record(pooled(self._ground, clock_mhz, window))
             self._ground.voice.event(
                 "profiling",
-                f"profiled {clock_mhz} MHz ({sweep.done} of at most {len(sweep.clocks_mhz)})",
+                f"profiled {clock_mhz} MHz ({sweeps.done} of at most {sweeps.total})",
                 clock_mhz=clock_mhz,
-                done=sweep.done,
-                total=len(sweep.clocks_mhz),
+                done=sweeps.done,
+                total=sweeps.total,
             )
 
-        return Profiling(sweep, iterations, measured=measured, then=lambda: self._profiled(sweep))
+        return Profiling(sweeps, iterations, measured=measured, then=lambda: self._profiled(sweeps))
 
-    def _profiled(self, sweep: Sweep) -> Phase:
+    def _profiled(self, sweeps: Sweeps) -> Phase:
         ground = self._ground
-        profile = profile_of(ground, sweep, self._windows)
-        if ground.job.rank == 0:
-            write_profile(profile, ground.directory.profile)
-        where = f"wrote {ground.directory.profile}"
+        files = [ground.directory.profile_of(team) for team in range(len(ground.job.teams))]
+        for team, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
+            profile = profile_of(ground, sweep, windows, team=team)
+            if ground.job.rank == 0:
+                write_profile(profile, files[team])
+        where = f"wrote {', '.join(map(str, files))}"
         if ground.config.mode == "profile":
             ground.voice.event("profiled", f"{where}; mode is profile: default clocks from here on")
             return Rest()
@@ -181,36 +181,55 @@ class Course:
         return self._planning()
 
     def _planning(self) -> Phase:
-        """Plan from the profile in the run directory, which rank 0 alone needs to see."""
+        """Plan from the profiles in the run directory, which rank 0 alone needs to see."""
         ground = self._ground
         if ground.job.rank == 0:
-            profile = read_profile(ground.directory.profile)
-            assert profile.blocking_power_w is not None
-            request = PlanRequest(
-                ground.job.schedule,
-                fingerprint=ground.job.fingerprint,
-                blocking_power_w=profile.blocking_power_w,
-                reserve_pct=ground.config.objective.reserve_pct,
-            )
-            self._planner = BackgroundPlanner(ground.directory, request)
+            requests = [self._request(team) for team in range(len(ground.job.teams))]
+            self._planner = BackgroundPlanner(ground.directory, requests)
         ground.voice.event("planning", "planning beside the training")
         return Planning(self._planned)
 
-    def _planned(self) -> Phase:
+    def _request(self, team: int) -> PlanRequest:
         ground = self._ground
-        text = ground.directory.plan.read_text() if ground.job.rank == 0 else None
+        profile = read_profile(ground.directory.profile_of(team))
+        assert profile.blocking_power_w is not None
+        return PlanRequest(
+            ground.job.schedule,
+            fingerprint=ground.job.plan_fingerprint(team),
+            blocking_power_w=profile.blocking_power_w,
+            reserve_pct=ground.config.objective.reserve_pct,
+        )
+
+    def _planned(self) -> Phase:
+        ground, texts = self._ground, None
+        if ground.job.rank == 0:
+            texts = [ground.directory.plan_of(team).read_text() for team in range(len(ground.job.teams))]
         if self._planner is not None:
             self._planner.close()
             self._planner = None
-        return self._run(cast("str", ground.council.tell(text)))
+        return self._run(cast("list[str]", ground.council.tell(texts)))
 
-    def _run(self, text: str) -> Phase:
+    def _run(self, texts: Sequence[str]) -> Phase:
+        """Play the own team's plans; what is audited is held against those of the first."""
         ground, audit = self._ground, self._ground.config.audit
-        plans = loads(text)
-        plan = select(plans, ground.config.objective)
-        ground.voice.event(
+        frontiers = [loads(text) for text in texts]
+        objectives = [select(plans, ground.config.objective) for plans in frontiers]
+        for team, plan in enumerate(objectives):
+            self._tell_running(plan, ground.job.teams[team].replicas if ground.job.mixed else ())
+        self._part = part_of(ground, frontiers, objectives[ground.job.team])
+        return Running(
+            self._part,
+            every_iterations=audit.every_iterations,
+            audit_iterations=audit.iterations,
+            audited=lambda: self._audited(objectives[0]),
+        )
+
+    def _tell_running(self, plan: FrequencyPlan, replicas: Sequence[int]) -> None:
+        plans = plan.of
+        whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
+        self._ground.voice.event(
             "running",
-            f"running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
+            f"{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
             f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
             f"within {float(plans.gap_pct[plan.index]):.3f} % of the certified bound",
             plan=plan.index,
@@ -218,13 +237,7 @@ class Course:
             predicted_saving_pct=plan.saving_pct,
             gap_pct=float(plans.gap_pct[plan.index]),
             solve_time_s=plans.solve_time_s,
-        )
-        self._part = part_of(ground, plans, plan)
-        return Running(
-            self._part,
-            every_iterations=audit.every_iterations,
-            audit_iterations=audit.iterations,
-            audited=lambda: self._audited(plan),
+            **({"replicas": list(replicas)} if replicas else {}),
         )
 
     def _audited(self, plan: FrequencyPlan) -> None:

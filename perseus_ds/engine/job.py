@@ -15,6 +15,7 @@ from perseus_ds.device import Gpu
 from perseus_ds.engine.council import Council
 from perseus_ds.engine.seam import PipelineEngine, PipeSchedule, deepspeed_version
 from perseus_ds.engine.stream import schedule_of
+from perseus_ds.engine.team import Seat, Team, teams_of
 from perseus_ds.schedule import Schedule
 
 PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
@@ -28,7 +29,7 @@ FOR_THE_READER = ("replicas",)
 class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
-    ``mixed`` says that some stage runs on another GPU in one replica than in another.
+    ``teams`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     """
 
     rank: int
@@ -37,7 +38,7 @@ class Job:
     replica: int
     schedule: Schedule
     fingerprint: Mapping[str, str]
-    mixed: bool = False
+    teams: tuple[Team, ...] = (Team((0,)),)
 
     @property
     def replicas(self) -> int:
@@ -45,15 +46,34 @@ class Job:
         return int(self.fingerprint["replicas"])
 
     @property
-    def profile_fingerprint(self) -> Mapping[str, str]:
-        """What a profile must agree with."""
-        return {key: value for key, value in self.fingerprint.items() if key not in PLAN_ONLY}
+    def mixed(self) -> bool:
+        """Whether some stage runs on another GPU in one replica than in another."""
+        return len(self.teams) > 1
+
+    @property
+    def team(self) -> int:
+        """The team of this rank's replica."""
+        return self.team_of(self.replica)
+
+    def team_of(self, replica: int) -> int:
+        """The team of a replica."""
+        return next((index for index, team in enumerate(self.teams) if replica in team.replicas), 0)
+
+    def plan_fingerprint(self, team: int = 0) -> Mapping[str, str]:
+        """What a team's plan must agree with."""
+        return {**self.fingerprint, **self.teams[team].own}
+
+    def profile_fingerprint(self, team: int = 0) -> Mapping[str, str]:
+        """What a team's profile must agree with."""
+        whole = self.plan_fingerprint(team)
+        return {key: value for key, value in whole.items() if key not in PLAN_ONLY}
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """What every rank tells the others of itself."""
 
+    replica: int
     stage: int
     parameters: int
     dtypes: str
@@ -80,7 +100,7 @@ def recognise(
         replica=engine.grid.get_data_parallel_rank(),
         schedule=schedule,
         fingerprint=_fingerprint(engine, schedule, places, config),
-        mixed=len({(p.stage, p.gpu) for p in places}) > engine.num_stages,
+        teams=teams_of(Seat(p.replica, p.stage, p.gpu, p.driver) for p in places),
     )
 
 
@@ -98,6 +118,7 @@ def _place(engine: PipelineEngine, gpu: Gpu) -> _Place:
     parameters = list(module.parameters())
     identity = gpu.identify()
     return _Place(
+        replica=engine.grid.get_data_parallel_rank(),
         stage=engine.stage_id,
         parameters=sum(p.numel() for p in parameters),
         dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),

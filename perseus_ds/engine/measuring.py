@@ -1,4 +1,4 @@
-"""From a window of iterations on every rank to one profile of the job."""
+"""From a window of iterations on every rank to one profile of each team of the job."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import cast
 
 from perseus_ds.engine.energy_watch import EnergyWatch
 from perseus_ds.engine.ground import Ground
-from perseus_ds.engine.pooling import Measured, Pooled, pool
+from perseus_ds.engine.pooling import Measured, Pooled, pool_teams
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.errors import IncompleteProfileError, PerseusError
 from perseus_ds.profile import Estimate, Profile, Sweep, Window, estimate
 
 
-def pooled(ground: Ground, clock_mhz: int, iterations: Sequence[Iteration]) -> Pooled:
-    """Estimate a window on every rank, then share; an error of one is an error of all.
+def pooled(ground: Ground, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
+    """Estimate a window on every rank, share, pool by team; an error of one is an error of all.
 
     Raises:
         IncompleteProfileError: some rank could not tell anything from its window.
@@ -30,7 +30,7 @@ def pooled(ground: Ground, clock_mhz: int, iterations: Sequence[Iteration]) -> P
     for one in everyone:
         if isinstance(one, PerseusError):
             raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-    return pool(one for one in everyone if isinstance(one, Measured))
+    return pool_teams((one for one in everyone if isinstance(one, Measured)), ground.job.teams)
 
 
 def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
@@ -50,8 +50,11 @@ def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration
     return estimate(window)
 
 
-def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled]) -> Profile:
-    """Join the windows of a finished sweep; blocking power is the one at the highest clock."""
+def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled], *, team: int = 0) -> Profile:
+    """Join the windows of a finished sweep; blocking power is the one at the highest clock.
+
+    The calibration is that of rank 0's GPU, which is of the first team.
+    """
     measured = list(zip(sweep.clocks_mhz, windows, strict=False))
     fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
     return Profile(
@@ -59,7 +62,7 @@ def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled]) -> Profi
         blocking_power_w=windows[0].blocking_power_w,
         blocking_w={clock: window.blocking_power_w for clock, window in measured},
         fixed_s=fixed_s,
-        fingerprint=dict(ground.job.profile_fingerprint),
+        fingerprint=dict(ground.job.profile_fingerprint(team)),
         window_s=ground.config.profile.min_window_s,
-        calibration=ground.calibration,
+        calibration=ground.calibration if team == 0 else None,
     )

@@ -11,7 +11,7 @@ from perseus_ds.engine.news import News
 from perseus_ds.engine.repertoire import Repertoire
 from perseus_ds.engine.vigilance import Vigilance
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.straggler import Menu
+from perseus_ds.straggler import Cause, Menu
 
 
 class Part:
@@ -73,8 +73,10 @@ class Part:
 
     @property
     def waits(self) -> bool:
-        """Whether some replica waits for another."""
-        return self.meeting_s is not None
+        """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
+        if self._vigilance is None or self._vigilance.verdict is None or self.meeting_s is None:
+            return False
+        return any(one.cause is not Cause.STRUCTURAL for one in self._vigilance.verdict.stragglers)
 
     def hear(self, index: int, news: News) -> bool:
         """Take in what was exchanged while iteration ``index`` ran; return whether plans change."""
@@ -95,19 +97,24 @@ class Part:
         self._vigilance = None
 
 
-def part_of(ground: Ground, plans: PlanSet, objective: FrequencyPlan) -> Part:
-    """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
+def part_of(ground: Ground, frontiers: Sequence[PlanSet], objective: FrequencyPlan) -> Part:
+    """Prepare this stage's part of every plan, and the watch over replicas where there are several.
+
+    Shape: ``frontiers`` [teams]; ``objective`` is a plan of this rank's.
+    """
     job, config = ground.job, ground.config
+    plans = frontiers[job.team]
     ground.arrivals.expect(plans.fixed_s)
     repertoire = Repertoire(plans, stage=job.stage, lead_s=ground.capabilities.switch_latency_s)
     if job.replicas == 1 or not config.straggler.enabled:
         return Part(repertoire, objective)
-    menu = Menu.of(plans, config.objective)
+    menus = [Menu.of(one, config.objective) for one in frontiers]
+    teams = [job.team_of(replica) for replica in range(job.replicas)]
     return Part(
         repertoire,
         objective,
         replica=job.replica,
-        vigilance=Vigilance([menu] * job.replicas),
-        herald=Herald(ground.voice, [plans] * job.replicas),
+        vigilance=Vigilance([menus[team] for team in teams]),
+        herald=Herald(ground.voice, [frontiers[team] for team in teams]),
         behind=ground.arrivals.behind,
     )

@@ -15,7 +15,7 @@ from perseus_ds.engine.conductor import Score, Steady
 from perseus_ds.engine.news import News
 from perseus_ds.engine.part import Part
 from perseus_ds.engine.recorder import Iteration
-from perseus_ds.profile import Sweep
+from perseus_ds.engine.sweeping import Sweeps
 
 DEFAULT_CLOCK = Steady(None)
 
@@ -80,7 +80,7 @@ class Profiling(Phase):
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: Sweeps,
         iterations: int,
         *,
         measured: Callable[[int, Sequence[Iteration]], None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, write_request
@@ -14,30 +15,21 @@ _NICE = 10
 
 
 class BackgroundPlanner:
-    """One run of ``python -m perseus_ds.plan`` on rank 0, at low priority.
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one team's plan after another.
 
-    A process and not a thread: the solver would hold the interpreter, and a fork would copy the
+    Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
+
+    Shape: ``requests`` [teams].
     """
 
-    def __init__(self, directory: RunDirectory, request: PlanRequest) -> None:
+    def __init__(self, directory: RunDirectory, requests: Sequence[PlanRequest]) -> None:
         self._directory = directory
-        self._log = directory.path / "planner.log"
-        asked = directory.path / "plan_request.json"
-        write_request(asked, request)
-        command = [sys.executable, "-m", "perseus_ds.plan", directory.profile, asked, directory.plan]
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
-                [str(part) for part in command],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                preexec_fn=_step_back,  # noqa: PLW1509  # one system call, no lock is taken
-            )
+        self._waiting = list(enumerate(requests))
+        self._start(*self._waiting.pop(0))
 
     def ready(self) -> bool:
-        """Whether the plan file is there.
+        """Whether every plan file is there; begins the next one where one is.
 
         Raises:
             PlanError: the planner ended without one; the message is its last line.
@@ -48,6 +40,9 @@ class BackgroundPlanner:
         if code != 0:
             lines = self._log.read_text().strip().splitlines() or [f"exit code {code}"]
             raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
+        if self._waiting:
+            self._start(*self._waiting.pop(0))
+            return False
         return True
 
     def close(self) -> None:
@@ -55,6 +50,22 @@ class BackgroundPlanner:
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait()
+
+    def _start(self, team: int, request: PlanRequest) -> None:
+        directory, mark = self._directory, f".{team}" if team else ""
+        self._log = directory.path / f"planner{mark}.log"
+        asked = directory.path / f"plan_request{mark}.json"
+        write_request(asked, request)
+        files = [directory.profile_of(team), asked, directory.plan_of(team)]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
+                [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                preexec_fn=_step_back,  # noqa: PLW1509  # one system call, no lock is taken
+            )
 
 
 def _step_back() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from perseus_ds.engine.team import Team
 from perseus_ds.profile import Computation, Estimate, Point
 from perseus_ds.schedule import Kind
 
@@ -58,6 +59,17 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         fixed_s=fixed_s | _transfers_s(everyone),
         blocking_power_w=fmean(blocking),
     )
+
+
+def pool_teams(measured: Iterable[Measured], teams: Sequence[Team]) -> list[Pooled]:
+    """Pool each team by itself, but for the reduction where all meet: the shortest that any replica saw."""
+    everyone = list(measured)
+    if len(teams) == 1:
+        return [pool(everyone)]
+    pools = [pool(one for one in everyone if one.replica in team.replicas) for team in teams]
+    keys = {key for one in pools for key in one.fixed_s if key[1] is Kind.REDUCE_GRADS}
+    reduction_s = {key: min(one.fixed_s[key] for one in pools if key in one.fixed_s) for key in keys}
+    return [replace(one, fixed_s={**one.fixed_s, **reduction_s}) for one in pools]
 
 
 def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:

@@ -22,6 +22,14 @@ class RunDirectory:
         """The frontier of plans (``perseus_ds.plan``)."""
         return self.path / "plan.json"
 
+    def profile_of(self, team: int) -> Path:
+        """A team of replicas with the same GPUs has its own; the first one's is ``profile``."""
+        return self.profile if team == 0 else self.path / f"profile.{team}.json"
+
+    def plan_of(self, team: int) -> Path:
+        """Likewise; the first team's is ``plan``."""
+        return self.plan if team == 0 else self.path / f"plan.{team}.json"
+
     @property
     def summary(self) -> Path:
         """Baseline against plan, measured."""

@@ -30,7 +30,7 @@ from perseus_ds.device.simulated import (
 from perseus_ds.engine.clock_requests import Request
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import build, write_plans
-from perseus_ds.profile import Point, Profile
+from perseus_ds.profile import Point, Profile, candidate_clocks
 from perseus_ds.schedule import Kind, Schedule
 
 CLOCKS_MHZ = tuple(range(1410, 600, -45))
@@ -130,18 +130,24 @@ def carry_time(engine: PipelineEngine, clock: VirtualTime) -> None:
 
 
 def write_plan(
-    path: Path, schedule: Schedule, forward_s: Sequence[float], fingerprint: Mapping[str, str]
+    path: Path,
+    schedule: Schedule,
+    forward_s: Sequence[float],
+    fingerprint: Mapping[str, str],
+    *,
+    gpu: str | None = None,
 ) -> None:
     """Plan from the physics of the simulated GPU: what a perfect profile would say."""
     settings = SimulatedSettings()
-    model = model_named(settings.gpu)
+    model = model_named(gpu or settings.gpu)
+    clocks_mhz = candidate_clocks(model.clocks_mhz, len(CLOCKS_MHZ)) if gpu else CLOCKS_MHZ
     points = {}
     for stage, seconds in enumerate(forward_s):
         for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
             work = Work(seconds * factor, settings.memory_bound, settings.intensity)
             points[stage, kind] = tuple(
                 Point(mhz, physics.duration_s(model, mhz, work), physics.energy_j(model, mhz, work))
-                for mhz in CLOCKS_MHZ
+                for mhz in clocks_mhz
             )
     blocking_w = physics.power_w(model, model.max_clock_mhz, 0.0)
     profile = Profile(

@@ -11,6 +11,7 @@ from hand_made_plan import hand_made
 from perseus_ds.config import PerseusConfig, ProfileSettings
 from perseus_ds.engine.job import Job, differences
 from perseus_ds.engine.opening import Move, Opening, decide
+from perseus_ds.engine.team import Team
 from perseus_ds.errors import PlanError, PlanMismatchError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
@@ -38,7 +39,7 @@ def leave_profile(directory: RunDirectory) -> None:
         for stage in (0, 1)
         for kind in (Kind.FORWARD, Kind.BACKWARD)
     }
-    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint)), directory.profile)
+    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint())), directory.profile)
 
 
 def opened(directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object) -> Opening:
@@ -64,7 +65,7 @@ def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, mov
     leave_profile(directory)
     opening = opened(directory, job, mode=mode)
     assert opening.move is move
-    assert (opening.plan is not None) == (move is Move.RUN or (mode == "observe" and job is JOB))
+    assert bool(opening.plans) == (move is Move.RUN or (mode == "observe" and job is JOB))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +86,12 @@ def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> Non
     opening = opened(directory, can_lock=False, mode="run")
     assert opening.move is Move.OBSERVE
     assert "no rights" in opening.reason
-    assert opening.plan is not None
+    assert opening.plans
 
 
 def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
     leave_plan(directory)
-    text = opened(directory).plan
-    assert text is not None
+    (text,) = opened(directory).plans
     assert loads(text).fingerprint == hand_made().fingerprint
 
 
@@ -129,3 +129,46 @@ def test_differences_name_every_key() -> None:
     assert differences(ours, {"gpu": "H100", "stages": "2"}) == (
         "gpu is H100, this job's is A100; driver is not told, this job's is 1"
     )
+
+
+MIXED = replace(
+    JOB,
+    teams=(Team((0,), {"gpu": JOB.fingerprint["gpu"]}), Team((1,), {"gpu": "another GPU"})),
+)
+
+
+def leave_all(directory: RunDirectory, *files: str) -> None:
+    """Whatever is named, for both teams of a mixed job."""
+    for team in range(len(MIXED.teams)):
+        plans = replace(hand_made(), fingerprint=MIXED.plan_fingerprint(team))
+        profile = Profile({}, fingerprint=dict(MIXED.profile_fingerprint(team)))
+        if directory.plan_of(team).name in files:
+            write_plans(plans, directory.plan_of(team))
+        if directory.profile_of(team).name in files:
+            write_profile(profile, directory.profile_of(team))
+
+
+@pytest.mark.parametrize(
+    ("files", "move"),
+    [
+        (("plan.json", "plan.1.json"), Move.RUN),
+        (("profile.json", "profile.1.json", "plan.json"), Move.PLAN),
+        (("profile.json", "profile.1.json"), Move.PLAN),
+        (("profile.json", "plan.1.json"), Move.PROFILE),
+        (("profile.json", "plan.json"), Move.PROFILE),
+    ],
+)
+def test_replicas_with_different_gpus_open_as_the_least_prepared(
+    directory: RunDirectory, files: tuple[str, ...], move: Move
+) -> None:
+    leave_all(directory, *files)
+    opening = opened(directory, MIXED)
+    assert opening.move is move
+    assert len(opening.plans) == (len(MIXED.teams) if move is Move.RUN else 0)
+
+
+def test_a_plan_of_one_kind_of_gpu_serves_no_other(directory: RunDirectory) -> None:
+    leave_all(directory, "plan.json")
+    directory.plan_of(1).write_bytes(directory.plan.read_bytes())
+    with pytest.raises(PlanMismatchError, match=r"plan\.1\.json was made for another job: gpu"):
+        opened(directory, MIXED, mode="run")

@@ -12,6 +12,7 @@ from perseus_ds.engine.part import Part
 from perseus_ds.engine.phases import DEFAULT_CLOCK, Phase, Planning, Profiling, Rest, Running, WarmUp
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.engine.repertoire import Repertoire
+from perseus_ds.engine.sweeping import Sweeps
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.schedule import Kind
 
@@ -71,7 +72,7 @@ def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations
         points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
         sweep.record(points, blocking_power_w=0.0)
 
-    return Profiling(sweep, iterations, measured=measured, then=Rest)
+    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Rest)
 
 
 @pytest.mark.parametrize("lag", [0, 1])

@@ -1,0 +1,218 @@
+"""Two replicas of two stages, the second on other and slower GPUs: a frontier each, one time to meet at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import (
+    Done,
+    Trained,
+    block,
+    copy_of,
+    events,
+    happened,
+    lines,
+    names,
+    plain_losses,
+    train,
+    train_until,
+)
+from ranks import Said, config, losses, run_ranks
+from ranks import build as build_engine
+from replicas import Book, look_once, straggle
+from virtual import perseus_block, write_plan
+
+from perseus_ds.config import Objective
+from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings
+from perseus_ds.engine.account import Mode
+from perseus_ds.engine.stream import schedule_of
+from perseus_ds.plan import PlanSet, read_plans
+from perseus_ds.profile import read_profile
+from perseus_ds.straggler import Menu
+
+pytestmark = pytest.mark.e2e
+
+STAGES = REPLICAS = 2
+RANKS = STAGES * REPLICAS
+GPUS = ("a100-sxm4-80gb", "a40")
+SLOWER = 1.2
+FORWARD_S = (0.4, 0.5)
+ITERATIONS = 40
+SETTLED = 12
+
+
+def mixed(body: Callable[..., Any], rank: int, *args: object, **settings: object) -> Any:  # noqa: ANN401
+    """Do something where the second replica's GPUs are other ones, that need 1.2 times as long."""
+    replica = rank % REPLICAS
+    made = SimulatedGpu.__init__
+
+    def other(gpu: SimulatedGpu, asked: SimulatedSettings, *rest: object, **more: object) -> None:
+        seconds = None if asked.forward_s is None else tuple(SLOWER * s for s in asked.forward_s)
+        theirs = replace(asked, gpu=GPUS[1], forward_s=seconds, mean_forward_s=SLOWER * asked.mean_forward_s)
+        made(gpu, theirs if replica else asked, *rest, **more)  # type: ignore[arg-type]
+
+    SimulatedGpu.__init__ = other  # type: ignore[method-assign]  # in a process of the test's own
+    return body(rank, *args, **settings)
+
+
+def train_mixed(rank: int, content: Mapping[str, Any], steps: int) -> Trained:
+    trained = mixed(train, rank, content, STAGES, steps)
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def train_mixed_until(rank: int, content: Mapping[str, Any], done: Done) -> Trained:
+    trained = mixed(train_until, rank, content, STAGES, done)
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def straggle_mixed(rank: int, content: Mapping[str, Any]) -> Book:
+    book = mixed(straggle, rank, content, STAGES, {}, ITERATIONS)
+    assert isinstance(book, Book)
+    return book
+
+
+def look_mixed(rank: int, content: Mapping[str, Any]) -> None:
+    mixed(look_once, rank, content, STAGES)
+
+
+def frontiers(run_dir: Path) -> list[PlanSet]:
+    return [read_plans(run_dir / name) for name in ("plan.json", "plan.1.json")]
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    """A whole course from an empty run directory: each kind of GPU with a grid of its own."""
+    run_dir = tmp_path_factory.mktemp("mixed") / "run"
+    content = config(gradient_clipping=1.0, perseus=block(run_dir))
+    return run_dir, run_ranks(RANKS, train_mixed_until, content, happened("measured"))
+
+
+def test_each_kind_is_measured_and_planned_by_itself(profiled: tuple[Path, list[Said]]) -> None:
+    run_dir, said = profiled
+    for gpu, plans, name in zip(GPUS, frontiers(run_dir), ("profile.json", "profile.1.json"), strict=True):
+        model = MODELS[gpu]
+        profile = read_profile(run_dir / name)
+        assert profile.fingerprint["gpu"] == plans.fingerprint["gpu"] == model.name
+        for points in profile.points.values():
+            assert points[0].clock_mhz == model.max_clock_mhz
+            assert len(points) > 1
+            assert {point.clock_mhz for point in points} <= set(model.clocks_mhz)
+    first, second = (read_profile(run_dir / name).points for name in ("profile.json", "profile.1.json"))
+    assert sum(points[0].time_s for points in second.values()) > sum(
+        points[0].time_s for points in first.values()
+    )
+    assert all(one.value.attached for one in said)
+    assert any("each kind is measured and planned by itself" in line for line in lines(said[0]))
+
+
+def test_a_mixed_job_measures_its_saving(profiled: tuple[Path, list[Said]]) -> None:
+    run_dir, said = profiled
+    assert (run_dir / "summary.json").exists()
+    steps = len(said[0].value.losses)
+    plain = plain_losses(steps, ranks=RANKS, stages=STAGES)
+    assert [one.value.losses for one in said] == plain
+
+
+def test_a_second_start_finds_both_plans(profiled: tuple[Path, list[Said]], tmp_path: Path) -> None:
+    again = copy_of(profiled[0], tmp_path / "again")
+    for name in ("profile.1.json", "plan.1.json"):
+        (again / name).write_bytes((profiled[0] / name).read_bytes())
+    run_ranks(RANKS, train_mixed, config(gradient_clipping=1.0, perseus=block(again)), 6)
+    assert events(again)[0]["opening"] == "run"
+    assert names(again).count("running") == len(GPUS)
+    assert "profiling" not in names(again)
+
+
+def test_a_plan_that_is_missing_is_made_from_the_profiles(
+    profiled: tuple[Path, list[Said]], tmp_path: Path
+) -> None:
+    again = copy_of(profiled[0], tmp_path / "again")
+    (again / "profile.1.json").write_bytes((profiled[0] / "profile.1.json").read_bytes())
+    content = config(gradient_clipping=1.0, perseus=block(again))
+    run_ranks(RANKS, train_mixed_until, content, happened("running"))
+    assert events(again)[0]["opening"] == "plan"
+    assert "profiling" not in names(again)
+    assert len(frontiers(again)[1]) > 1
+
+
+@pytest.fixture(scope="module")
+def meeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    """In virtual time, with plans from the physics of each GPU: figures are exact."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("meeting")
+    playing = perseus_block(folder / "run", FORWARD_S)
+    seen = playing | {"mode": "observe", "run_dir": str(folder / "seen")}
+    run_ranks(RANKS, look_mixed, config(perseus=seen, gradient_clipping=1.0))
+    told = events(folder / "seen")[0]
+    schedule = schedule_of(TrainSchedule(4, STAGES, 0), tied_stages=())
+    for gpu, team, name, slower in zip(
+        GPUS, told["teams"], ("plan.json", "plan.1.json"), (1.0, SLOWER), strict=True
+    ):
+        seconds = [slower * s for s in FORWARD_S]
+        write_plan(folder / "run" / name, schedule, seconds, told["fingerprint"] | team["own"], gpu=gpu)
+    return folder / "run", run_ranks(RANKS, straggle_mixed, config(perseus=playing, gradient_clipping=1.0))
+
+
+def test_all_ranks_decide_alike(meeting: tuple[Path, list[Said]]) -> None:
+    books = [one.value for one in meeting[1]]
+    for other in books[1:]:
+        assert other.plans == books[0].plans
+        assert other.own_s == books[0].own_s
+
+
+def test_the_faster_meets_the_slower_at_its_own_frontier(meeting: tuple[Path, list[Said]]) -> None:
+    """As planned, and truly: the best plan for the slower one's time against what the GPUs took."""
+    run_dir, said = meeting
+    book = said[0].value
+    fast, slow = frontiers(run_dir)
+    menu, its = Menu.of(fast, Objective()), Menu.of(slow, Objective())
+    assert menu.objective_s < its.objective_s
+    first, second = np.array(book.plans[SETTLED:]).T
+    assert set(second) == {its.objective}
+    cost_j = fast.effective_energy_j + fast.blocking_total_w * its.objective_s
+    best_j = cost_j[menu.expected_s <= its.objective_s].min()
+    above_pct = 100.0 * (cost_j[first].max() / best_j - 1.0)
+    took_s = (book.end_s[-1] - book.end_s[SETTLED]) / (ITERATIONS - 1 - SETTLED)
+    excess_pct = 100.0 * (took_s / fmean(own[1] for own in book.own_s[SETTLED:]) - 1.0)
+    energy_j = sum(np.array(one.value.energy_j) for one in said if one.rank % REPLICAS == 0)
+    unanswered_j, answered_j = energy_j[1], energy_j[SETTLED:].mean()
+    sys.stdout.write(
+        f"\nT' = {its.objective_s:.4g} s, alone {menu.objective_s:.4g} s: plan {first[-1]} is "
+        f"{above_pct:.2f} % above the best; the job {excess_pct:+.3f} % above the slower one's own; truly "
+        f"{answered_j:.0f} J per iteration, unanswered {unanswered_j:.0f} J\n"
+    )
+    assert menu.objective not in first
+    assert menu.expected_s[first].max() <= its.objective_s
+    assert above_pct <= 1.0
+    assert excess_pct <= 0.5
+    assert answered_j < unanswered_j
+
+
+def test_it_is_told_as_structural_and_booked_as_ordinary(meeting: tuple[Path, list[Said]]) -> None:
+    run_dir, said = meeting
+    told = [event for event in events(run_dir) if event["event"] == "straggler"]
+    assert {(one["replica"], one["cause"]) for event in told for one in event["stragglers"]} == {
+        (1, "structural")
+    }
+    assert set(said[0].value.modes[SETTLED:]) <= {Mode.PERSEUS, Mode.NEITHER}
+
+
+def test_losses_are_the_same_bits(meeting: tuple[Path, list[Said]]) -> None:
+    plain = run_ranks(RANKS, train_plain, config(gradient_clipping=1.0))
+    for one, other in zip(plain, meeting[1], strict=True):
+        assert other.value.losses == one.value[: len(other.value.losses)]
+
+
+def train_plain(rank: int, content: Mapping[str, Any]) -> list[str]:
+    del rank
+    return losses(build_engine(content, stages=STAGES), ITERATIONS + 8)
