@@ -12,14 +12,15 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.errors import PlanFormatError, ScheduleError
+from perseus_ds.errors import CertificateError, PlanFormatError, ScheduleError
 from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.plan.verify import check_baseline
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule
 
 FORMAT = "perseus-plan"
-VERSION = 1
+VERSION = 2
 
 
 def write_plans(plans: PlanSet, path: Path) -> None:
@@ -52,6 +53,7 @@ def dumps(plans: PlanSet) -> str:
         "iteration_time_s": plans.iteration_time_s,
         "effective_energy_j": plans.effective_energy_j,
         "lower_bound_j": plans.lower_bound_j,
+        "effective_bound_j": plans.effective_bound_j,
     }
     content = {
         "format": FORMAT,
@@ -67,6 +69,7 @@ def dumps(plans: PlanSet) -> str:
         "t_star_s": plans.t_star_s,
         "solve_time_s": plans.solve_time_s,
         "reserve_pct": plans.reserve_pct,
+        "time_error_pct": plans.time_error_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -101,7 +104,16 @@ def loads(text: str) -> PlanSet:
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
-    except (KeyError, TypeError, ValueError, AttributeError, ScheduleError, zlib.error) as error:
+        check_baseline(plans)
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ScheduleError,
+        CertificateError,
+        zlib.error,
+    ) as error:
         raise PlanFormatError(f"is damaged: {type(error).__name__} {error}", hint=_AGAIN) from error
     return plans
 
@@ -155,12 +167,14 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         iteration_time_s=np.array(frontier["iteration_time_s"], np.float64),
         effective_energy_j=np.array(frontier["effective_energy_j"], np.float64),
         lower_bound_j=np.array(frontier["lower_bound_j"], np.float64),
+        effective_bound_j=np.array(frontier["effective_bound_j"], np.float64),
         choice=_unpack(cast("dict[str, object]", content["choice"])),
         baseline=Baseline(float(baseline["iteration_time_s"]), float(baseline["energy_j"])),
         t_min_s=float(cast("float", content["t_min_s"])),
         t_star_s=float(cast("float", content["t_star_s"])),
         solve_time_s=float(cast("float", content["solve_time_s"])),
         reserve_pct=float(cast("float", content["reserve_pct"])),
+        time_error_pct=float(cast("float", content["time_error_pct"])),
     )
 
 
@@ -183,7 +197,8 @@ def _check_shapes(plans: PlanSet) -> None:
         raise ValueError(
             f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
         )
-    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j)
+    bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
+    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
     for (stage, kind), options in plans.options.items():
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.time_s, options.energy_j)
     if (np.diff(plans.iteration_time_s) < 0).any():
