@@ -21,7 +21,7 @@ from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.output import remark, say_now
 from perseus_ds.cli.quantity import count
 from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, rule_of, serve
-from perseus_ds.device.guard.service import DEFAULT_SOCKET
+from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import ConfigError
 
 

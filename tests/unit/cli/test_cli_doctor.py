@@ -7,7 +7,7 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim.ownership_lock import Lease
 
 
 def _config(tmp_path: Path, **content: object) -> Path:

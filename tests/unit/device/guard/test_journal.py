@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.journal import Journal
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.claim.ownership_lock import Lease
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 
 ENTRY = Journal("GPU-1", "A100", 900, "job (pid 1)", 1, "boot")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.device import Achieved, EventReason
-from perseus_ds.device.guard.writer import ClockWriter
+from perseus_ds.device.guard.serving.writer import ClockWriter
 from perseus_ds.errors import DeviceError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from perseus_ds.device.guard.journal import path_of
+from perseus_ds.device.guard.claim.journal import path_of
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 
 

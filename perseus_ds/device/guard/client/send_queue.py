@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 
-from perseus_ds.device.guard.wire import encode, request
+from perseus_ds.device.guard.protocol import encode, request
 
 
 class Outbox:

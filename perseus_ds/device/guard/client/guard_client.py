@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from perseus_ds.device.guard.outbox import Outbox
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused
+from perseus_ds.device.guard.client.send_queue import Outbox
+from perseus_ds.device.guard.protocol import MAX_BYTES, MalformedError, Message, decode, encode, refused
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.link import GuardLink
-from perseus_ds.device.guard.repair import repair
-from perseus_ds.device.guard.spawn import spawn
+from perseus_ds.device.guard.claim.repair import repair
+from perseus_ds.device.guard.client.guard_client import GuardLink
+from perseus_ds.device.guard.client.spawn import spawn
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import DeviceError

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, decode, encode, refusal, refused, request
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    decode,
+    encode,
+    refusal,
+    refused,
+    request,
+)
 from perseus_ds.errors import DeviceError, DevicePermissionError
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_ds.device.guard.loop import Loop
-from perseus_ds.device.guard.openers import OpenGpu, open_gpu
-from perseus_ds.device.guard.policy import Peer, Policy
-from perseus_ds.device.guard.repair import Repair, repair
-from perseus_ds.device.guard.session import Session
-from perseus_ds.device.guard.signals import ending_signals
-from perseus_ds.device.guard.wire import KIND
+from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
+from perseus_ds.device.guard.claim.repair import Repair, repair
+from perseus_ds.device.guard.protocol import KIND
+from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.serving.client_connection import Session
+from perseus_ds.device.guard.serving.serve import Loop
+from perseus_ds.device.guard.serving.signals import ending_signals
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
 
 DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from perseus_ds.device.conflict import is_at
-from perseus_ds.device.guard.seat import Seat
+from perseus_ds.device.guard.claim.gpu_claim import Seat
 from perseus_ds.device.record import Achieved
 
 _KEPT = 256

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.found import found_lock_mhz
-from perseus_ds.device.guard.journal import Journal
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.claim.ownership_lock import Lease
+from perseus_ds.device.guard.claim.preexisting_lock import found_lock_mhz
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.005

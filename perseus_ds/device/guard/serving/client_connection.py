@@ -10,13 +10,21 @@ from dataclasses import asdict
 
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.control import Control
-from perseus_ds.device.guard.journal import path_of
-from perseus_ds.device.guard.launchers import Launcher, launchers_above
-from perseus_ds.device.guard.openers import OpenGpu
-from perseus_ds.device.guard.policy import Peer, Policy
-from perseus_ds.device.guard.seat import Seat
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, Value, decode, encode, refusal
+from perseus_ds.device.guard.claim.gpu_claim import Seat
+from perseus_ds.device.guard.claim.journal import path_of
+from perseus_ds.device.guard.claim.openers import OpenGpu
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    Message,
+    Value,
+    decode,
+    encode,
+    refusal,
+)
+from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 
 _PACKETS_AT_ONCE = 512

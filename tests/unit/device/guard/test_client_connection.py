@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.device import NullGpu
-from perseus_ds.device.guard.lease import Lease
-from perseus_ds.device.guard.link import GuardLink
-from perseus_ds.device.guard.policy import EVERYTHING, Peer
-from perseus_ds.device.guard.session import Session
-from perseus_ds.device.guard.wire import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.device.guard.claim.ownership_lock import Lease
+from perseus_ds.device.guard.client.guard_client import GuardLink
+from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.serving.client_connection import Session
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
 TAKE = {"do": "take", "uuid": "null-0", "owner": "test", "backend": "nvml", "lease_s": 30}

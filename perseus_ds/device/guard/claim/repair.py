@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.lease import Lease
-from perseus_ds.device.guard.openers import OpenGpu, open_gpu
-from perseus_ds.device.guard.seat import Seat
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.gpu_claim import Seat
+from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
+from perseus_ds.device.guard.claim.ownership_lock import Lease
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"

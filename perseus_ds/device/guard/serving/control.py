@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection
 
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
-from perseus_ds.device.guard.seat import Seat
-from perseus_ds.device.guard.writer import ClockWriter, WriterFigures
+from perseus_ds.device.guard.claim.gpu_claim import Seat
+from perseus_ds.device.guard.serving.writer import ClockWriter, WriterFigures
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 
 _LONGEST_LEASE_S = 600.0

@@ -7,7 +7,7 @@ import select
 import sys
 import time
 
-from perseus_ds.device.guard.session import Session
+from perseus_ds.device.guard.serving.client_connection import Session
 from perseus_ds.errors import DeviceUnavailableError
 
 _IDLE_S = 60.0
