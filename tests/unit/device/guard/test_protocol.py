@@ -9,9 +9,9 @@ from perseus_ds.device.guard.protocol import (
     MalformedError,
     decode,
     encode,
+    encode_request,
     refusal,
     refused,
-    request,
 )
 from perseus_ds.errors import DeviceError, DevicePermissionError
 
@@ -24,8 +24,8 @@ def test_a_message_comes_back(message: dict[str, str | int | float | bool | None
 
 
 def test_a_request_is_a_message() -> None:
-    assert decode(request(3, 900)) == {"do": "lock", "number": 3, "clock_mhz": 900}
-    assert decode(request(4, None)) == {"do": "reset", "number": 4}
+    assert decode(encode_request(3, 900)) == {"do": "lock", "number": 3, "clock_mhz": 900}
+    assert decode(encode_request(4, None)) == {"do": "reset", "number": 4}
 
 
 @given(st.binary(max_size=200))
