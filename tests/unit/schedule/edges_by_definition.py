@@ -7,12 +7,13 @@ order; forwards pass the model downwards, gradients upwards, weight gradients co
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 
 def edges_by_definition(orders: list[list[str]]) -> set[tuple[str, str]]:
     words = [word for order in orders for word in order]
     last = max(stage for stage, _, _ in map(split, words))
-    found = {pair for order in orders for pair in zip(order, order[1:], strict=False)}
+    found = {pair for order in orders for pair in pairwise(order)}
     gradient = {
         (stage, microbatch): f"{stage}{letter}{microbatch}"
         for stage, letter, microbatch in map(split, words)
