@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files.trust import check_folder, may_write, read_trusted
 from perseus_ds.straggler.notice import Notice, pipeline_of
-from perseus_ds.straggler.trusted_file import check_folder, may_write, read_trusted
 
 _Signature = tuple[int, ...]
 
