@@ -87,8 +87,8 @@ DAMAGE = {
     "a number is null": (change("t_star_s", to=None), "is damaged: TypeError"),
     "an unknown kind": (change("options", 0, "kind", to="Q"), "'Q' is not a valid Kind"),
     "an unknown instruction": (
-        change("schedule", "orders", 0, to="0F0 0X0"),
-        "is damaged: InvalidScheduleError instruction '0X0' is not",
+        change("schedule", "orders", 0, to="0F0 0Q0"),
+        "is damaged: InvalidScheduleError instruction '0Q0' is not",
     ),
     "an instruction too many": (
         change("schedule", "orders", 0, to="0F0 0F1 0B0"),
