@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.schedule import Dag
+from perseus_ds.schedule import Dag, Kind
 from perseus_ds.solver.compiled import compiled
 
 Indices = NDArray[np.int64]
 
 
 class Graph(NamedTuple):
-    """What must end before each node starts, and an order in which all can run.
+    """What must end before each node starts, how long before, and an order in which all can run.
 
-    Shape: ``order`` [nodes]; ``first`` [nodes + 1] are the bounds of each node's part of ``before`` [edges].
+    Shape: ``order`` [nodes]; ``first`` [nodes + 1] are the bounds of each node's part of ``before`` and
+    ``delay`` [edges].
     """
 
     order: Indices
     first: Indices
     before: Indices
+    delay: NDArray[np.float64]
+
+    @property
+    def after(self) -> Indices:
+        """The node that waits, of every edge."""
+        return np.repeat(np.arange(len(self.order)), np.diff(self.first))
 
 
-def graph_of(dag: Dag) -> Graph:
+def graph_of(dag: Dag, fixed_s: Mapping[tuple[int, Kind], float]) -> Graph:
     """Pack the edges by the node that waits.
+
+    Units: ``delay`` as ``fixed_s``, the durations of buffered transfers.
 
     Raises:
         InvalidScheduleError: some instructions wait for each other.
     """
-    edges = np.array(sorted(dag.edges, key=lambda edge: edge[1]), dtype=np.int64).reshape(-1, 2)
-    first = np.searchsorted(edges[:, 1], np.arange(len(dag.nodes) + 1))
-    return Graph(np.array(dag.topological(), dtype=np.int64), first, np.ascontiguousarray(edges[:, 0]))
+    edges = np.array(dag.edges, dtype=np.int64).reshape(-1, 2)
+    packed = np.argsort(edges[:, 1], kind="stable")
+    first = np.searchsorted(edges[packed, 1], np.arange(len(dag.nodes) + 1))
+    return Graph(
+        order=np.array(dag.topological(), dtype=np.int64),
+        first=first,
+        before=np.ascontiguousarray(edges[packed, 0]),
+        delay=np.array(dag.delays_s(fixed_s), dtype=np.float64)[packed],
+    )
 
 
 @compiled
@@ -45,7 +61,7 @@ def ends(graph: Graph, duration: NDArray[np.float64]) -> NDArray[np.float64]:
     for node in graph.order:
         start = 0.0
         for edge in range(graph.first[node], graph.first[node + 1]):
-            start = max(start, end[graph.before[edge]])
+            start = max(start, end[graph.before[edge]] + graph.delay[edge])
         end[node] = start + duration[node]
     return end
 
@@ -58,7 +74,7 @@ def latest_ends(graph: Graph, duration: NDArray[np.float64], until: float) -> ND
         node = graph.order[place]
         for edge in range(graph.first[node], graph.first[node + 1]):
             earlier = graph.before[edge]
-            latest[earlier] = min(latest[earlier], latest[node] - duration[node])
+            latest[earlier] = min(latest[earlier], latest[node] - duration[node] - graph.delay[edge])
     return latest
 
 
@@ -67,10 +83,9 @@ def critical_path(graph: Graph, end: NDArray[np.float64]) -> Indices:
     """Return one longest path, last node first; of predecessors that end alike the first one."""
     path = [int(np.argmax(end))]
     while graph.first[path[-1]] < graph.first[path[-1] + 1]:
-        begin = graph.first[path[-1]]
-        last = graph.before[begin]
-        for edge in range(begin + 1, graph.first[path[-1] + 1]):
-            if end[graph.before[edge]] > end[last]:
-                last = graph.before[edge]
-        path.append(int(last))
+        last = graph.first[path[-1]]
+        for edge in range(last + 1, graph.first[path[-1] + 1]):
+            if end[graph.before[edge]] + graph.delay[edge] > end[graph.before[last]] + graph.delay[last]:
+                last = edge
+        path.append(int(graph.before[last]))
     return np.array(path)

@@ -76,7 +76,7 @@ def instance_of(profile: Profile, schedule: Schedule, *, blocking_power_w: float
     return Instance(
         schedule=schedule,
         nodes=dag.nodes,
-        graph=graph_of(dag),
+        graph=graph_of(dag, profile.fixed_s),
         row=np.array([number[node.stage, node.kind] for node in dag.nodes]),
         rows=rows,
         options=np.array(list(map(len, tables))),

@@ -51,7 +51,7 @@ def price(instance: Instance, choices: Choices) -> Priced:
     return Priced(
         time_s=np.array([instance.iteration_s(choice) for choice in choices]),
         effective_j=np.array([instance.effective_j(choice) for choice in choices]),
-        blocking_total_w=instance.blocking_power_w * instance.schedule.stages,
+        blocking_total_w=instance.blocking_power_w * instance.schedule.ranks,
     )
 
 

@@ -106,7 +106,7 @@ _SUBTITLE = "Measured profile of the Perseus artifact, blocking power 83.64 W, 1
 
 def _inside(axes: Axes, x: float, saving: float, longer_pct: float, *, dark: bool) -> None:
     """Write the saving and, where there is any, its price in time into the top of a bar."""
-    slower = f"\n{longer_pct:+.1f} %\ntime" if longer_pct >= _LEAST_PCT else ""
+    slower = f"\n{longer_pct:+.1f}%\ntime" if longer_pct >= _LEAST_PCT else ""
     ink = "white" if dark else theme.INK
     axes.text(x, saving - 0.9, f"{saving:.1f}{slower}", ha="center", va="top", fontsize=8.5, color=ink)
 

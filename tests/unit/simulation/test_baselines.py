@@ -140,14 +140,13 @@ def test_the_published_walk_is_optimal_for_its_own_curves() -> None:
     instance = small(3, 4)
     walk = PublishedWalk(instance, tau_s=0.004)
     steps = list(walk.steps())
-    before = np.repeat(np.arange(len(instance.nodes)), np.diff(instance.graph.first))
     curves = list({id(curve): curve for curve in walk.curve}.values())
     problem = Problem(
         tables=tuple(OptionTable(c.shortest + np.arange(len(c.cost_j)), c.cost_j) for c in curves),
         table_of=np.array([next(i for i, c in enumerate(curves) if c is curve) for curve in walk.curve]),
         before=instance.graph.before,
-        after=before,
-        delay_s=np.zeros(len(before)),
+        after=instance.graph.after,
+        delay_s=instance.graph.delay,
     )
     frontier = solve_frontier(problem)
     lengths = [float(frontier.t_star_s - n) for n in range(len(steps))]

@@ -48,7 +48,7 @@ def published_perseus(
         effective_j.append(walk.cost_j(ticks))
         if progress is not None:
             progress(walk.behind(ticks))
-    waiting_w = instance.blocking_power_w * instance.schedule.stages
+    waiting_w = instance.blocking_power_w * instance.schedule.ranks
     return PublishedPlans(np.array(choice), Priced(np.array(time_s), np.array(effective_j), waiting_w))
 
 
@@ -68,8 +68,7 @@ class PublishedWalk:
     """The steps of algorithm 1 on one instance."""
 
     def __init__(self, instance: Instance, *, tau_s: float = TAU_S) -> None:
-        self._graph = instance.graph
-        self._waits = np.repeat(np.arange(len(instance.nodes)), np.diff(self._graph.first))
+        self._graph = instance.graph._replace(delay=np.floor(instance.graph.delay / tau_s))
         curves = [
             fitted_curve(
                 instance.time_s[row, : instance.options[row]],
@@ -130,9 +129,10 @@ class PublishedWalk:
         node = np.flatnonzero(tight)
         place = np.full(len(ticks), -1)
         place[node] = np.arange(len(node))
-        before, after = self._graph.before, self._waits
-        joined = tight[before] & tight[after] & (end[before] == end[after] - duration[after])
-        first, last = node[end[node] == duration[node]], node[end[node] == end.max()]
+        before, after = self._graph.before, self._graph.after
+        begins = end - duration
+        joined = tight[before] & tight[after] & (end[before] + self._graph.delay == begins[after])
+        first, last = node[begins[node] == 0.0], node[end[node] == end.max()]
         tails = [2 + 2 * np.arange(len(node)), 3 + 2 * place[before[joined]]]
         heads = [3 + 2 * np.arange(len(node)), 2 + 2 * place[after[joined]]]
         tails += [np.zeros(len(first), dtype=np.int64), 3 + 2 * place[last]]
