@@ -14,7 +14,7 @@ from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
 from perseus_ds.solver import (
-    DiscretePlans,
+    Plans,
     OptionTable,
     Problem,
     check_frontier,
@@ -137,7 +137,7 @@ def _effective(options: Options, blocking_power_w: float, reserve_pct: float) ->
     return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
 
 
-def _choices(plans: DiscretePlans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
+def _choices(plans: Plans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
     """Reorder the solver's columns (nodes) into running order, computations only."""
     position = {node: index for index, node in enumerate(dag.nodes)}
     columns = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]

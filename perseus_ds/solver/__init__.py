@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from perseus_ds.solver.certificate import check_frontier, check_plans
-from perseus_ds.solver.discretise import DiscretePlans, discretise
+from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.dual import total_bounds
 from perseus_ds.solver.frontier import Frontier, Result, solve_frontier
 from perseus_ds.solver.grid import plan_times, worth_keeping
+from perseus_ds.solver.plans import Plans, blended
 from perseus_ds.solver.problem import OptionTable, Problem
+from perseus_ds.solver.split import split
 
 __all__ = [
-    "DiscretePlans",
     "Frontier",
     "OptionTable",
+    "Plans",
     "Problem",
     "Result",
     "check_frontier",
     "check_plans",
+    "blended",
     "discretise",
     "plan_times",
     "solve_frontier",
+    "split",
     "total_bounds",
     "worth_keeping",
 ]
