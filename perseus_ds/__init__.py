@@ -12,14 +12,14 @@ def attach(engine: object) -> None:
 
     Not needed where the start-up hook works (``perseus-ds hook status``); harmless where it did already.
     """
-    from perseus_ds.engine.doors import attach as serve  # noqa: PLC0415  # importing us imports no torch
+    from perseus_ds.adapters.deepspeed.door import attach as serve  # noqa: PLC0415  # importing us imports no torch
 
     serve(engine)
 
 
 def detach(engine: object) -> None:
     """Stop serving an engine: its own methods, and the GPU's own clocks, are back when this returns."""
-    from perseus_ds.engine.doors import detach as leave  # noqa: PLC0415
+    from perseus_ds.adapters.deepspeed.door import detach as leave  # noqa: PLC0415
 
     leave(engine)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.round import Round
+from perseus_ds.straggler.observation import Round
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
     LEAST_JUMP,

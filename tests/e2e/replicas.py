@@ -13,12 +13,12 @@ from jobs import Gpus, events, watched_gpus
 from ranks import batches, build, config, run_ranks
 from virtual import carry_time, in_virtual_time, perseus_block, write_plan
 
+from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.engine.account import Mode
-from perseus_ds.engine.news import Layout, News
-from perseus_ds.engine.phases import Running
-from perseus_ds.engine.recorder import Iteration
-from perseus_ds.engine.stream import schedule_of
+from perseus_ds.runtime.comm.status import Layout, News
+from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
 
 Spells = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""

@@ -97,8 +97,10 @@ def test_without_an_enabled_block_nothing_of_the_engine_differs(
     """One class attribute is ours, the ``__init__`` that looks for a block; it calls DeepSpeed's own."""
     made = dict(unserved[name])
     ours = made.pop("ours")
-    assert "perseus_ds.engine.doors" in ours, "the start-up hook was not armed: this test shows nothing"
-    assert "perseus_ds.engine.session" not in ours
+    assert "perseus_ds.adapters.deepspeed.door" in ours, (
+        "the start-up hook was not armed: this test shows nothing"
+    )
+    assert "perseus_ds.runtime.lifecycle.session" not in ours
     assert made["classes"][INIT] != untouched["classes"][INIT]
     assert made["original init"] == untouched["classes"][INIT]
     made["classes"] = {**made["classes"], INIT: untouched["classes"][INIT]}

@@ -156,7 +156,7 @@ def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path
 
 def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
     """Rank 1 has no plugin: its engine is built without our hook, as where the start-up hook is off."""
-    import perseus_ds.engine.roll_call as call  # noqa: PLC0415
+    import perseus_ds.runtime.comm.rendezvous as call  # noqa: PLC0415
     from perseus_ds import detach  # noqa: PLC0415
 
     call.roll_call.__kwdefaults__["patience_s"] = 1.0

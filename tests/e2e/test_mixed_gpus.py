@@ -29,12 +29,12 @@ from ranks import build as build_engine
 from replicas import Book, look_once, straggle
 from virtual import perseus_block, write_plan
 
+from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings
-from perseus_ds.engine.account import Mode
-from perseus_ds.engine.stream import schedule_of
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import read_profile
+from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.straggler import Menu
 
 pytestmark = pytest.mark.e2e

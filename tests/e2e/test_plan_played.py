@@ -40,7 +40,7 @@ def mean_clock_mhz(gpu: SimulatedGpu, task: Task) -> float:
 
 
 def play(rank: int, content: Mapping[str, Any]) -> Held:
-    from perseus_ds.engine.session import Session  # noqa: PLC0415
+    from perseus_ds.runtime.lifecycle.session import Session  # noqa: PLC0415
 
     modes: list[str] = []
     begins = Session._play

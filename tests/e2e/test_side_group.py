@@ -17,7 +17,7 @@ from ranks import batches, build, run_ranks
 from replicas import Book, planned_job, straggle
 from virtual import carry_time, in_virtual_time
 
-from perseus_ds.engine.council import Council
+from perseus_ds.runtime.comm.control_channel import Council
 
 pytestmark = pytest.mark.e2e
 
@@ -31,7 +31,7 @@ import os, signal, sys
 from datetime import timedelta
 import numpy as np
 import torch.distributed as dist
-from perseus_ds.engine.council import Council
+from perseus_ds.runtime.comm.control_channel import Council
 from perseus_ds.errors import EngineError
 rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)

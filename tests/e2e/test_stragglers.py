@@ -15,8 +15,8 @@ from ranks import Said, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
-from perseus_ds.engine.account import Mode
 from perseus_ds.plan import PlanSet, read_plans
+from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.straggler import Menu
 
 pytestmark = pytest.mark.e2e

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from ranks import PipelineEngine
 
-import perseus_ds.engine.attach as attaching
+import perseus_ds.runtime.lifecycle.begin as attaching
 from perseus_ds.device import Capabilities, Gpu
 from perseus_ds.device.simulated import (
     SimulatedGpu,
@@ -27,10 +27,10 @@ from perseus_ds.device.simulated import (
     model_named,
     physics,
 )
-from perseus_ds.engine.clock_requests import Request
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import build, write_plans
 from perseus_ds.profile import Point, Profile, candidate_clocks
+from perseus_ds.runtime.control.clock_requests import Request
 from perseus_ds.schedule import Kind, Schedule
 
 CLOCKS_MHZ = tuple(range(1410, 600, -45))

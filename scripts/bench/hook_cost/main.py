@@ -23,15 +23,15 @@ import torch.distributed as dist
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
-from perseus_ds.engine.clock_requests import ClockRequests
-from perseus_ds.engine.conductor import Conductor, Planned, Step
-from perseus_ds.engine.council import Council
-from perseus_ds.engine.news import Layout, Replicas, Word
-from perseus_ds.engine.recorder import Recorder
-from perseus_ds.engine.stopwatch import HostStopwatch
-from perseus_ds.engine.vigilance import Vigilance
 from perseus_ds.plan import build
 from perseus_ds.profile import Point, Profile
+from perseus_ds.runtime.comm.control_channel import Council
+from perseus_ds.runtime.comm.status import Layout, Replicas, Word
+from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_sequencer import Conductor, Planned, Step
+from perseus_ds.runtime.control.replica_plans import Vigilance
+from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.stopwatch import HostStopwatch
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.straggler import Menu
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ConflictKind
-from perseus_ds.engine.news import Layout, Word
 from perseus_ds.plan import build
+from perseus_ds.runtime.comm.status import Layout, Word
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 from perseus_ds.straggler import Aim, Menu, Round, Verdict, Vigil

@@ -1,0 +1,1 @@
+"""The rooms that know a training framework; none imports another."""

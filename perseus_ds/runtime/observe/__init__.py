@@ -1,0 +1,1 @@
+"""What a job tells: event log, scalars, conflicts, stragglers, files."""
