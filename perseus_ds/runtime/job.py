@@ -14,8 +14,8 @@ from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, deepspeed_version
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Gpu
-from perseus_ds.runtime.comm.control_channel import Council
-from perseus_ds.runtime.hardware_groups import Seat, Team, teams_of
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.hardware_groups import HardwareGroup, Placement, hardware_groups_of
 from perseus_ds.schedule import Schedule
 
 PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
@@ -29,7 +29,7 @@ FOR_THE_READER = ("replicas",)
 class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
-    ``teams`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
+    ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     """
 
     rank: int
@@ -38,7 +38,7 @@ class Job:
     replica: int
     schedule: Schedule
     fingerprint: Mapping[str, str]
-    teams: tuple[Team, ...] = (Team((0,)),)
+    groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
 
     @property
     def replicas(self) -> int:
@@ -48,30 +48,30 @@ class Job:
     @property
     def mixed(self) -> bool:
         """Whether some stage runs on another GPU in one replica than in another."""
-        return len(self.teams) > 1
+        return len(self.groups) > 1
 
     @property
-    def team(self) -> int:
-        """The team of this rank's replica."""
-        return self.team_of(self.replica)
+    def group(self) -> int:
+        """The group of this rank's replica."""
+        return self.group_of(self.replica)
 
-    def team_of(self, replica: int) -> int:
-        """The team of a replica."""
-        return next((index for index, team in enumerate(self.teams) if replica in team.replicas), 0)
+    def group_of(self, replica: int) -> int:
+        """The group of a replica."""
+        return next((index for index, group in enumerate(self.groups) if replica in group.replicas), 0)
 
-    def plan_fingerprint(self, team: int = 0) -> Mapping[str, str]:
-        """What a team's plan must agree with."""
-        return {**self.fingerprint, **self.teams[team].own}
+    def plan_fingerprint(self, group: int = 0) -> Mapping[str, str]:
+        """What a group's plan must agree with."""
+        return {**self.fingerprint, **self.groups[group].own}
 
-    def profile_fingerprint(self, team: int = 0) -> Mapping[str, str]:
-        """What a team's profile must agree with."""
-        whole = self.plan_fingerprint(team)
+    def profile_fingerprint(self, group: int = 0) -> Mapping[str, str]:
+        """What a group's profile must agree with."""
+        whole = self.plan_fingerprint(group)
         return {key: value for key, value in whole.items() if key not in PLAN_ONLY}
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What every rank tells the others of itself."""
+    """What every rank reports of itself."""
 
     replica: int
     stage: int
@@ -83,7 +83,12 @@ class _Place:
 
 
 def recognise(
-    engine: PipelineEngine, pipe_schedule: PipeSchedule, gpu: Gpu, *, council: Council, config: PerseusConfig
+    engine: PipelineEngine,
+    pipe_schedule: PipeSchedule,
+    gpu: Gpu,
+    *,
+    channel: ControlChannel,
+    config: PerseusConfig,
 ) -> Job:
     """Gather what all ranks know; collective.
 
@@ -91,23 +96,23 @@ def recognise(
         EngineError: a rank fell silent.
         UnsupportedEngineError: the schedule has instructions that we do not know.
     """
-    places = cast("list[_Place]", council.share(_place(engine, gpu)))
+    places = cast("list[_Place]", channel.gather(_place(engine, gpu)))
     schedule = schedule_of(pipe_schedule, tied_stages={p.stage for p in places if p.tied})
     return Job(
-        rank=council.rank,
-        ranks=council.size,
+        rank=channel.rank,
+        ranks=channel.size,
         stage=engine.stage_id,
         replica=engine.grid.get_data_parallel_rank(),
         schedule=schedule,
         fingerprint=_fingerprint(engine, schedule, places, config),
-        teams=teams_of(Seat(p.replica, p.stage, p.gpu, p.driver) for p in places),
+        groups=hardware_groups_of(Placement(p.replica, p.stage, p.gpu, p.driver) for p in places),
     )
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     """Say in words where two fingerprints differ in what matters; empty when they agree."""
     return "; ".join(
-        f"{key} is {theirs.get(key, 'not told')}, this job's is {value}"
+        f"{key} is {theirs.get(key, 'not announced')}, this job's is {value}"
         for key, value in ours.items()
         if key not in FOR_THE_READER and theirs.get(key) != value
     )

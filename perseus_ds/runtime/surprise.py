@@ -5,7 +5,7 @@ from __future__ import annotations
 from perseus_ds.errors import PerseusError
 
 
-def refusal_of(error: Exception) -> PerseusError:
+def as_perseus_error(error: Exception) -> PerseusError:
     """Return an error of ours as it is, and any other as one."""
     if isinstance(error, PerseusError):
         return error

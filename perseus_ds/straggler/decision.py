@@ -1,4 +1,4 @@
-"""What was decided: who is slow, where all meet, and what every replica aims at."""
+"""What was decided: who is slow, where all meet, and how long each replica may take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Cause(Enum):
     """Why a replica is the one that others wait for."""
 
     MEASURED = "measured"
-    TOLD = "told"
+    ANNOUNCED = "announced"
     CAPPED = "capped"
     STRUCTURAL = "structural"
 
@@ -22,7 +22,7 @@ class Cause(Enum):
         """For a log line."""
         return {
             Cause.MEASURED: "slower than its plan",
-            Cause.TOLD: "announced from outside",
+            Cause.ANNOUNCED: "announced from outside",
             Cause.CAPPED: "held back by a power or thermal cap",
             Cause.STRUCTURAL: "its own frontier is longer",
         }[self]
@@ -38,7 +38,7 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class TimeBudget:
     """What one replica's plan may take.
 
     ``limit_s`` is in seconds as its own plans predict them; None means its objective's plan.
@@ -48,23 +48,23 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
-    """The same on all ranks after the same rounds.
+class StragglerDecision:
+    """The same on all ranks after the same observations.
 
-    ``meeting_s`` is the iteration time T' that the job cannot beat, as measured; None where nobody waits.
-    ``limit_s`` [replicas] is every replica's aim (NaN: its objective's plan), ``changed`` whether one of
-    them differs from the verdict before. ``unfounded`` lists replicas that are announced as slow and
+    ``sync_time_s`` is the iteration time T' that the job cannot beat, as measured; None where nobody waits.
+    ``limit_s`` [replicas] is every replica's budget (NaN: its objective's plan), ``changed`` whether one of
+    them differs from the decision before. ``unconfirmed`` lists replicas that are announced as slow and
     measure as fast as their peers.
     """
 
-    meeting_s: float | None
+    sync_time_s: float | None
     stragglers: tuple[Straggler, ...]
     limit_s: NDArray[np.float64]
     waiting: tuple[int, ...]
-    unfounded: tuple[int, ...]
+    unconfirmed: tuple[int, ...]
     changed: bool
 
-    def aim(self, replica: int) -> Aim:
-        """Return what one replica aims at."""
+    def budget(self, replica: int) -> TimeBudget:
+        """Return what one replica's plan may take."""
         limit_s = float(self.limit_s[replica])
-        return Aim(None if np.isnan(limit_s) else limit_s)
+        return TimeBudget(None if np.isnan(limit_s) else limit_s)

@@ -10,7 +10,7 @@ from perseus_ds.straggler.tuning import CALM, CONFIRMATIONS, MOST_CONFIRMATIONS,
 _Replicas = NDArray[np.bool_]
 
 
-class Spells:
+class FlapDamping:
     """Memory of flapping: an answer to a spell that is over at once costs time and saves nothing.
 
     Shape: vectors [replicas].

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler.decision import Aim
+from perseus_ds.straggler.decision import TimeBudget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Menu:
+class FrontierIndex:
     """The plans of one PlanSet by what they predict for themselves.
 
     ``expected_s`` [plans] is the longest path through the measured durations. It lacks the reserve that
@@ -32,19 +32,19 @@ class Menu:
     _best: Sequence[int]
 
     @classmethod
-    def of(cls, plans: PlanSet, objective: Objective) -> Menu:
+    def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
         """Play every plan once.
 
         Raises:
             InfeasibleError: no plan meets the objective.
         Cost: (nodes + edges) x plans, as vectors.
         """
-        played_s = _longest_path_s(plans)
-        expected_s = played_s[:-1]
+        run_s = _longest_path_s(plans)
+        expected_s = run_s[:-1]
         cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
         return cls(
             expected_s=expected_s,
-            baseline_s=float(played_s[-1]),
+            baseline_s=float(run_s[-1]),
             objective=select(plans, objective).index,
             fastest=select(plans, Objective()).index,
             _times_s=[float(expected_s[index]) for index in cheaper],
@@ -61,12 +61,12 @@ class Menu:
         """What the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
 
-    def choose(self, aim: Aim) -> int:
-        """Return the plan for an aim.
+    def choose(self, budget: TimeBudget) -> int:
+        """Return the plan for a budget.
 
         Cost: microseconds.
         """
-        return self.objective if aim.limit_s is None else self.within(aim.limit_s)
+        return self.objective if budget.limit_s is None else self.within(budget.limit_s)
 
     def within(self, limit_s: float) -> int:
         """Return the plan of least effective energy that takes no longer, or the fastest.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.flap_damping import Spells
+from perseus_ds.straggler.flap_damping import FlapDamping
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
     FIRST_SCATTER,
@@ -23,7 +23,7 @@ _LEARNED = 0.25  # of what a review shows
 _AHEAD = 1.25  # from the middle of a window to its end and 2 iterations on, in half windows
 
 
-class Levels:
+class SlowdownEstimate:
     """Measured by planned duration of every replica, robustly.
 
     What lies within the noise moves the median. What lies beyond it is set aside: alone it was a hiccup
@@ -43,7 +43,7 @@ class Levels:
         self._band = self._noise()
         self._pooled = FIRST_SCATTER
         self._windows = Windows(replicas)
-        self._spells = Spells(replicas)
+        self._damping = FlapDamping(replicas)
         self._above = np.zeros(replicas, dtype=np.int64)
         self._below = np.zeros(replicas, dtype=np.int64)
         self._side = np.zeros(replicas)
@@ -57,13 +57,13 @@ class Levels:
         """Whose level rests on half a window at least."""
         return self.count >= WINDOW // 2
 
-    def hear(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
+    def observe(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
         """Take in one iteration; return whether the levels were taken anew.
 
         What is not finite and above 0 is unknown. ``impatient`` marks replicas of whom one faster
         iteration is enough: those that others wait for.
         """
-        self._spells.tick()
+        self._damping.tick()
         jumped = False
         deviation = ratio / self.level - 1.0
         if not self._anything_aside and (np.abs(deviation) <= self._band).all():
@@ -75,7 +75,7 @@ class Levels:
     def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
         """How far below their median some replicas are by now if they become faster bit by bit; 0 or less.
 
-        A median is half a window behind, and what is decided is played a few iterations later.
+        A median is half a window behind, and what is decided is run a few iterations later.
         """
         change = self._windows.drift(who)
         noise = 1.2 * 1.25 * self.scatter[who] * math.sqrt(2.0 / (WINDOW // 2))
@@ -114,10 +114,10 @@ class Levels:
         """Start anew where enough iterations in a row lie on the same side."""
         self._above = np.where(high, self._above + 1, np.where(known, 0, self._above))
         self._below = np.where(low, self._below + 1, np.where(known, 0, self._below))
-        up = high & (self._above >= self._spells.confirmations())
+        up = high & (self._above >= self._damping.confirmations())
         down = low & (impatient | (self._below >= CONFIRMATIONS))
         jumped = up | down
-        self._spells.remember(up, down)
+        self._damping.remember(up, down)
         self._restart(np.flatnonzero(jumped), ratio, alone=self._above + self._below == 1)
         self._aside = np.where((high | low) & ~jumped, ratio, self._aside)
         return bool(jumped.any())

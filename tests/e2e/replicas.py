@@ -15,12 +15,12 @@ from virtual import carry_time, in_virtual_time, perseus_block, write_plan
 
 from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.runtime.comm.status import Layout, News
+from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
 
-Spells = Mapping[int, list[tuple[int, int, float]]]
+FlapDamping = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
 
 Act = Callable[[int, int], None]
@@ -49,27 +49,27 @@ class Book:
 def keep_book(gpus: Gpus) -> Book:
     """Look over the shoulder of the running phase of this (forked) process."""
     book = Book()
-    following, news = Running.following, Layout.news
+    following, job_status = Running.following, StatusLayout.job_status
     last_j = [0.0]
 
-    def note(phase: Running, index: int, passed: list[Iteration], told: News | None) -> object:
+    def note(phase: Running, index: int, passed: list[Iteration], announced: JobStatus | None) -> object:
         truth = gpus.made[-1].true_now()
-        book.plans.append([int(plan) for plan in phase._part.plans])
+        book.plans.append([int(plan) for plan in phase._active_plan.plans])
         book.modes.append(phase.mode)
         book.energy_j.append(truth.energy_j - last_j[0])
         book.end_s.append(gpus.made[-1].now_s())
         last_j[0] = truth.energy_j
-        return following(phase, index, passed, told)
+        return following(phase, index, passed, announced)
 
-    def hear(layout: Layout, numbers: np.ndarray) -> News:
-        found = news(layout, numbers)
+    def hear(layout: StatusLayout, numbers: np.ndarray) -> JobStatus:
+        found = job_status(layout, numbers)
         if found.replicas is not None and book.plans:
             book.own_s.append(found.replicas.own_s.tolist())
             book.duration_s.append(found.iteration_s or float("nan"))
         return found
 
     Running.following = note  # type: ignore[assignment, method-assign]  # in a process of the test's own
-    Layout.news = hear  # type: ignore[method-assign]
+    StatusLayout.job_status = hear  # type: ignore[method-assign]
     return book
 
 
@@ -87,7 +87,7 @@ def straggle(
     rank: int,
     content: Mapping[str, Any],
     stages: int,
-    spells: Spells,
+    spells: FlapDamping,
     iterations: int,
     *,
     virtual: bool = True,

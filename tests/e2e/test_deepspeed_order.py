@@ -31,14 +31,14 @@ print(json.dumps(orders))
 
 def test_same_order_for_every_size() -> None:
     sizes = [(stages, microbatches) for stages in STAGES for microbatches in MICROBATCHES]
-    told = subprocess.run(
+    announced = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],
         input=json.dumps(sizes),
         capture_output=True,
         text=True,
         check=True,
     )
-    theirs = json.loads(told.stdout.splitlines()[-1])
+    theirs = json.loads(announced.stdout.splitlines()[-1])
     ours = {
         f"{stages} {microbatches} {stage}": "".join(instruction.kind.value for instruction in order)
         for stages, microbatches in sizes

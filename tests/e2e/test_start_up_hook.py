@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 WATCHED = "deepspeed.runtime.pipe.engine"
 
 
-def told(
+def announced(
     program: str, *, autoload: bool = True, path: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)), "OMP_NUM_THREADS": "1"}
@@ -29,7 +29,7 @@ def told(
 
 
 def last_line(program: str, *, autoload: bool = True) -> str:
-    done = told(program, autoload=autoload)
+    done = announced(program, autoload=autoload)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()[-1]
 
@@ -107,7 +107,7 @@ class Broken(list):
     def insert(self, *args):
         raise RuntimeError("a bug of ours")
 """
-    done = told(broken + program + "; print('imported')")
+    done = announced(broken + program + "; print('imported')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "imported"
     assert "perseus: not armed: " in done.stderr

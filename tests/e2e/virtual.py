@@ -87,18 +87,18 @@ def carry_time(engine: PipelineEngine, clock: VirtualTime) -> None:
         return int(engine.grid.stage_to_global(engine.stage_id + step))
 
     def send(to: int) -> None:
-        word = torch.tensor([clock.now_s()], dtype=torch.float64)
-        under_way.append((dist.isend(word, to, group=group), word))
+        rank_status = torch.tensor([clock.now_s()], dtype=torch.float64)
+        under_way.append((dist.isend(rank_status, to, group=group), rank_status))
 
     def receive(source: int) -> None:
-        word = torch.zeros(1, dtype=torch.float64)
-        dist.recv(word, source, group=group)
-        clock.pass_s(max(0.0, float(word) - clock.now_s()))
+        rank_status = torch.zeros(1, dtype=torch.float64)
+        dist.recv(rank_status, source, group=group)
+        clock.pass_s(max(0.0, float(rank_status) - clock.now_s()))
 
     def meet(_: int) -> None:
-        word = torch.tensor([clock.now_s()], dtype=torch.float64)
-        dist.all_reduce(word, op=dist.ReduceOp.MAX, group=engine.grid.get_data_parallel_group())
-        clock.pass_s(float(word) - clock.now_s() + FIXED_S[Kind.REDUCE_GRADS])
+        rank_status = torch.tensor([clock.now_s()], dtype=torch.float64)
+        dist.all_reduce(rank_status, op=dist.ReduceOp.MAX, group=engine.grid.get_data_parallel_group())
+        clock.pass_s(float(rank_status) - clock.now_s() + FIXED_S[Kind.REDUCE_GRADS])
         while under_way:
             under_way.pop()[0].wait()
 

@@ -97,12 +97,12 @@ def _begin_with_first_batch(engine: PipelineEngine) -> None:
 
 
 def _begin(engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
-    from perseus_ds.runtime.comm.rendezvous import flags, roll_call  # noqa: PLC0415
+    from perseus_ds.runtime.comm.rendezvous import flags, rendezvous  # noqa: PLC0415
     from perseus_ds.runtime.lifecycle.begin import begin, effective_config  # noqa: PLC0415  # heavy, and only now needed
     from perseus_ds.runtime.lifecycle.shutdown import at_exit  # noqa: PLC0415
 
     try:
-        config = effective_config(engine, roll_call(flags(os.environ)))
+        config = effective_config(engine, rendezvous(flags(os.environ)))
         if config is None or config.mode == "off":
             return
         session = begin(engine, pipe_schedule, config)
@@ -110,7 +110,7 @@ def _begin(engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
         _refuse(engine, error)
         return
     _sessions[engine] = session
-    at_exit(session, config.run_dir, speaks=dist.get_rank() == 0)
+    at_exit(session, config.run_dir, publishes=dist.get_rank() == 0)
 
 
 def _refuse(engine: object, error: Exception) -> None:

@@ -13,7 +13,7 @@ _INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule")
 
 
 class Listener(Protocol):
-    """Who is told; none of these may raise."""
+    """Who is called; none of these may raise."""
 
     def iteration_begins(self, schedule: PipeSchedule) -> bool:
         """Tell that a training schedule starts; the answer is whether its instructions are wanted."""

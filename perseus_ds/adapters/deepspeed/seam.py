@@ -145,5 +145,9 @@ def _unsupported(what: str) -> UnsupportedEngineError:
 
 def crashes_with_timers(release: str) -> bool:
     """Whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
-    numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
+    numbers = tuple(
+        int(active_plan)
+        for active_plan in release.split("+", maxsplit=1)[0].split(".")[:3]
+        if active_plan.isdigit()
+    )
     return (0, 18, 3) <= numbers <= (0, 19, 8)

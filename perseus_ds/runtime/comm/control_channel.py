@@ -19,7 +19,7 @@ FAILED = 0
 """Where the numbers say whether some rank has failed: who has will not come to meet the others."""
 
 
-class Council:
+class ControlChannel:
     """All ranks of the job over one gloo group of our own.
 
     ``post`` and ``collect`` are one iteration apart, so that the exchange happens while training goes on;
@@ -39,7 +39,7 @@ class Council:
         self._tensor = torch.empty(0)
         self._posted = False
 
-    def share(self, mine: object) -> list[object]:
+    def gather(self, mine: object) -> list[object]:
         """Give every rank what every rank has; blocks, for rare moments only.
 
         Raises:
@@ -52,10 +52,10 @@ class Council:
         try:
             dist.all_gather_object(everyone, mine, group=self._group)
         except RuntimeError as error:
-            raise _silent("sharing", error) from error
+            raise _silent("gathering", error) from error
         return everyone
 
-    def tell(self, thing: object) -> object:
+    def broadcast(self, thing: object) -> object:
         """Give every rank what rank 0 has; blocks, for rare moments only.
 
         Raises:
@@ -111,7 +111,7 @@ class Council:
             raise _silent("exchanging", error) from error
 
     def someone_failed(self) -> bool:
-        """Whether the numbers posted last, when all are here, tell of a failure."""
+        """Whether the numbers posted last, when all are here, report a failure."""
         numbers = self.collect()
         return numbers is not None and bool(numbers[FAILED])
 

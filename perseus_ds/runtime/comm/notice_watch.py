@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import Notices
 
 _PAUSE_S = 0.25
@@ -16,35 +16,35 @@ _PAUSE_S = 0.25
 class NoticeWatch:
     """A thread of rank 0 that looks when an iteration begins and a few times per second in between.
 
-    ``told`` is what held when it looked last: slowdowns, 1 where nothing is announced.
+    ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced.
 
     Shape: [replicas].
     """
 
-    def __init__(self, notices: Notices, voice: Voice, *, replicas: int) -> None:
+    def __init__(self, notices: Notices, log: EventLog, *, replicas: int) -> None:
         self._notices = notices
-        self._voice = voice
+        self._log = log
         self._wake = threading.Event()
         self._closing = False
         self._complaints: list[str] = []
-        self.told: NDArray[np.float64] = np.ones(replicas)
+        self.announced: NDArray[np.float64] = np.ones(replicas)
         self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
 
     def start(self) -> None:
         """Begin to look."""
         self._thread.start()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Have it look now, without waiting for what it sees.
 
         Cost: a microsecond.
         """
         self._wake.set()
 
-    def say(self) -> None:
-        """Say what is wrong with a notice, once; on the training thread, which owns the voice."""
+    def report(self) -> None:
+        """Say what is wrong with a notice, once; on the training thread, which owns the log."""
         while self._complaints:
-            self._voice.event("notice_ignored", self._complaints.pop(0))
+            self._log.event("notice_ignored", self._complaints.pop(0))
 
     def close(self) -> None:
         """Stop looking; a file system that hangs is not waited for."""
@@ -59,8 +59,8 @@ class NoticeWatch:
 
     def _watch(self) -> None:
         while not self._closing:
-            heard = self._notices.poll()
-            self.told = heard.told
-            self._complaints += heard.complaints
+            observed = self._notices.poll()
+            self.announced = observed.announced
+            self._complaints += observed.complaints
             self._wake.wait(_PAUSE_S)
             self._wake.clear()

@@ -26,7 +26,7 @@ def flags(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in FLAGS if environment.get(name)}
 
 
-def roll_call(settings: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Mapping[str, str]:
+def rendezvous(settings: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Mapping[str, str]:
     """Sign in and return rank 0's settings: launchers do not carry every environment variable to every node.
 
     Raises:

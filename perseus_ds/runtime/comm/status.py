@@ -1,4 +1,4 @@
-"""What ranks tell each other every iteration, and the one vector that it travels in."""
+"""What ranks report to each other every iteration, and the one vector that it travels in."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 3  # failed (council.FAILED), plan ready, duration
+_HEAD = 3  # failed (channel.FAILED), plan ready, duration
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What one rank tells; what it does not know is None.
+class RankStatus:
+    """What one rank reports; what it does not know is None.
 
     ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
     another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
-    cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to tell that
-    nobody has heard, else 0. ``told`` are slowdowns announced from outside, which rank 0 alone knows.
+    cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
+    nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -30,40 +30,40 @@ class Word:
     conflicts: Sequence[int] = ()
     own_s: float | None = None
     capped: bool = False
-    told: NDArray[np.float64] | None = None
+    announced: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replicas:
+class ReplicaStatus:
     """Every replica in one iteration: its slowest rank's own time, caps, announcements.
 
-    An ``own_s`` that is not finite is unknown; a ``told`` below 1 announces nothing.
+    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
 
     Shape: vectors [replicas].
     """
 
     own_s: NDArray[np.float64]
     capped: NDArray[np.bool_]
-    told: NDArray[np.float64]
+    announced: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What all ranks told of the iteration before."""
+class JobStatus:
+    """What all ranks reported of the iteration before."""
 
     failed: bool
     plan_ready: bool
     iteration_s: float | None
     conflicts: Sequence[int] = ()
-    replicas: Replicas | None = None
+    replicas: ReplicaStatus | None = None
 
 
-class Layout:
+class StatusLayout:
     """Where everything stands in the vector, of which all ranks get the greatest of each place.
 
     The slowest of a replica's stages comes out by itself, so that the vector grows with the number of
-    replicas and not with that of ranks. Where more ranks than one have something to tell of one kind of
-    conflict, the last is heard first.
+    replicas and not with that of ranks. Where more ranks than one have one kind of
+    conflict to report, the last comes through first.
 
     Shape: 3 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
     """
@@ -73,45 +73,49 @@ class Layout:
         self._replica = replica
         self._kinds = kinds
         first = _HEAD + kinds
-        own, capped, told, end = (first + row * self._replicas for row in range(4))
-        self._rows = slice(own, capped), slice(capped, told), slice(told, end)
+        own, capped, announced, end = (first + row * self._replicas for row in range(4))
+        self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
         self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
         if self._replicas:
             self._blank[self._rows[0]] = -np.inf
 
-    def vector(self, word: Word) -> NDArray[np.float64]:
-        """Write down what this rank tells."""
+    def vector(self, rank_status: RankStatus) -> NDArray[np.float64]:
+        """Write down what this rank reports."""
         numbers = self._blank.copy()
-        numbers[0], numbers[1], numbers[2] = word.failed, word.plan_ready, _or_inf(word.duration_s)
-        if any(word.conflicts):
-            numbers[_HEAD : _HEAD + len(word.conflicts)] = word.conflicts
+        numbers[0], numbers[1], numbers[2] = (
+            rank_status.failed,
+            rank_status.plan_ready,
+            _or_inf(rank_status.duration_s),
+        )
+        if any(rank_status.conflicts):
+            numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
         if self._replicas:
-            own, capped, told = self._rows
-            numbers[own.start + self._replica] = _or_inf(word.own_s)
-            numbers[capped.start + self._replica] = word.capped
-            if word.told is not None:
-                numbers[told] = word.told
+            own, capped, announced = self._rows
+            numbers[own.start + self._replica] = _or_inf(rank_status.own_s)
+            numbers[capped.start + self._replica] = rank_status.capped
+            if rank_status.announced is not None:
+                numbers[announced] = rank_status.announced
         return numbers
 
-    def news(self, numbers: NDArray[np.float64]) -> News:
+    def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
         failed, plan_ready, duration_s, *tellers = numbers[: _HEAD + self._kinds].tolist()
-        return News(
+        return JobStatus(
             failed=bool(failed),
             plan_ready=bool(plan_ready),
             iteration_s=duration_s if math.isfinite(duration_s) else None,
             conflicts=tuple(map(int, tellers)) if any(tellers) else (),
-            replicas=self._heard(numbers) if self._replicas else None,
+            replicas=self._replica_status(numbers) if self._replicas else None,
         )
 
-    def _heard(self, numbers: NDArray[np.float64]) -> Replicas:
-        own_s, capped, told = self._tables(numbers)
-        return Replicas(own_s, capped.astype(np.bool_), told)
+    def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
+        own_s, capped, announced = self._tables(numbers)
+        return ReplicaStatus(own_s, capped.astype(np.bool_), announced)
 
     def _tables(self, numbers: NDArray[np.float64]) -> tuple[_Numbers, _Numbers, _Numbers]:
         """Own times, caps, announcements: the rows of the vector's end."""
-        own, capped, told = self._rows
-        return numbers[own], numbers[capped], numbers[told]
+        own, capped, announced = self._rows
+        return numbers[own], numbers[capped], numbers[announced]
 
 
 def _or_inf(duration_s: float | None) -> float:

@@ -1,4 +1,4 @@
-"""One turn per iteration: hear what all ranks posted last, and post what is new here."""
+"""Once per iteration: collect what all ranks posted last, and post what is new here."""
 
 from __future__ import annotations
 
@@ -6,104 +6,106 @@ from collections.abc import Callable, Sequence
 
 from perseus_ds.device import EventReason
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.comm.control_channel import Council
+from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.status import Layout, News, Word
-from perseus_ds.runtime.lifecycle.job_context import Ground
+from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.conflict_monitor import KINDS, Lookout
+from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.straggler import Notices
 
 _PATIENCE_S = 5.0
 """All have posted an iteration before any has ended the next: what is missing then is not coming."""
 
 
-class Exchange:
-    """Gather this rank's word, spread what came back.
+class StatusExchange:
+    """Gather this rank's report, spread what came back.
 
-    ``notices`` are watched by rank 0 alone, which tells the others, so that all hear them at the same
+    ``notices`` are watched by rank 0 alone, which tells the others, so that all know of them at the same
     iteration.
     """
 
     def __init__(
         self,
-        council: Council,
-        layout: Layout,
+        channel: ControlChannel,
+        layout: StatusLayout,
         *,
         arrivals: Arrivals,
         watch: EnergyWatch,
-        lookout: Lookout,
+        conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
     ) -> None:
-        self._council = council
+        self._channel = channel
         self._layout = layout
         self._arrivals = arrivals
         self._watch = watch
-        self._lookout = lookout
+        self._conflict_monitor = conflict_monitor
         self._notices = notices
 
     def iteration_begins(self) -> None:
-        """Have a look at what is announced: it is told at the end of this iteration."""
+        """Have the notices looked at: they are sent at the end of this iteration."""
         if self._notices is not None:
-            self._notices.look()
+            self._notices.wake()
 
     def turn(
         self, index: int, passed: Sequence[Iteration], *, plan_ready: bool, brief: bool = False
-    ) -> News | None:
-        """Hear of the iteration before, and tell of this one; None where nothing was told yet.
+    ) -> JobStatus | None:
+        """Collect the iteration before, and report this one; None where nothing was reported yet.
 
         ``brief`` waits for the others no longer than they can take when all is well.
 
         Raises:
-            EngineError: some rank did not tell anything in time.
+            EngineError: some rank did not report anything in time.
         """
-        news = self._collected(_PATIENCE_S if brief else None)
+        job_status = self._collected(_PATIENCE_S if brief else None)
         if self._notices is not None:
-            self._notices.say()
+            self._notices.report()
         self._arrivals.note(passed)
         last = passed[-1] if passed else None
-        word = Word(
+        rank_status = RankStatus(
             plan_ready=plan_ready,
             duration_s=None if last is None else last.duration_s,
-            conflicts=self._lookout.untold(),
+            conflicts=self._conflict_monitor.unpublished(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
-            told=None if self._notices is None else self._notices.told,
+            announced=None if self._notices is None else self._notices.announced,
         )
-        self._council.post(self._layout.vector(word))
-        return news
+        self._channel.post(self._layout.vector(rank_status))
+        return job_status
 
     def someone_failed(self) -> bool:
-        """Whether another rank's failure ended a meeting; hear what it had to tell. Silence is no failure."""
+        """Whether another rank's failure ended an exchange; silence is no failure."""
         try:
-            news = self._collected(_PATIENCE_S)
+            job_status = self._collected(_PATIENCE_S)
         except EngineError:
             return False
-        return news is not None and news.failed
+        return job_status is not None and job_status.failed
 
     def fail(self) -> None:
         """Tell the others that this rank is leaving, if they can be reached."""
         try:
-            self._council.collect(patience_s=_PATIENCE_S)
-            self._council.post(self._layout.vector(Word(failed=True, conflicts=self._lookout.untold())))
+            self._channel.collect(patience_s=_PATIENCE_S)
+            self._channel.post(
+                self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.unpublished()))
+            )
         except PerseusError:
             return  # silence is understood as well: the others' next wait is bounded
 
     def close(self, *, well: bool) -> None:
-        """End what is under way. Notices do not outlive a job that ended well; a restarted one hears them."""
-        self._council.close()
+        """End what is under way. Notices do not outlive a job that ended well; a restarted one finds them."""
+        self._channel.close()
         if well and self._notices is not None:
             self._notices.clear()
 
-    def _collected(self, patience_s: float | None) -> News | None:
-        numbers = self._council.collect(patience_s=patience_s)
+    def _collected(self, patience_s: float | None) -> JobStatus | None:
+        numbers = self._channel.collect(patience_s=patience_s)
         if numbers is None:
             return None
-        news = self._layout.news(numbers)
-        self._lookout.hear(news.conflicts)
-        return news
+        job_status = self._layout.job_status(numbers)
+        self._conflict_monitor.learn(job_status.conflicts)
+        return job_status
 
     def _capped(self, iteration: Iteration) -> bool:
         if iteration.start_s is None:
@@ -112,20 +114,20 @@ class Exchange:
         return EventReason(reasons).spoils
 
 
-def exchange_of(ground: Ground, undo: list[Callable[[], None]]) -> Exchange:
+def status_exchange_of(context: JobContext, undo: list[Callable[[], None]]) -> StatusExchange:
     """Begin an exchange on what a job stands on; ``undo`` gets what ends it."""
-    job, voice = ground.job, ground.voice
-    replicas = job.replicas if ground.config.straggler.enabled else 1
+    job, log = context.job, context.log
+    replicas = job.replicas if context.config.straggler.enabled else 1
     notices = None
     if job.rank == 0 and replicas > 1:
-        notices = NoticeWatch(Notices(ground.directory.notices, replicas=replicas), voice, replicas=replicas)
+        notices = NoticeWatch(Notices(context.directory.notices, replicas=replicas), log, replicas=replicas)
         notices.start()
         undo.append(notices.close)
-    return Exchange(
-        ground.council,
-        Layout(kinds=KINDS, replicas=replicas, replica=job.replica),
-        arrivals=ground.arrivals,
-        watch=ground.watch,
-        lookout=ground.lookout,
+    return StatusExchange(
+        context.channel,
+        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=context.arrivals,
+        watch=context.watch,
+        conflict_monitor=context.conflict_monitor,
         notices=notices,
     )

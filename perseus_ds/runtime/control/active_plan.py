@@ -1,120 +1,120 @@
-"""What this stage plays while the plan runs: its part of the plan that its replica is to play."""
+"""The plan in force on this stage: its replica's, and the clocks that it asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.runtime.comm.status import News
-from perseus_ds.runtime.control.clock_schedules import Repertoire
-from perseus_ds.runtime.control.clock_sequencer import Planned
-from perseus_ds.runtime.control.replica_plans import Vigilance
-from perseus_ds.runtime.lifecycle.job_context import Ground
-from perseus_ds.runtime.observe.straggler_reporter import Herald
-from perseus_ds.straggler import Cause, Menu
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
+from perseus_ds.runtime.control.replica_plans import ReplicaPlans
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import Cause, FrontierIndex
 
 
-class Part:
-    """The objective's plan, and with several replicas whatever the vigil decides.
+class ActivePlan:
+    """The objective's plan, and with several replicas whatever the controller decides.
 
-    ``behind`` is how many iterations the numbers that are heard are older than the exchange itself.
+    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself.
     """
 
     def __init__(
         self,
-        repertoire: Repertoire,
+        schedules: ClockScheduleCache,
         objective: FrequencyPlan,
         *,
         replica: int = 0,
-        vigilance: Vigilance | None = None,
-        herald: Herald | None = None,
+        replica_plans: ReplicaPlans | None = None,
+        reporter: StragglerReporter | None = None,
         behind: int = 0,
     ) -> None:
-        self._repertoire = repertoire
+        self._schedules = schedules
         self._objective = objective.index
         self._objective_s = objective.iteration_time_s
         self._replica = replica
-        self._vigilance = vigilance
-        self._herald = herald
+        self._replica_plans = replica_plans
+        self._reporter = reporter
         self._behind = behind
 
     @property
     def plan(self) -> int:
-        """The plan that this replica plays now."""
-        return self._objective if self._vigilance is None else self._vigilance.plans[self._replica]
+        """The plan that this replica runs now."""
+        return self._objective if self._replica_plans is None else self._replica_plans.plans[self._replica]
 
     @property
     def plans(self) -> Sequence[int]:
-        """The plans that all replicas play now."""
-        return [self._objective] if self._vigilance is None else self._vigilance.plans
+        """The plans that all replicas run now."""
+        return [self._objective] if self._replica_plans is None else self._replica_plans.plans
 
     @property
-    def score(self) -> Planned:
+    def clock_policy(self) -> ClockSchedule:
         """This stage's part of it.
 
-        Cost: a look-up, but for the first time that a plan is played.
+        Cost: a look-up, but for the first time that a plan is run.
         """
-        return self._repertoire.score(self.plan)
+        return self._schedules.clock_policy(self.plan)
 
     @property
-    def meeting_s(self) -> float | None:
+    def sync_time_s(self) -> float | None:
         """The iteration time at which all replicas meet; None while nobody waits."""
-        return None if self._vigilance is None else self._vigilance.meeting_s
+        return None if self._replica_plans is None else self._replica_plans.sync_time_s
 
     @property
     def awaited_s(self) -> float:
         """How long an iteration has to be: as the objective's plan predicts, or as the straggler needs."""
-        return self._objective_s if self.meeting_s is None else self.meeting_s
+        return self._objective_s if self.sync_time_s is None else self.sync_time_s
 
     @property
     def slack_s(self) -> float:
-        """How much of that this replica would wait if it played the objective's plan."""
+        """How much of that this replica would wait if it ran the objective's plan."""
         return max(0.0, self.awaited_s - self._objective_s)
 
     @property
-    def waits(self) -> bool:
+    def has_slack(self) -> bool:
         """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
-        if self._vigilance is None or self._vigilance.verdict is None or self.meeting_s is None:
+        if self._replica_plans is None or self._replica_plans.decision is None or self.sync_time_s is None:
             return False
-        return any(one.cause is not Cause.STRUCTURAL for one in self._vigilance.verdict.stragglers)
+        return any(one.cause is not Cause.STRUCTURAL for one in self._replica_plans.decision.stragglers)
 
-    def hear(self, index: int, news: News) -> bool:
+    def observe(self, index: int, job_status: JobStatus) -> bool:
         """Take in what was exchanged while iteration ``index`` ran; return whether plans change."""
-        if self._vigilance is None or news.replicas is None:
+        if self._replica_plans is None or job_status.replicas is None:
             return False
-        changed = self._vigilance.hear(index - 1 - self._behind, news.replicas)
-        if self._herald is not None and self._vigilance.verdict is not None:
-            self._herald.tell(self._vigilance.verdict, self._vigilance.plans)
+        changed = self._replica_plans.observe(index - 1 - self._behind, job_status.replicas)
+        if self._reporter is not None and self._replica_plans.decision is not None:
+            self._reporter.report(self._replica_plans.decision, self._replica_plans.plans)
         return changed
 
-    def will_play(self, index: int) -> None:
-        """Note that iteration ``index`` is played by the plan."""
-        if self._vigilance is not None:
-            self._vigilance.will_play(index)
+    def will_run(self, index: int) -> None:
+        """Note that iteration ``index`` is run by the plan."""
+        if self._replica_plans is not None:
+            self._replica_plans.will_run(index)
 
     def alone(self) -> None:
         """Play the objective's plan from now on, whatever the others do."""
-        self._vigilance = None
+        self._replica_plans = None
 
 
-def part_of(ground: Ground, frontiers: Sequence[PlanSet], objective: FrequencyPlan) -> Part:
+def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective: FrequencyPlan) -> ActivePlan:
     """Prepare this stage's part of every plan, and the watch over replicas where there are several.
 
-    Shape: ``frontiers`` [teams]; ``objective`` is a plan of this rank's.
+    Shape: ``frontiers`` [groups]; ``objective`` is a plan of this rank's.
     """
-    job, config = ground.job, ground.config
-    plans = frontiers[job.team]
-    ground.arrivals.expect(plans.fixed_s)
-    repertoire = Repertoire(plans, stage=job.stage, lead_s=ground.capabilities.switch_latency_s)
+    job, config = context.job, context.config
+    plans = frontiers[job.group]
+    context.arrivals.expect(plans.fixed_s)
+    schedules = ClockScheduleCache(plans, stage=job.stage, lead_s=context.capabilities.switch_latency_s)
     if job.replicas == 1 or not config.straggler.enabled:
-        return Part(repertoire, objective)
-    menus = [Menu.of(one, config.objective) for one in frontiers]
-    teams = [job.team_of(replica) for replica in range(job.replicas)]
-    return Part(
-        repertoire,
+        return ActivePlan(schedules, objective)
+    indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]
+    groups = [job.group_of(replica) for replica in range(job.replicas)]
+    return ActivePlan(
+        schedules,
         objective,
         replica=job.replica,
-        vigilance=Vigilance([menus[team] for team in teams]),
-        herald=Herald(ground.voice, [frontiers[team] for team in teams]),
-        behind=ground.arrivals.behind,
+        replica_plans=ReplicaPlans([indexes[group] for group in groups]),
+        reporter=StragglerReporter(context.log, [frontiers[group] for group in groups]),
+        behind=context.arrivals.behind,
     )

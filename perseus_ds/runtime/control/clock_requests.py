@@ -11,7 +11,7 @@ import torch
 
 from perseus_ds.device import Gpu
 from perseus_ds.errors import PerseusError
-from perseus_ds.runtime.surprise import refusal_of
+from perseus_ds.runtime.surprise import as_perseus_error
 
 _POLL_S = 0.5e-3
 _PATIENCE_S = 10.0
@@ -84,7 +84,7 @@ class ClockRequests:
             try:
                 present = self._turn(present)
             except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
-                self.error = self.error or refusal_of(error)
+                self.error = self.error or as_perseus_error(error)
                 present = _END if self._closing else self._queue.get()
         self._give_back()
 
@@ -142,4 +142,4 @@ class ClockRequests:
         try:
             self._gpu.reset_clock()
         except Exception as error:  # noqa: BLE001  # closing the device is the next try
-            self.error = refusal_of(error)
+            self.error = as_perseus_error(error)

@@ -15,12 +15,12 @@ _NICE = 10
 
 
 class BackgroundPlanner:
-    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one team's plan after another.
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one group's plan after another.
 
     Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
 
-    Shape: ``requests`` [teams].
+    Shape: ``requests`` [groups].
     """
 
     def __init__(self, directory: RunDirectory, requests: Sequence[PlanRequest]) -> None:
@@ -51,12 +51,12 @@ class BackgroundPlanner:
             self._process.terminate()
         self._process.wait()
 
-    def _start(self, team: int, request: PlanRequest) -> None:
-        directory, mark = self._directory, f".{team}" if team else ""
+    def _start(self, group: int, request: PlanRequest) -> None:
+        directory, mark = self._directory, f".{group}" if group else ""
         self._log = directory.path / f"planner{mark}.log"
         asked = directory.path / f"plan_request{mark}.json"
         write_request(asked, request)
-        files = [directory.profile_of(team), asked, directory.plan_of(team)]
+        files = [directory.profile_of(group), asked, directory.plan_of(group)]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
                 [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],

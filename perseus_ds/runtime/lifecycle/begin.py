@@ -1,4 +1,4 @@
-"""Begin a session on one engine: settings, device, side group, opening, interception."""
+"""Begin a session on one engine: settings, device, control channel, start decision, hooks."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.emulation import emulate, weight_of_stage
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.comm.control_channel import Council
-from perseus_ds.runtime.comm.status_exchange import exchange_of
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.status_exchange import status_exchange_of
 from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import Conductor
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.job import Job, recognise
 from perseus_ds.runtime.lifecycle.calibrating import calibrated
-from perseus_ds.runtime.lifecycle.job_context import Ground
-from perseus_ds.runtime.lifecycle.lifecycle import Course
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.lifecycle.start_decision import Move, Opening, decide
-from perseus_ds.runtime.measure.accounting import Account
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
+from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import stopwatch_for
-from perseus_ds.runtime.observe.conflict_monitor import Lookout
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
 from perseus_ds.runtime.observe.scalars import Scalars
 
@@ -70,49 +70,49 @@ def begin(engine: PipelineEngine, pipe_schedule: PipeSchedule, config: PerseusCo
 def _begin(
     engine: PipelineEngine, pipe_schedule: PipeSchedule, config: PerseusConfig, undo: list[Callable[[], None]]
 ) -> Session:
-    council = Council()
-    voice = Voice(council.rank)
-    choice = _agreed(council, lambda: choose(_request(engine, config)))
+    channel = ControlChannel()
+    log = EventLog(channel.rank)
+    choice = _agreed(channel, lambda: choose(_request(engine, config)))
     gpu = choice.gpu
     undo.append(gpu.close)
     if isinstance(gpu, SimulatedGpu):
         _check_stages(gpu, engine.num_stages)
     directory = RunDirectory(Path(config.run_dir))
-    voice.writes_to(directory)
-    job = recognise(engine, pipe_schedule, gpu, council=council, config=config)
-    opening = _opening(config, job, directory, council, gpu)
-    voice.event(
+    log.writes_to(directory)
+    job = recognise(engine, pipe_schedule, gpu, channel=channel, config=config)
+    start = _start_decision(config, job, directory, channel, gpu)
+    log.event(
         "attached",
         f"attached to {job.schedule.stages} stages x {job.ranks // job.schedule.stages} replicas, "
         f"{job.schedule.microbatches} microbatches; device {choice.backend} ({choice.reason}); "
-        f"{opening.move.value}: {opening.reason}",
+        f"{start.move.value}: {start.reason}",
         mode=config.mode,
         device=choice.backend,
-        opening=opening.move.value,
+        start=start.move.value,
         replicas=job.replicas,
         host=socket.gethostname(),
         pid=os.getpid(),
         fingerprint=dict(job.fingerprint),
-        **({"teams": [asdict(team) for team in job.teams]} if job.mixed else {}),
+        **({"groups": [asdict(group) for group in job.groups]} if job.mixed else {}),
     )
     if job.mixed:
-        voice.say(
+        log.line(
             "the replicas have different GPUs: each kind is measured and planned by itself, and all meet at "
             "the slowest one's time"
         )
     if isinstance(gpu, SimulatedGpu):
-        undo.append(_emulated(engine, gpu, council))
+        undo.append(_emulated(engine, gpu, channel))
     able, calibration = gpu.capabilities(), None
-    if opening.move is not Move.OBSERVE:
-        able, calibration = calibrated(gpu, council, voice)
+    if start.move is not StartAction.OBSERVE:
+        able, calibration = calibrated(gpu, channel, log)
     return _session(
         engine,
         config,
         choice=choice,
-        council=council,
-        voice=voice,
+        channel=channel,
+        log=log,
         job=job,
-        opening=opening,
+        start=start,
         able=able,
         calibration=calibration,
         undo=undo,
@@ -124,10 +124,10 @@ def _session(
     config: PerseusConfig,
     *,
     choice: Choice,
-    council: Council,
-    voice: Voice,
+    channel: ControlChannel,
+    log: EventLog,
     job: Job,
-    opening: Opening,
+    start: StartDecision,
     able: Capabilities,
     calibration: Calibration | None,
     undo: list[Callable[[], None]],
@@ -138,45 +138,45 @@ def _session(
     undo.append(watch.close)
     requests = ClockRequests(gpu)
     undo.append(requests.close)
-    account, durations = Account(watch), Durations()
+    account, durations = EnergyAccount(watch), Durations()
     directory = RunDirectory(Path(config.run_dir))
-    lookout = Lookout(gpu, voice, rank=job.rank, directory=directory)
-    undo.append(lookout.write)
-    ground = Ground(
+    conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=directory)
+    undo.append(conflict_monitor.write)
+    context = JobContext(
         job=job,
         config=config,
         capabilities=able,
         calibration=calibration,
         simulated=isinstance(gpu, SimulatedGpu),
-        council=council,
+        channel=channel,
         watch=watch,
         account=account,
         durations=durations,
         arrivals=Arrivals(stage=job.stage, behind=stopwatch.behind),
-        lookout=lookout,
+        conflict_monitor=conflict_monitor,
         directory=directory,
-        voice=voice,
+        log=log,
     )
-    course = Course(ground, opening)
+    lifecycle = Lifecycle(context, start)
     session = Session(
         microbatches=job.schedule.microbatches,
-        course=course,
-        exchange=exchange_of(ground, undo),
+        lifecycle=lifecycle,
+        status_exchange=status_exchange_of(context, undo),
         recorder=Recorder(stopwatch),
-        conductor=Conductor(requests, gpu.now_s, event=stopwatch.event),
+        sequencer=ClockSequencer(requests, gpu.now_s, event=stopwatch.event),
         requests=requests,
         watch=watch,
         account=account,
         durations=durations,
-        lookout=lookout,
-        scalars=Scalars(engine, voice),
-        voice=voice,
+        conflict_monitor=conflict_monitor,
+        scalars=Scalars(engine, log),
+        log=log,
         raises=config.on_error == "raise",
     )
     watch.start()
     interception = Interception(engine, session)
     interception.install()
-    for act in (*undo, course.close, interception.remove):
+    for act in (*undo, lifecycle.close, interception.remove):
         session.on_leaving(act)
     return session
 
@@ -204,7 +204,7 @@ def _device_type(engine: object) -> str:
     return str(getattr(engine, "device", "cpu")).split(":", maxsplit=1)[0]
 
 
-def _agreed(council: Council, act: Callable[[], Choice]) -> Choice:
+def _agreed(channel: ControlChannel, act: Callable[[], Choice]) -> Choice:
     """Do something on every rank, and refuse on all what is refused on one."""
     mine: Choice | None = None
     error: PerseusError | None = None
@@ -212,7 +212,7 @@ def _agreed(council: Council, act: Callable[[], Choice]) -> Choice:
         mine = act()
     except PerseusError as refused:
         error = refused
-    errors = [one for one in cast("list[PerseusError | None]", council.share(error)) if one is not None]
+    errors = [one for one in cast("list[PerseusError | None]", channel.gather(error)) if one is not None]
     if errors:
         if mine is not None:
             mine.gpu.close()
@@ -221,9 +221,11 @@ def _agreed(council: Council, act: Callable[[], Choice]) -> Choice:
     return mine
 
 
-def _opening(config: PerseusConfig, job: Job, directory: RunDirectory, council: Council, gpu: Gpu) -> Opening:
+def _start_decision(
+    config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
+) -> StartDecision:
     """Rank 0 decides; its refusal is everyone's."""
-    decision: Opening | PerseusError | None = None
+    decision: StartDecision | PerseusError | None = None
     if job.rank == 0:
         capabilities = gpu.capabilities()
         try:
@@ -232,10 +234,10 @@ def _opening(config: PerseusConfig, job: Job, directory: RunDirectory, council: 
             )
         except PerseusError as error:
             decision = error
-    told = council.tell(decision)
-    if isinstance(told, PerseusError):
-        raise told
-    return cast("Opening", told)
+    decided = channel.broadcast(decision)
+    if isinstance(decided, PerseusError):
+        raise decided
+    return cast("StartDecision", decided)
 
 
 def _check_stages(gpu: SimulatedGpu, stages: int) -> None:
@@ -247,10 +249,10 @@ def _check_stages(gpu: SimulatedGpu, stages: int) -> None:
         )
 
 
-def _emulated(engine: PipelineEngine, gpu: SimulatedGpu, council: Council) -> Callable[[], None]:
+def _emulated(engine: PipelineEngine, gpu: SimulatedGpu, channel: ControlChannel) -> Callable[[], None]:
     """Make this stage last as long as its share of the model would on the simulated GPU."""
     module = getattr(engine, "module", None)
-    weights = cast("list[tuple[int, float]]", council.share((engine.stage_id, weight_of_stage(module))))
+    weights = cast("list[tuple[int, float]]", channel.gather((engine.stage_id, weight_of_stage(module))))
     by_stage = dict(weights)
     mean_weight = sum(by_stage.values()) / len(by_stage)
     return emulate(engine, gpu, gpu.settings, mean_weight=mean_weight)

@@ -9,13 +9,13 @@ from typing import cast
 
 from perseus_ds.device import Calibration, Capabilities, Gpu, calibrate, measured
 from perseus_ds.errors import DeviceError
-from perseus_ds.runtime.comm.control_channel import Council
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.observe.event_log import EventLog
 
 Answer = Calibration | DeviceError
 
 
-def calibrated(gpu: Gpu, council: Council, voice: Voice) -> tuple[Capabilities, Calibration | None]:
+def calibrated(gpu: Gpu, channel: ControlChannel, log: EventLog) -> tuple[Capabilities, Calibration | None]:
     """Measure rank 0's GPU alone, then all at once; return what this rank should reckon with. Collective.
 
     Calls of the GPUs of one node queue in the driver, so that a clock which all change at once comes later:
@@ -27,17 +27,17 @@ def calibrated(gpu: Gpu, council: Council, voice: Voice) -> tuple[Capabilities, 
     Cost: about a second of the device's time, once.
     """
     able = gpu.capabilities()
-    alone = cast("Answer | None", council.tell(_answer(gpu) if council.rank == 0 else None))
+    alone = cast("Answer | None", channel.broadcast(_answer(gpu) if channel.rank == 0 else None))
     everyone = (
-        cast("list[Answer]", council.share(_answer(gpu, in_step=True))) if council.size > 1 else [alone]
+        cast("list[Answer]", channel.gather(_answer(gpu, in_step=True))) if channel.size > 1 else [alone]
     )
     known = [one for one in everyone if isinstance(one, Calibration)]
     latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
     if not latencies_s or not isinstance(alone, Calibration):
-        _say_declared(voice, able, [alone, *everyone])
+        _log_declared(log, able, [alone, *everyone])
         return able, None
     found = _pooled(alone, known, together_s=max(latencies_s))
-    _say_found(voice, found)
+    _log_found(log, found)
     return _reckoned(able, found), found
 
 
@@ -66,8 +66,8 @@ def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: flo
     )
 
 
-def _say_found(voice: Voice, found: Calibration) -> None:
-    voice.event(
+def _log_found(log: EventLog, found: Calibration) -> None:
+    log.event(
         "calibrated",
         f"a clock change takes {_ms(found.switch_latency_s)} on one GPU and {_ms(found.together_s)} when all "
         "change at once",
@@ -82,10 +82,10 @@ def _say_found(voice: Voice, found: Calibration) -> None:
     )
 
 
-def _say_declared(voice: Voice, able: Capabilities, answers: Sequence[Answer | None]) -> None:
+def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer | None]) -> None:
     why = _why_not([one for one in answers if one is not None])
     latency_s = able.switch_latency_s
-    voice.event(
+    log.event(
         "calibrated",
         f"how long a clock change takes could not be measured ({why}): reckoning with {_ms(latency_s)}",
         declared_s=latency_s,

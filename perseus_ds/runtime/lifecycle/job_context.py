@@ -1,4 +1,4 @@
-"""What every step of a job's course stands on."""
+"""What every step of a job's lifecycle stands on."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Calibration, Capabilities
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.comm.control_channel import Council
+from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Account
+from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
-from perseus_ds.runtime.observe.conflict_monitor import Lookout
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class JobContext:
     """The job, what the user wants of it, and the parts that all steps share."""
 
     job: Job
@@ -26,11 +26,11 @@ class Ground:
     capabilities: Capabilities
     calibration: Calibration | None
     simulated: bool
-    council: Council
+    channel: ControlChannel
     watch: EnergyWatch
-    account: Account
+    account: EnergyAccount
     durations: Durations
     arrivals: Arrivals
-    lookout: Lookout
+    conflict_monitor: ConflictMonitor
     directory: RunDirectory
-    voice: Voice
+    log: EventLog

@@ -8,23 +8,23 @@ from typing import cast
 from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
 from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.comm.status import News
-from perseus_ds.runtime.control.active_plan import Part, part_of
-from perseus_ds.runtime.control.clock_sequencer import Score
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan, active_plan_of
+from perseus_ds.runtime.control.clock_sequencer import ClockPolicy
 from perseus_ds.runtime.lifecycle.auditing import audited
 from perseus_ds.runtime.lifecycle.background_planner import BackgroundPlanner
-from perseus_ds.runtime.lifecycle.job_context import Ground
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
+    Idle,
     Phase,
     Planning,
     Profiling,
-    Rest,
     Running,
     WarmUp,
 )
 from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of
-from perseus_ds.runtime.lifecycle.start_decision import Move, Opening
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -32,36 +32,36 @@ from perseus_ds.runtime.measure.sweeps import Sweeps, sweeps_of
 from perseus_ds.runtime.observe.scalars import shown
 
 
-class Course:
+class Lifecycle:
     """The present phase, and what is needed to reach the next one.
 
     Blocking exchanges happen here alone: once per profiled clock, once when the plan arrives, once per audit,
     and where replicas have different GPUs once for their clocks.
     """
 
-    def __init__(self, ground: Ground, opening: Opening) -> None:
-        self._ground = ground
+    def __init__(self, context: JobContext, start: StartDecision) -> None:
+        self._context = context
         self._planner: BackgroundPlanner | None = None
-        self._part: Part | None = None
+        self._active_plan: ActivePlan | None = None
         self._summary: Summary | None = None
         self._phase: Phase = WarmUp(
-            ground.config.profile.warmup_iterations, lambda iteration_s: self._open(opening, iteration_s)
+            context.config.profile.warmup_iterations, lambda iteration_s: self._open(start, iteration_s)
         )
-        ground.voice.event("warming_up", iterations=ground.config.profile.warmup_iterations)
+        context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
     @property
-    def score(self) -> Score:
-        """What the coming iteration is played by."""
-        return self._phase.score
+    def clock_policy(self) -> ClockPolicy:
+        """What the coming iteration is run by."""
+        return self._phase.clock_policy
 
     @property
     def mode(self) -> Mode:
         """What the coming iteration counts for."""
         return self._phase.mode
 
-    def advance(self, index: int, passed: Sequence[Iteration], news: News | None) -> None:
+    def advance(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> None:
         """Move on after an iteration."""
-        self._phase = self._phase.following(index, passed, news)
+        self._phase = self._phase.following(index, passed, job_status)
 
     def plan_ready(self) -> bool:
         """Whether rank 0's background planner has finished."""
@@ -78,61 +78,65 @@ class Course:
 
     def shown(self) -> Mapping[str, float]:
         """Return the scalars of a running plan; empty before there is one."""
-        return {} if self._part is None else shown(self._part, self._ground.account, self._summary)
+        return (
+            {}
+            if self._active_plan is None
+            else shown(self._active_plan, self._context.account, self._summary)
+        )
 
     def close(self) -> None:
         """End what still runs beside the training."""
         if self._planner is not None:
             self._planner.close()
 
-    def _open(self, opening: Opening, iteration_s: float) -> Phase:
-        match opening.move:
-            case Move.RUN:
-                return self._run(opening.plans)
-            case Move.PLAN:
+    def _open(self, start: StartDecision, iteration_s: float) -> Phase:
+        match start.move:
+            case StartAction.RUN:
+                return self._run(start.plans)
+            case StartAction.PLAN:
                 return self._planning()
-            case Move.PROFILE:
+            case StartAction.PROFILE:
                 return self._profiling(iteration_s)
-            case Move.OBSERVE:
-                return self._observing(opening, iteration_s)
+            case StartAction.OBSERVE:
+                return self._observing(start, iteration_s)
 
-    def _observing(self, opening: Opening, iteration_s: float) -> Phase:
+    def _observing(self, start: StartDecision, iteration_s: float) -> Phase:
         """Measure one window at default clocks, say what it shows and what a plan would save."""
-        ground = self._ground
-        for text in opening.plans:
-            plan = select(loads(text), ground.config.objective)
-            ground.voice.event(
+        context = self._context
+        for text in start.plans:
+            plan = select(loads(text), context.config.objective)
+            context.log.event(
                 "predicted",
                 f"observing only; the plan would save {plan.saving_pct:.1f} % energy",
                 saving_pct=plan.saving_pct,
             )
-        if not ground.watch.watching:
-            return Rest()
-        top = ground.capabilities.clocks_mhz[:1]
-        sweeps = Sweeps([Sweep(top) for _ in ground.job.teams], mine=ground.job.team)
+        if not context.watch.watching:
+            return Idle()
+        top = context.capabilities.clocks_mhz[:1]
+        sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            seen = pooled(ground, clock_mhz, window)
+            seen = pooled(context, clock_mhz, window)
             sweeps.record(seen)
-            for team in seen:
-                self._tell_observed(team)
+            for group in seen:
+                self._log_observed(group)
 
         return Profiling(
             sweeps,
             self._window_iterations(iteration_s),
             measured=measured,
-            then=Rest,
-            score_at=lambda _: DEFAULT_CLOCK,
+            then=Idle,
+            policy_at=lambda _: DEFAULT_CLOCK,
         )
 
-    def _tell_observed(self, seen: Pooled) -> None:
+    def _log_observed(self, seen: Pooled) -> None:
         rows = [
             {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
             | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
             for (stage, kind), point in seen.points.items()
         ]
         energy_j = sum(point.energy_j for point in seen.points.values())
-        self._ground.voice.event(
+        self._context.log.event(
             "observed",
             f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
             f"{seen.blocking_power_w:.4g} W while waiting",
@@ -141,12 +145,12 @@ class Course:
         )
 
     def _window_iterations(self, iteration_s: float) -> int:
-        return max(2, -int(-self._ground.config.profile.min_window_s // iteration_s))
+        return max(2, -int(-self._context.config.profile.min_window_s // iteration_s))
 
     def _profiling(self, iteration_s: float) -> Phase:
-        sweeps = sweeps_of(self._ground)
+        sweeps = sweeps_of(self._context)
         iterations = self._window_iterations(iteration_s)
-        self._ground.voice.event(
+        self._context.log.event(
             "profiling",
             f"profiling {sweeps.total} clocks, {iterations} iterations of {iteration_s:.3g} s at each",
             clock_mhz=sweeps.clock_mhz,
@@ -155,8 +159,8 @@ class Course:
         )
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            sweeps.record(pooled(self._ground, clock_mhz, window))
-            self._ground.voice.event(
+            sweeps.record(pooled(self._context, clock_mhz, window))
+            self._context.log.event(
                 "profiling",
                 f"profiled {clock_mhz} MHz ({sweeps.done} of at most {sweeps.total})",
                 clock_mhz=clock_mhz,
@@ -167,67 +171,67 @@ class Course:
         return Profiling(sweeps, iterations, measured=measured, then=lambda: self._profiled(sweeps))
 
     def _profiled(self, sweeps: Sweeps) -> Phase:
-        ground = self._ground
-        files = [ground.directory.profile_of(team) for team in range(len(ground.job.teams))]
-        for team, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
-            profile = profile_of(ground, sweep, windows, team=team)
-            if ground.job.rank == 0:
-                write_profile(profile, files[team])
+        context = self._context
+        files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
+        for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
+            profile = profile_of(context, sweep, windows, group=group)
+            if context.job.rank == 0:
+                write_profile(profile, files[group])
         where = f"wrote {', '.join(map(str, files))}"
-        if ground.config.mode == "profile":
-            ground.voice.event("profiled", f"{where}; mode is profile: default clocks from here on")
-            return Rest()
-        ground.voice.event("profiled", where)
+        if context.config.mode == "profile":
+            context.log.event("profiled", f"{where}; mode is profile: default clocks from here on")
+            return Idle()
+        context.log.event("profiled", where)
         return self._planning()
 
     def _planning(self) -> Phase:
         """Plan from the profiles in the run directory, which rank 0 alone needs to see."""
-        ground = self._ground
-        if ground.job.rank == 0:
-            requests = [self._request(team) for team in range(len(ground.job.teams))]
-            self._planner = BackgroundPlanner(ground.directory, requests)
-        ground.voice.event("planning", "planning beside the training")
+        context = self._context
+        if context.job.rank == 0:
+            requests = [self._request(group) for group in range(len(context.job.groups))]
+            self._planner = BackgroundPlanner(context.directory, requests)
+        context.log.event("planning", "planning beside the training")
         return Planning(self._planned)
 
-    def _request(self, team: int) -> PlanRequest:
-        ground = self._ground
-        profile = read_profile(ground.directory.profile_of(team))
+    def _request(self, group: int) -> PlanRequest:
+        context = self._context
+        profile = read_profile(context.directory.profile_of(group))
         assert profile.blocking_power_w is not None
         return PlanRequest(
-            ground.job.schedule,
-            fingerprint=ground.job.plan_fingerprint(team),
+            context.job.schedule,
+            fingerprint=context.job.plan_fingerprint(group),
             blocking_power_w=profile.blocking_power_w,
-            reserve_pct=ground.config.objective.reserve_pct,
+            reserve_pct=context.config.objective.reserve_pct,
         )
 
     def _planned(self) -> Phase:
-        ground, texts = self._ground, None
-        if ground.job.rank == 0:
-            texts = [ground.directory.plan_of(team).read_text() for team in range(len(ground.job.teams))]
+        context, texts = self._context, None
+        if context.job.rank == 0:
+            texts = [context.directory.plan_of(group).read_text() for group in range(len(context.job.groups))]
         if self._planner is not None:
             self._planner.close()
             self._planner = None
-        return self._run(cast("list[str]", ground.council.tell(texts)))
+        return self._run(cast("list[str]", context.channel.broadcast(texts)))
 
     def _run(self, texts: Sequence[str]) -> Phase:
-        """Play the own team's plans; what is audited is held against those of the first."""
-        ground, audit = self._ground, self._ground.config.audit
+        """Run the own group's plans; what is audited is held against those of the first."""
+        context, audit = self._context, self._context.config.audit
         frontiers = [loads(text) for text in texts]
-        objectives = [select(plans, ground.config.objective) for plans in frontiers]
-        for team, plan in enumerate(objectives):
-            self._tell_running(plan, ground.job.teams[team].replicas if ground.job.mixed else ())
-        self._part = part_of(ground, frontiers, objectives[ground.job.team])
+        objectives = [select(plans, context.config.objective) for plans in frontiers]
+        for group, plan in enumerate(objectives):
+            self._log_running(plan, context.job.groups[group].replicas if context.job.mixed else ())
+        self._active_plan = active_plan_of(context, frontiers, objectives[context.job.group])
         return Running(
-            self._part,
+            self._active_plan,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
             audited=lambda: self._audited(objectives[0]),
         )
 
-    def _tell_running(self, plan: FrequencyPlan, replicas: Sequence[int]) -> None:
+    def _log_running(self, plan: FrequencyPlan, replicas: Sequence[int]) -> None:
         plans = plan.of
         whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
-        self._ground.voice.event(
+        self._context.log.event(
             "running",
             f"{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
             f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
@@ -241,4 +245,4 @@ class Course:
         )
 
     def _audited(self, plan: FrequencyPlan) -> None:
-        self._summary = audited(self._ground, plan) or self._summary
+        self._summary = audited(self._context, plan) or self._summary

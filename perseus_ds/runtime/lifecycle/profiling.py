@@ -1,4 +1,4 @@
-"""From a window of iterations on every rank to one profile of each team of the job."""
+"""From a window of iterations on every rank to one profile of each group of the job."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError, PerseusError
 from perseus_ds.profile import Estimate, Profile, Sweep, Window, estimate
-from perseus_ds.runtime.lifecycle.job_context import Ground
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_teams
+from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 
 
-def pooled(ground: Ground, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
-    """Estimate a window on every rank, share, pool by team; an error of one is an error of all.
+def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
+    """Estimate a window on every rank, gather, pool by group; an error of one is an error of all.
 
     Raises:
-        IncompleteProfileError: some rank could not tell anything from its window.
+        IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
     try:
         mine: Measured | PerseusError = Measured(
-            ground.job.stage, ground.job.replica, _estimate(ground.watch, clock_mhz, iterations)
+            context.job.stage, context.job.replica, _estimate(context.watch, clock_mhz, iterations)
         )
     except PerseusError as error:
         mine = error
-    everyone = cast("list[Measured | PerseusError]", ground.council.share(mine))
+    everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
     for one in everyone:
         if isinstance(one, PerseusError):
             raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-    return pool_teams((one for one in everyone if isinstance(one, Measured)), ground.job.teams)
+    return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
 
 
 def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
@@ -50,10 +50,10 @@ def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration
     return estimate(window)
 
 
-def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled], *, team: int = 0) -> Profile:
+def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, group: int = 0) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
-    The calibration is that of rank 0's GPU, which is of the first team.
+    The calibration is that of rank 0's GPU, which is of the first group.
     """
     measured = list(zip(sweep.clocks_mhz, windows, strict=False))
     fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
@@ -62,7 +62,7 @@ def profile_of(ground: Ground, sweep: Sweep, windows: Sequence[Pooled], *, team:
         blocking_power_w=windows[0].blocking_power_w,
         blocking_w={clock: window.blocking_power_w for clock, window in measured},
         fixed_s=fixed_s,
-        fingerprint=dict(ground.job.profile_fingerprint(team)),
-        window_s=ground.config.profile.min_window_s,
-        calibration=ground.calibration if team == 0 else None,
+        fingerprint=dict(context.job.profile_fingerprint(group)),
+        window_s=context.config.profile.min_window_s,
+        calibration=context.calibration if group == 0 else None,
     )

@@ -1,4 +1,4 @@
-"""One job's life with us: listen to the engine, walk the course of phases, and leave when told to."""
+"""One job's life with us: listen to the engine, walk from phase to phase, and leave when told to."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Callable, Sequence
 
 from perseus_ds.adapters.deepspeed.seam import PipeSchedule
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.comm.status import News
-from perseus_ds.runtime.comm.status_exchange import Exchange
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import Conductor
-from perseus_ds.runtime.lifecycle.lifecycle import Course
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
-from perseus_ds.runtime.measure.accounting import Account, Mode
+from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.observe.conflict_monitor import Lookout
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
 from perseus_ds.runtime.observe.scalars import Scalars
-from perseus_ds.runtime.surprise import refusal_of
+from perseus_ds.runtime.surprise import as_perseus_error
 from perseus_ds.schedule import Kind
 
 
 class Session:
     """The listener behind the interception.
 
-    Whatever fails in here is kept from the host: clocks go back, one line is said, the other ranks hear of
+    Whatever fails in here is kept from the host: clocks go back, one line is logged, the other ranks learn of
     it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
     raised instead, after the clocks are back.
     """
@@ -35,34 +35,34 @@ class Session:
         self,
         *,
         microbatches: int,
-        course: Course,
-        exchange: Exchange,
+        lifecycle: Lifecycle,
+        status_exchange: StatusExchange,
         recorder: Recorder,
-        conductor: Conductor,
+        sequencer: ClockSequencer,
         requests: ClockRequests,
         watch: EnergyWatch,
-        account: Account,
+        account: EnergyAccount,
         durations: Durations,
-        lookout: Lookout,
+        conflict_monitor: ConflictMonitor,
         scalars: Scalars,
-        voice: Voice,
+        log: EventLog,
         raises: bool,
     ) -> None:
         self._microbatches = microbatches
-        self._course = course
-        self._exchange = exchange
+        self._lifecycle = lifecycle
+        self._status_exchange = status_exchange
         self._recorder = recorder
-        self._conductor = conductor
+        self._sequencer = sequencer
         self._requests = requests
         self._watch = watch
         self._account = account
         self._durations = durations
-        self._lookout = lookout
+        self._conflict_monitor = conflict_monitor
         self._scalars = scalars
-        self._voice = voice
+        self._log = log
         self._raises = raises
         self._modes: dict[int, Mode] = {}
-        self._playing = Mode.NEITHER
+        self._mode = Mode.NEITHER
         self._failed: PerseusError | None = None
         self._leaving: list[Callable[[], None]] = []
         self._alone = False
@@ -77,15 +77,15 @@ class Session:
         if self._failed is not None:
             return False
         if schedule.micro_batches != self._microbatches:
-            self._guarded(self._play_foreign, schedule.micro_batches)
+            self._guarded(self._run_foreign, schedule.micro_batches)
             return False
-        self._guarded(self._play)
+        self._guarded(self._run)
         return self._failed is None
 
     def before(self, kind: Kind) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
-            self._conductor.before(kind)
+            self._sequencer.before(kind)
             self._recorder.started(kind)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
             self._fail(error)
@@ -94,7 +94,7 @@ class Session:
         """Mark its end and ask for the next clock."""
         try:
             self._recorder.ended()
-            self._conductor.after(kind)
+            self._sequencer.after(kind)
         except Exception as error:  # noqa: BLE001  # see before()
             self._fail(error)
 
@@ -126,64 +126,64 @@ class Session:
     def end(self, *, well: bool) -> None:
         """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
         if not self.left:
-            self._voice.event("ended")
+            self._log.event("ended")
         self.leave()
-        self._go_on_after(lambda: self._exchange.close(well=well))
+        self._go_on_after(lambda: self._status_exchange.close(well=well))
 
     def _go_on_after(self, act: Callable[[], None]) -> None:
-        """Do one thing of several on the way out: its failure is said and keeps no other from its turn."""
+        """Do one thing of several on the way out: its failure is logged and keeps no other from its turn."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
-            self._voice.say_here(f"while leaving: {error}")
+            self._log.line_here(f"while leaving: {error}")
 
-    def _play(self) -> None:
-        self._exchange.iteration_begins()
-        self._playing = self._course.mode
+    def _run(self) -> None:
+        self._status_exchange.iteration_begins()
+        self._mode = self._lifecycle.mode
         self._recorder.begin()
-        self._conductor.play(self._course.score)
+        self._sequencer.begin(self._lifecycle.clock_policy)
 
-    def _play_foreign(self, microbatches: int) -> None:
-        self._voice.say_once(
+    def _run_foreign(self, microbatches: int) -> None:
+        self._log.line_once(
             f"this batch has {microbatches} microbatches, the plan was made for {self._microbatches}: "
             "it runs at default clocks"
         )
         self._stand_aside()
 
     def _stand_aside(self) -> None:
-        self._playing = Mode.NEITHER
+        self._mode = Mode.NEITHER
         self._recorder.interrupt()
-        self._conductor.play(DEFAULT_CLOCK)
+        self._sequencer.begin(DEFAULT_CLOCK)
 
     def _take_stock(self) -> None:
-        for lower in (self._lookout.look(), self._requests.error, self._watch.error):
+        for lower in (self._conflict_monitor.check(), self._requests.error, self._watch.error):
             if lower is not None:
                 raise lower
         index = self._recorder.finish()
-        self._modes[index] = self._playing
+        self._modes[index] = self._mode
         passed = self._recorder.passed()
         self._book(passed)
-        news = self._heard(index, passed)
-        if news is not None and news.failed:
+        job_status = self._exchanged(index, passed)
+        if job_status is not None and job_status.failed:
             self._follow()
             return
         try:
-            self._course.advance(index, passed, news)
+            self._lifecycle.advance(index, passed, job_status)
         except EngineError as error:
-            if not self._alone and self._exchange.someone_failed():
+            if not self._alone and self._status_exchange.someone_failed():
                 self._follow()
                 return
             self._go_alone(error)
         if self._scalars.wanted:
-            self._scalars.write(self._course.shown())
+            self._scalars.write(self._lifecycle.shown())
 
-    def _heard(self, index: int, passed: Sequence[Iteration]) -> News | None:
-        """Take a turn in the exchange; where the others fall silent the plan can go on without them."""
+    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
+        """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
         if self._alone:
             return None
         try:
-            return self._exchange.turn(
-                index, passed, plan_ready=self._course.plan_ready(), brief=self._course.stands_alone
+            return self._status_exchange.turn(
+                index, passed, plan_ready=self._lifecycle.plan_ready(), brief=self._lifecycle.stands_alone
             )
         except EngineError as error:
             self._go_alone(error)
@@ -191,11 +191,11 @@ class Session:
 
     def _go_alone(self, error: EngineError) -> None:
         """Play the plan on where that needs nobody else; where it does, the error stands."""
-        if not self._course.stands_alone:
+        if not self._lifecycle.stands_alone:
             raise error
         self._alone = True
-        self._course.alone()
-        self._voice.event(
+        self._lifecycle.alone()
+        self._log.event(
             "alone",
             f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
             reason=str(error),
@@ -219,24 +219,24 @@ class Session:
                 raise
 
     def _fail(self, error: Exception) -> None:
-        """Stop working: clocks back at once; the others hear of it, then all leave."""
+        """Stop working: clocks back at once; the others learn of it, then all leave."""
         if self._failed is not None:
             self.leave()
             return
-        failed = self._failed = refusal_of(error)
-        self._go_on_after(lambda: self._lookout.failed(failed))
-        self._voice.say_here(f"off, training goes on at default clocks: {failed}")
-        self._voice.event("disabled", reason=str(failed))
-        self._tell_and_leave()
+        failed = self._failed = as_perseus_error(error)
+        self._go_on_after(lambda: self._conflict_monitor.failed(failed))
+        self._log.line_here(f"off, training goes on at default clocks: {failed}")
+        self._log.event("disabled", reason=str(failed))
+        self._fail_and_leave()
 
     def _follow(self) -> None:
-        """Leave because another rank had to; it has said why."""
+        """Leave because another rank had to; it has logged why."""
         self.leave()
         if self._raises:
             self._failed = EngineError("another rank of the job reported an error, see its log")
             raise self._failed
 
-    def _tell_and_leave(self) -> None:
+    def _fail_and_leave(self) -> None:
         if not self._alone:
-            self._go_on_after(self._exchange.fail)
+            self._go_on_after(self._status_exchange.fail)
         self.leave()

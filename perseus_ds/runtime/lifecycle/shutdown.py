@@ -15,7 +15,7 @@ _PATIENCE_S = 120.0
 _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
 
 
-def at_exit(session: Session, run_dir: str, *, speaks: bool) -> None:
+def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
     """Arrange for a session's end with its process; on rank 0 a report is drawn from what was measured."""
     known = ref(session)
 
@@ -23,7 +23,7 @@ def at_exit(session: Session, run_dir: str, *, speaks: bool) -> None:
         present = known()
         if present is not None:
             present.end(well=not any(hasattr(sys, name) for name in _LAST_ERROR))
-        if speaks:
+        if publishes:
             _report(RunDirectory(Path(run_dir)))
 
     atexit.register(end)

@@ -14,7 +14,7 @@ from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.job import Job, differences
 
 
-class Move(Enum):
+class StartAction(Enum):
     """The first thing to do after warm-up."""
 
     RUN = "run"
@@ -24,20 +24,20 @@ class Move(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class StartDecision:
     """Rank 0's decision, with its reason; ``plans`` are the texts of the plan files for everyone.
 
-    Shape: ``plans`` [teams], empty where they are not all there.
+    Shape: ``plans`` [groups], empty where they are not all there.
     """
 
-    move: Move
+    move: StartAction
     reason: str
     plans: tuple[str, ...] = ()
 
 
 def decide(
     config: PerseusConfig, job: Job, directory: RunDirectory, *, can_lock: bool, why_not: str
-) -> Opening:
+) -> StartDecision:
     """Choose on rank 0 from the mode, what lies in the run directory, and what the device allows.
 
     Raises:
@@ -46,38 +46,40 @@ def decide(
     if config.mode == "observe" or not can_lock:
         reason = "mode is observe" if config.mode == "observe" else f"no clock can be set: {why_not}"
         plans, _ = _plans(job, directory)
-        return Opening(Move.OBSERVE, reason, plans)
+        return StartDecision(StartAction.OBSERVE, reason, plans)
     if config.mode == "profile":
-        return Opening(Move.PROFILE, "mode is profile")
+        return StartDecision(StartAction.PROFILE, "mode is profile")
     if config.mode == "run":
-        return Opening(Move.RUN, f"the plan {directory.plan} fits this job", _needed_plans(job, directory))
+        return StartDecision(
+            StartAction.RUN, f"the plan {directory.plan} fits this job", _needed_plans(job, directory)
+        )
     plans, why = _plans(job, directory)
     if plans:
-        return Opening(Move.RUN, f"the plan {directory.plan} fits this job", plans)
+        return StartDecision(StartAction.RUN, f"the plan {directory.plan} fits this job", plans)
     if config.profile.reuse and _profiles_fit(job, directory):
-        return Opening(Move.PLAN, f"the profile {directory.profile} fits this job; {why}")
-    return Opening(Move.PROFILE, why)
+        return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
+    return StartDecision(StartAction.PROFILE, why)
 
 
 def _needed_plans(job: Job, directory: RunDirectory) -> tuple[str, ...]:
-    return tuple(_needed_plan(directory.plan_of(team), job, team) for team in range(len(job.teams)))
+    return tuple(_needed_plan(directory.plan_of(group), job, group) for group in range(len(job.groups)))
 
 
-def _needed_plan(file: Path, job: Job, team: int) -> str:
+def _needed_plan(file: Path, job: Job, group: int) -> str:
     if not file.exists():
         raise PlanMismatchError(
             f"perseus.mode is 'run' and there is no plan {file}",
             hint="use mode auto once",
         )
     plans = read_plans(file)
-    if wrong := differences(job.plan_fingerprint(team), plans.fingerprint):
+    if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
         raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode auto")
     return dumps(plans)
 
 
 def _plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str]:
-    """The plans if there is one that fits for every team, else why not."""
-    if not all(directory.plan_of(team).exists() for team in range(len(job.teams))):
+    """The plans if there is one that fits for every group, else why not."""
+    if not all(directory.plan_of(group).exists() for group in range(len(job.groups))):
         return (), f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
     try:
         return _needed_plans(job, directory), ""
@@ -86,14 +88,14 @@ def _plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str]:
 
 
 def _profiles_fit(job: Job, directory: RunDirectory) -> bool:
-    return all(_profile_fits(directory.profile_of(team), job, team) for team in range(len(job.teams)))
+    return all(_profile_fits(directory.profile_of(group), job, group) for group in range(len(job.groups)))
 
 
-def _profile_fits(file: Path, job: Job, team: int) -> bool:
+def _profile_fits(file: Path, job: Job, group: int) -> bool:
     if not file.exists():
         return False
     try:
         profile = read_profile(file)
     except PerseusError:
         return False
-    return not differences(job.profile_fingerprint(team), profile.fingerprint)
+    return not differences(job.profile_fingerprint(group), profile.fingerprint)

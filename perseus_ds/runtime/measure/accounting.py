@@ -56,7 +56,7 @@ class _Block:
     iterations: int
 
 
-class Account:
+class EnergyAccount:
     """Join neighbouring iterations into blocks and settle each when the energy counter has passed it.
 
     ``latest`` is what the last settled iterations took: energy (J) of one of them, mean power (W).

@@ -21,7 +21,7 @@ class Arrivals:
     comes after all that any stage does, the slowest included. The others arrive earlier, by the time that
     the pipeline takes to drain: beside a slow replica, which drains slowly, they would seem to be late.
 
-    ``behind`` is how many iterations the device may be behind the host: all ranks tell of the same one.
+    ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
     """
 
     def __init__(self, *, stage: int, behind: int) -> None:

@@ -11,7 +11,7 @@ from statistics import median
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.surprise import refusal_of
+from perseus_ds.runtime.surprise import as_perseus_error
 
 _READS_PER_PERIOD = 2
 _READS_PER_CLOCK_READ = 5
@@ -86,4 +86,4 @@ class EnergyWatch:
                 if reads % _READS_PER_CLOCK_READ == 0:
                     self._clocks.append((self._gpu.now_s(), self._gpu.achieved()))
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
-            self.error = refusal_of(error)
+            self.error = as_perseus_error(error)

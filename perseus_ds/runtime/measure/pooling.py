@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from perseus_ds.profile import Computation, Estimate, Point
-from perseus_ds.runtime.hardware_groups import Team
+from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Kind
 
 _WAYS = (
@@ -19,7 +19,7 @@ _WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One rank's word on one clock."""
+    """One rank's report on one clock."""
 
     stage: int
     replica: int
@@ -61,12 +61,12 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     )
 
 
-def pool_teams(measured: Iterable[Measured], teams: Sequence[Team]) -> list[Pooled]:
-    """Pool each team by itself, but for the reduction where all meet: the shortest that any replica saw."""
+def pool_groups(measured: Iterable[Measured], groups: Sequence[HardwareGroup]) -> list[Pooled]:
+    """Pool each group by itself, but for the reduction where all meet: the shortest that any replica saw."""
     everyone = list(measured)
-    if len(teams) == 1:
+    if len(groups) == 1:
         return [pool(everyone)]
-    pools = [pool(one for one in everyone if one.replica in team.replicas) for team in teams]
+    pools = [pool(one for one in everyone if one.replica in group.replicas) for group in groups]
     keys = {key for one in pools for key in one.fixed_s if key[1] is Kind.REDUCE_GRADS}
     reduction_s = {key: min(one.fixed_s[key] for one in pools if key in one.fixed_s) for key in keys}
     return [replace(one, fixed_s={**one.fixed_s, **reduction_s}) for one in pools]

@@ -1,4 +1,4 @@
-"""Every team's sweep over its own clocks, all in step."""
+"""Every group's sweep over its own clocks, all in step."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import cast
 
 from perseus_ds.profile import Sweep, candidate_clocks
-from perseus_ds.runtime.lifecycle.job_context import Ground
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.pooling import Pooled
 
 
 class Sweeps:
     """Each rank keeps all of them, fed alike: so all know when the last one is finished.
 
-    A team that is through with its clocks stays at its highest until the others are. With one team this is
+    A group that is through with its clocks stays at its highest until the others are. With one group this is
     its sweep and nothing else.
 
-    Shape: ``sweeps`` and ``windows`` [teams].
+    Shape: ``sweeps`` and ``windows`` [groups].
     """
 
     def __init__(self, sweeps: Sequence[Sweep], *, mine: int = 0) -> None:
@@ -41,23 +41,23 @@ class Sweeps:
 
     @property
     def finished(self) -> bool:
-        """Whether every team is through."""
+        """Whether every group is through."""
         return all(sweep.finished for sweep in self.sweeps)
 
     def record(self, seen: Sequence[Pooled]) -> None:
-        """Take one window of every team; of those that were finished before it tells nothing new."""
+        """Take one window of every group; of those that were finished before it reports nothing new."""
         for sweep, windows, pooled in zip(self.sweeps, self.windows, seen, strict=True):
             if not sweep.finished:
                 sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
                 windows.append(pooled)
 
 
-def sweeps_of(ground: Ground) -> Sweeps:
-    """Begin a sweep for every team; collective where there are several."""
-    job, clocks_mhz = ground.job, ground.capabilities.clocks_mhz
-    grids = {job.team: clocks_mhz}
+def sweeps_of(context: JobContext) -> Sweeps:
+    """Begin a sweep for every group; collective where there are several."""
+    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
+    grids = {job.group: clocks_mhz}
     if job.mixed:
-        told = cast("list[tuple[int, tuple[int, ...]]]", ground.council.share((job.team, clocks_mhz)))
-        grids = dict(reversed(told)) | grids
-    most = ground.config.profile.max_clocks
-    return Sweeps([Sweep(candidate_clocks(grids[team], most)) for team in sorted(grids)], mine=job.team)
+        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
+        grids = dict(reversed(announced)) | grids
+    most = context.config.profile.max_clocks
+    return Sweeps([Sweep(candidate_clocks(grids[group], most)) for group in sorted(grids)], mine=job.group)

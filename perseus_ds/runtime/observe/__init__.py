@@ -1,1 +1,1 @@
-"""What a job tells: event log, scalars, conflicts, stragglers, files."""
+"""What a job reports: event log, scalars, conflicts, stragglers, files."""

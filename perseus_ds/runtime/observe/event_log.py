@@ -1,4 +1,4 @@
-"""What the job's log and the run directory hear from us: rank 0 speaks, and says things once."""
+"""Lines in the job's log and events in the run directory: from rank 0 alone, each line once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from perseus_ds.run_directory import RunDirectory, append_event
 
 
-class Voice:
+class EventLog:
     """Lines on standard output and events in the run directory, from rank 0 alone."""
 
     def __init__(self, rank: int) -> None:
@@ -20,28 +20,28 @@ class Voice:
         """Record events from now on."""
         self._directory = directory
 
-    def say(self, line: str) -> None:
+    def line(self, line: str) -> None:
         """Print one line, if this is rank 0."""
         if self._rank == 0:
-            self.say_here(line)
+            self.line_here(line)
 
-    def say_here(self, line: str) -> None:
+    def line_here(self, line: str) -> None:
         """Print one line on whatever rank this is: for what only this rank knows."""
         sys.stdout.write(f"perseus: {line}\n")
         sys.stdout.flush()
 
-    def say_once(self, line: str) -> None:
+    def line_once(self, line: str) -> None:
         """Print one line unless it was printed before."""
         if line not in self._said:
             self._said.add(line)
-            self.say(line)
+            self.line(line)
 
     def event(self, event: str, line: str | None = None, **facts: object) -> None:
         """Record an event, and print its line if it has one."""
         if self._rank == 0 and self._directory is not None:
             self._record(self._directory, event, facts | ({"line": line} if line else {}))
         if line is not None:
-            self.say(line)
+            self.line(line)
 
     def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
         """Append to the journal; a full disk ends the journal, not the work."""
@@ -49,4 +49,4 @@ class Voice:
             append_event(directory.events, event, facts)
         except OSError as error:
             self._directory = None
-            self.say(f"{directory.events} is not written any more: {error.strerror}")
+            self.line(f"{directory.events} is not written any more: {error.strerror}")

@@ -37,7 +37,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank tells after an audit."""
+    """What one rank reports after an audit."""
 
     rank: int
     stage: int

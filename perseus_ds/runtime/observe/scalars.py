@@ -7,9 +7,9 @@ from typing import Protocol, cast
 
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine
 from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.control.active_plan import Part
-from perseus_ds.runtime.measure.accounting import Account
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.measure.accounting import EnergyAccount
+from perseus_ds.runtime.observe.event_log import EventLog
 
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
@@ -30,12 +30,12 @@ class Scalars:
     monitor that fails ends the scalars and nothing else.
     """
 
-    def __init__(self, engine: PipelineEngine, voice: Voice) -> None:
+    def __init__(self, engine: PipelineEngine, log: EventLog) -> None:
         monitor = cast("_Monitor | None", getattr(engine, "monitor", None))
         on = engine.global_rank == 0 and monitor is not None and monitor.enabled
         self._monitor = monitor if on else None
         self._engine = engine
-        self._voice = voice
+        self._log = log
         self._every = _steps_per_print(engine)
         self._written: Mapping[str, float] = {}
         self._turn = 0
@@ -59,19 +59,19 @@ class Scalars:
             self._monitor.write_events([(f"Perseus/{name}", value, samples) for name, value in shown.items()])
         except Exception as error:  # noqa: BLE001  # a full disk or a lost service is no reason to stop
             self._monitor = None
-            self._voice.say_once(f"DeepSpeed's monitor takes no more scalars: {error}")
+            self._log.line_once(f"DeepSpeed's monitor takes no more scalars: {error}")
 
 
-def shown(part: Part, account: Account, summary: Summary | None) -> dict[str, float]:
+def shown(active_plan: ActivePlan, account: EnergyAccount, summary: Summary | None) -> dict[str, float]:
     """Gather what a running plan shows.
 
     ``rank0_*`` is what rank 0's GPU took in the iterations settled last, the rest is of the whole job, as
     the audits measured it.
     """
     scalars: dict[str, float] = {
-        "plan": part.plan,
-        "straggler_time_s": part.awaited_s,
-        "slack_s": part.slack_s,
+        "plan": active_plan.plan,
+        "straggler_time_s": active_plan.awaited_s,
+        "slack_s": active_plan.slack_s,
     }
     if account.latest is not None:
         scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = account.latest

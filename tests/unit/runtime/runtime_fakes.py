@@ -16,7 +16,7 @@ class NotingGpu(Gpu):
         self.counter_j = 0.0
         self.fails: Exception | None = None
         self.failed = threading.Event()
-        self.heard = threading.Semaphore(0)
+        self.observed = threading.Semaphore(0)
         self._period_s = counter_period_s
 
     def identify(self) -> Identity:
@@ -55,7 +55,7 @@ class NotingGpu(Gpu):
     def wait_for(self, requests: int) -> list[int | None]:
         """Return everything asked for, once so many requests have come."""
         for _ in range(requests):
-            assert self.heard.acquire(timeout=10.0), f"asked for {self.asked} only"
+            assert self.observed.acquire(timeout=10.0), f"asked for {self.asked} only"
         return self.asked
 
     def _note(self, clock_mhz: int | None) -> None:
@@ -63,7 +63,7 @@ class NotingGpu(Gpu):
             self.failed.set()
             raise self.fails
         self.asked.append(clock_mhz)
-        self.heard.release()
+        self.observed.release()
 
 
 class HandEvent:

@@ -51,30 +51,30 @@ class Engine:
 
 
 class Noting:
-    """Notes what it is told."""
+    """Notes what it is announced."""
 
     def __init__(self, *, wants: bool = True) -> None:
-        self.heard: list[str] = []
+        self.observed: list[str] = []
         self.wants = wants
 
     def iteration_begins(self, schedule: object) -> bool:
-        self.heard.append("begins")
+        self.observed.append("begins")
         return self.wants
 
     def before(self, kind: Kind) -> None:
-        self.heard.append(f"before {kind.value}")
+        self.observed.append(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:
-        self.heard.append(f"after {kind.value}")
+        self.observed.append(f"after {kind.value}")
 
     def iteration_ends(self) -> None:
-        self.heard.append("ends")
+        self.observed.append("ends")
 
     def other_schedule_begins(self) -> None:
-        self.heard.append("other")
+        self.observed.append("other")
 
     def iteration_broke(self) -> None:
-        self.heard.append("broke")
+        self.observed.append("broke")
 
 
 def intercepted(listener: Noting) -> tuple[Any, Interception]:
@@ -88,7 +88,7 @@ def test_training_is_listened_to() -> None:
     listener = Noting()
     engine, _ = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
-    assert listener.heard == ["begins", "before F", "after F", "ends"]
+    assert listener.observed == ["begins", "before F", "after F", "ends"]
     assert engine.ran == ["F0", "C"]
 
 
@@ -96,7 +96,7 @@ def test_an_iteration_that_is_not_wanted_runs_unheard() -> None:
     listener = Noting(wants=False)
     engine, _ = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
-    assert listener.heard == ["begins", "ends"]
+    assert listener.observed == ["begins", "ends"]
     assert engine.ran == ["F0", "C"]
 
 
@@ -104,7 +104,7 @@ def test_evaluation_is_announced_and_not_listened_to() -> None:
     listener = Noting()
     engine, _ = intercepted(listener)
     engine._exec_schedule(InferenceSchedule())
-    assert listener.heard == ["other"]
+    assert listener.observed == ["other"]
     assert engine.ran == ["F0", "C"]
 
 
@@ -115,7 +115,7 @@ def test_the_hosts_exception_passes_through_unchanged() -> None:
     with pytest.raises(KeyError) as raised:
         engine._exec_schedule(TrainSchedule())
     assert raised.value is engine.fails
-    assert listener.heard == ["begins", "before F", "broke"]
+    assert listener.observed == ["begins", "before F", "broke"]
 
 
 def test_handlers_return_what_they_returned() -> None:
@@ -157,7 +157,7 @@ def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
     engine, interception = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
     assert engine.ran == ["F0", "C"]
-    assert listener.heard[:2] == ["begins", "before F"]
-    listener.heard.clear()
+    assert listener.observed[:2] == ["begins", "before F"]
+    listener.observed.clear()
     engine._exec_schedule(TrainSchedule())
-    assert listener.heard == []
+    assert listener.observed == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import Heard, Notices
 
 
@@ -18,7 +18,7 @@ class HandNotices(Notices):
 
     def __init__(self) -> None:
         super().__init__(Path("nowhere"), replicas=2)
-        self.heard = Heard(np.ones(2))
+        self.observed = Heard(np.ones(2))
         self.looked = threading.Semaphore(0)
         self.hangs = threading.Event()
         self.goes_on = threading.Event()
@@ -26,9 +26,9 @@ class HandNotices(Notices):
     def poll(self) -> Heard:
         if self.hangs.is_set():
             self.goes_on.wait(30.0)
-        heard, self.heard = self.heard, Heard(self.heard.told)
+        observed, self.observed = self.observed, Heard(self.observed.announced)
         self.looked.release()
-        return heard
+        return observed
 
 
 @pytest.fixture
@@ -39,40 +39,40 @@ def notices() -> HandNotices:
 def looked_twice(notices: HandNotices, watch: NoticeWatch) -> None:
     """The second look begins when the first has been taken in."""
     for _ in range(3):
-        watch.look()
+        watch.wake()
         assert notices.looked.acquire(timeout=10.0)
 
 
 def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
-    watch = NoticeWatch(notices, Voice(0), replicas=2)
-    assert watch.told.tolist() == [1.0, 1.0]
-    notices.heard = Heard(np.array([1.0, 1.5]))
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    assert watch.announced.tolist() == [1.0, 1.0]
+    notices.observed = Heard(np.array([1.0, 1.5]))
     watch.start()
     looked_twice(notices, watch)
-    assert watch.told.tolist() == [1.0, 1.5]
+    assert watch.announced.tolist() == [1.0, 1.5]
     watch.close()
 
 
 def test_complaints_are_said_once_and_only_when_asked(
     notices: HandNotices, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watch = NoticeWatch(notices, Voice(0), replicas=2)
-    notices.heard = Heard(np.ones(2), ("half a file: ignored",))
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    notices.observed = Heard(np.ones(2), ("half a file: ignored",))
     watch.start()
     looked_twice(notices, watch)
     assert capsys.readouterr().out == ""
-    watch.say()
-    watch.say()
+    watch.report()
+    watch.report()
     assert capsys.readouterr().out == "perseus: half a file: ignored\n"
     watch.close()
 
 
 def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices) -> None:
     notices.hangs.set()
-    watch = NoticeWatch(notices, Voice(0), replicas=2)
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
     watch.start()
-    watch.look()
-    watch.say()
-    assert watch.told.tolist() == [1.0, 1.0]
+    watch.wake()
+    watch.report()
+    assert watch.announced.tolist() == [1.0, 1.0]
     watch.close()
     notices.goes_on.set()

@@ -11,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.comm import rendezvous as room
-from perseus_ds.runtime.comm.rendezvous import flags, roll_call
+from perseus_ds.runtime.comm.rendezvous import flags, rendezvous
 
 Answers = dict[int, Mapping[str, str] | EngineError]
 
@@ -38,7 +38,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
         def rank(number: int) -> None:
             here.rank = number
             try:
-                answers[number] = roll_call(settings[number], patience_s=patience_s)
+                answers[number] = rendezvous(settings[number], patience_s=patience_s)
             except EngineError as error:
                 answers[number] = error
 

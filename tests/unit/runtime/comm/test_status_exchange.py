@@ -1,4 +1,4 @@
-"""One turn per iteration: what is posted, what is heard, and how long anybody is waited for."""
+"""One turn per iteration: what is posted, what is observed, and how long anybody is waited for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from perseus_ds.device import EventReason
 from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.comm.control_channel import Council
-from perseus_ds.runtime.comm.status import Layout, News
-from perseus_ds.runtime.comm.status_exchange import Exchange
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Kind
@@ -22,7 +22,7 @@ KINDS = 7
 
 
 class Alone:
-    """A council of one: what was posted is what comes back."""
+    """A channel of one: what was posted is what comes back."""
 
     def __init__(self) -> None:
         self.posted: list[np.ndarray] = []
@@ -48,28 +48,32 @@ class Rank:
     """The first stage of replica 1 of 2."""
 
     def __init__(self, *, behind: int = 0) -> None:
-        self.council = Alone()
-        self.lookout, self.watch, self.notices = MagicMock(), MagicMock(), MagicMock()
-        self.lookout.untold.return_value = ()
+        self.channel = Alone()
+        self.conflict_monitor, self.watch, self.notices = MagicMock(), MagicMock(), MagicMock()
+        self.conflict_monitor.unpublished.return_value = ()
         self.watch.clock_between.return_value = (1410, 0)
-        self.notices.told = np.array([1.3, 1.0])
-        parts: dict[str, Any] = {"lookout": self.lookout, "watch": self.watch, "notices": self.notices}
-        self.exchange = Exchange(
-            cast("Council", self.council),
-            Layout(kinds=KINDS, replicas=2, replica=1),
+        self.notices.announced = np.array([1.3, 1.0])
+        parts: dict[str, Any] = {
+            "conflict_monitor": self.conflict_monitor,
+            "watch": self.watch,
+            "notices": self.notices,
+        }
+        self.status_exchange = StatusExchange(
+            cast("ControlChannel", self.channel),
+            StatusLayout(kinds=KINDS, replicas=2, replica=1),
             arrivals=Arrivals(stage=0, behind=behind),
             **parts,
         )
 
-    def turn(self, index: int, *passed: int, brief: bool = False) -> News | None:
-        return self.exchange.turn(index, [iteration(i) for i in passed], plan_ready=False, brief=brief)
+    def turn(self, index: int, *passed: int, brief: bool = False) -> JobStatus | None:
+        return self.status_exchange.turn(index, [iteration(i) for i in passed], plan_ready=False, brief=brief)
 
     def own_s(self, index: int, *passed: int) -> float:
         self.turn(index, *passed)
-        news = self.turn(index + 1)
-        assert news is not None
-        assert news.replicas is not None
-        return float(news.replicas.own_s[1])
+        job_status = self.turn(index + 1)
+        assert job_status is not None
+        assert job_status.replicas is not None
+        return float(job_status.replicas.own_s[1])
 
 
 def test_the_first_turn_hears_nothing() -> None:
@@ -96,33 +100,33 @@ def test_caps_and_announcements_are_told() -> None:
     rank = Rank()
     rank.watch.clock_between.return_value = (1000, int(EventReason.SW_THERMAL))
     rank.turn(0, 0)
-    news = rank.turn(1, 1)
-    assert news is not None
-    assert news.replicas is not None
-    assert news.replicas.capped.tolist() == [False, True]
-    assert news.replicas.told.tolist() == [1.3, 1.0]
+    job_status = rank.turn(1, 1)
+    assert job_status is not None
+    assert job_status.replicas is not None
+    assert job_status.replicas.capped.tolist() == [False, True]
+    assert job_status.replicas.announced.tolist() == [1.3, 1.0]
 
 
 def test_conflicts_reach_the_lookout() -> None:
     rank = Rank()
-    rank.lookout.untold.return_value = (0, 2, 0, 0, 0, 0, 0)
+    rank.conflict_monitor.unpublished.return_value = (0, 2, 0, 0, 0, 0, 0)
     rank.turn(0, 0)
     rank.turn(1, 1)
-    assert rank.lookout.hear.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
+    assert rank.conflict_monitor.hear.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
 
 
 def test_while_a_plan_runs_nobody_is_waited_for_long() -> None:
     rank = Rank()
     rank.turn(0, 0)
     rank.turn(1, 1, brief=True)
-    assert rank.council.patiences == [None, 5.0]
+    assert rank.channel.patiences == [None, 5.0]
 
 
 def test_silence_is_no_failure_and_a_failure_is_told() -> None:
     rank = Rank()
-    assert not rank.exchange.someone_failed()
-    rank.exchange.fail()
-    assert rank.exchange.someone_failed()
-    rank.council.silent = True
-    assert not rank.exchange.someone_failed()
-    rank.exchange.fail()
+    assert not rank.status_exchange.someone_failed()
+    rank.status_exchange.fail()
+    assert rank.status_exchange.someone_failed()
+    rank.channel.silent = True
+    assert not rank.status_exchange.someone_failed()
+    rank.status_exchange.fail()

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
-from perseus_ds.runtime.control.clock_sequencer import Conductor, Planned, Steady, Step
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, ClockStep, FixedClock
 from perseus_ds.schedule import Kind
 
 LEAD_S = 0.02
@@ -34,87 +34,91 @@ def kept() -> Kept:
 
 
 @pytest.fixture
-def conductor(kept: Kept) -> Conductor:
-    return Conductor(cast("ClockRequests", kept), lambda: 0.0, event=lambda: None)
+def sequencer(kept: Kept) -> ClockSequencer:
+    return ClockSequencer(cast("ClockRequests", kept), lambda: 0.0, event=lambda: None)
 
 
-def planned(*clocks_mhz: int, duration_s: float = 1.0) -> Planned:
-    return Planned(tuple(Step(clock, duration_s) for clock in clocks_mhz), LEAD_S)
+def planned(*clocks_mhz: int, duration_s: float = 1.0) -> ClockSchedule:
+    return ClockSchedule(tuple(ClockStep(clock, duration_s) for clock in clocks_mhz), LEAD_S)
 
 
-def iteration(conductor: Conductor, kept: Kept, computations: int) -> list[list[str]]:
+def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[list[str]]:
     """Run one iteration; what was asked for before and after each computation."""
     said = []
     for _ in range(computations):
-        conductor.before(Kind.FORWARD)
+        sequencer.before(Kind.FORWARD)
         before = kept.said
-        conductor.after(Kind.FORWARD)
+        sequencer.after(Kind.FORWARD)
         said.append([*before, "|", *kept.said])
     return said
 
 
-def test_a_lower_clock_is_asked_for_when_the_computation_is_over(conductor: Conductor, kept: Kept) -> None:
-    conductor.play(planned(1000, 900, 800))
+def test_a_lower_clock_is_asked_for_when_the_computation_is_over(
+    sequencer: ClockSequencer, kept: Kept
+) -> None:
+    sequencer.begin(planned(1000, 900, 800))
     assert kept.said == ["1000"]
-    assert iteration(conductor, kept, 3) == [["|", "900"], ["|", "800"], ["1000+0.98", "|"]]
+    assert iteration(sequencer, kept, 3) == [["|", "900"], ["|", "800"], ["1000+0.98", "|"]]
 
 
-def test_a_higher_clock_is_asked_for_so_that_it_is_there_in_time(conductor: Conductor, kept: Kept) -> None:
-    conductor.play(planned(800, 900, 1000))
+def test_a_higher_clock_is_asked_for_so_that_it_is_there_in_time(
+    sequencer: ClockSequencer, kept: Kept
+) -> None:
+    sequencer.begin(planned(800, 900, 1000))
     assert kept.said == ["800"]
-    assert iteration(conductor, kept, 3) == [["900+0.98", "|"], ["1000+0.98", "|"], ["|", "800"]]
+    assert iteration(sequencer, kept, 3) == [["900+0.98", "|"], ["1000+0.98", "|"], ["|", "800"]]
 
 
-def test_a_computation_shorter_than_the_lead_raises_at_once(conductor: Conductor, kept: Kept) -> None:
-    conductor.play(planned(800, 900, duration_s=LEAD_S / 2))
+def test_a_computation_shorter_than_the_lead_raises_at_once(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(planned(800, 900, duration_s=LEAD_S / 2))
     kept.said.clear()
-    assert iteration(conductor, kept, 1) == [["900+1e-06", "|"]]
+    assert iteration(sequencer, kept, 1) == [["900+1e-06", "|"]]
 
 
-def test_the_next_iteration_finds_its_first_clock_asked_for(conductor: Conductor, kept: Kept) -> None:
-    score = planned(1000, 800)
-    conductor.play(score)
+def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequencer, kept: Kept) -> None:
+    clock_policy = planned(1000, 800)
+    sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
-    iteration(conductor, kept, 2)
-    conductor.play(score)
+    iteration(sequencer, kept, 2)
+    sequencer.begin(clock_policy)
     assert kept.said == []
-    assert iteration(conductor, kept, 2) == [["|", "800"], ["1000+0.98", "|"]]
+    assert iteration(sequencer, kept, 2) == [["|", "800"], ["1000+0.98", "|"]]
 
 
-def test_one_clock_all_over_is_asked_for_once(conductor: Conductor, kept: Kept) -> None:
+def test_one_clock_all_over_is_asked_for_once(sequencer: ClockSequencer, kept: Kept) -> None:
     for _ in range(3):
-        conductor.play(planned(900, 900, 900))
-        iteration(conductor, kept, 3)
-    conductor.play(Steady(900))
+        sequencer.begin(planned(900, 900, 900))
+        iteration(sequencer, kept, 3)
+    sequencer.begin(FixedClock(900))
     assert kept.said == []
 
 
-def test_only_computations_count(conductor: Conductor, kept: Kept) -> None:
-    conductor.play(planned(1000, 800))
+def test_only_computations_count(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(planned(1000, 800))
     assert kept.said == ["1000"]
     for kind in Kind:
         if not kind.is_computation:
-            conductor.before(kind)
-            conductor.after(kind)
+            sequencer.before(kind)
+            sequencer.after(kind)
     assert kept.said == []
-    assert conductor.position == 0
+    assert sequencer.position == 0
 
 
-def test_a_broken_off_iteration_starts_again_at_its_first_step(conductor: Conductor, kept: Kept) -> None:
-    score = planned(1000, 900, 800)
-    conductor.play(score)
-    iteration(conductor, kept, 2)
-    conductor.play(Steady(None))
+def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockSequencer, kept: Kept) -> None:
+    clock_policy = planned(1000, 900, 800)
+    sequencer.begin(clock_policy)
+    iteration(sequencer, kept, 2)
+    sequencer.begin(FixedClock(None))
     assert kept.said == ["None"]
-    conductor.play(score)
+    sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
-    assert iteration(conductor, kept, 1) == [["|", "900"]]
+    assert iteration(sequencer, kept, 1) == [["|", "900"]]
 
 
-def test_steady_asks_once_and_default_is_nothing_new(conductor: Conductor, kept: Kept) -> None:
-    conductor.play(Steady(None))
+def test_steady_asks_once_and_default_is_nothing_new(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(FixedClock(None))
     assert kept.said == []
-    conductor.play(Steady(700))
-    conductor.play(Steady(700))
+    sequencer.begin(FixedClock(700))
+    sequencer.begin(FixedClock(700))
     assert kept.said == ["700"]
-    assert iteration(conductor, kept, 2) == [["|"], ["|"]]
+    assert iteration(sequencer, kept, 2) == [["|"], ["|"]]

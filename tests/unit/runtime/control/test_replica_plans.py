@@ -11,15 +11,15 @@ from hand_made_plan import hand_made
 from perseus_ds.config import Objective
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.comm.status import News, Replicas
-from perseus_ds.runtime.control.active_plan import Part
-from perseus_ds.runtime.control.clock_schedules import Repertoire
-from perseus_ds.runtime.control.replica_plans import Vigilance
+from perseus_ds.runtime.comm.status import JobStatus, ReplicaStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Running
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.observe.event_log import Voice
-from perseus_ds.runtime.observe.straggler_reporter import Herald
-from perseus_ds.straggler import Menu
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import FrontierIndex
 
 PLANS = hand_made()
 OBJECTIVE = Objective()
@@ -27,31 +27,31 @@ SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
 
 
 class Job:
-    """Two replicas of one stage pipeline each: what they play follows from what they are told to play."""
+    """Two replicas of one stage pipeline each: what they run follows from what is exchanged."""
 
     def __init__(self, folder: Path, *, behind: int = 0, every: int = 0) -> None:
         self.behind = behind
         self.slowness = np.ones(2)
-        self.told = np.ones(2)
-        menu = Menu.of(PLANS, OBJECTIVE)
-        self.menu = menu
-        voice = Voice(0)
-        voice.writes_to(RunDirectory(folder))
+        self.announced = np.ones(2)
+        frontier_index = FrontierIndex.of(PLANS, OBJECTIVE)
+        self.frontier_index = frontier_index
+        log = EventLog(0)
+        log.writes_to(RunDirectory(folder))
         self.parts = [
-            Part(
-                Repertoire(PLANS, stage=0, lead_s=0.02),
+            ActivePlan(
+                ClockScheduleCache(PLANS, stage=0, lead_s=0.02),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
-                vigilance=Vigilance([menu, menu]),
-                herald=Herald(voice, [PLANS, PLANS]) if replica == 0 else None,
+                replica_plans=ReplicaPlans([frontier_index, frontier_index]),
+                reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
                 behind=behind,
             )
             for replica in (0, 1)
         ]
         self.audits = 0
         self.ranks = [
-            Running(part, every_iterations=every, audit_iterations=2, audited=self._audited)
-            for part in self.parts
+            Running(active_plan, every_iterations=every, audit_iterations=2, audited=self._audited)
+            for active_plan in self.parts
         ]
         self._own_s: list[np.ndarray] = []
         self.index = 0
@@ -62,20 +62,23 @@ class Job:
         for _ in range(iterations):
             rows.append(tuple(self._plan(replica) for replica in (0, 1)))
             own_s = [
-                (self.menu.baseline_s if plan is None else self.menu.expected_s[plan]) for plan in rows[-1]
+                (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
+                for plan in rows[-1]
             ]
             self._own_s.append(np.array(own_s) * (1.0, slow))
             about = self.index - 1 - self.behind
             known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
-            news = News(False, False, 6.0, (), Replicas(known_s, np.zeros(2, np.bool_), self.told))
+            job_status = JobStatus(
+                False, False, 6.0, (), ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
+            )
             for rank in self.ranks:
-                rank.following(self.index, [], news)
+                rank.following(self.index, [], job_status)
             self.index += 1
         return rows
 
     def _plan(self, replica: int) -> int | None:
-        rank, part = self.ranks[replica], self.parts[replica]
-        return None if rank.score is DEFAULT_CLOCK else int(part.plan)
+        rank, active_plan = self.ranks[replica], self.parts[replica]
+        return None if rank.clock_policy is DEFAULT_CLOCK else int(active_plan.plan)
 
     def _audited(self) -> None:
         self.audits += 1
@@ -113,9 +116,9 @@ def test_everyone_is_back_soon_after_recovery(tmp_path: Path, behind: int, withi
 
 def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
     job.play(20)
-    job.told = np.array([1.0, SLOWED])
+    job.announced = np.array([1.0, SLOWED])
     assert job.play(3) == [(0, 0), (1, 0), (1, 0)]
-    job.told = np.ones(2)
+    job.announced = np.ones(2)
     assert job.play(3) == [(1, 0), (0, 0), (0, 0)]
 
 
@@ -183,10 +186,10 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
     assert job.parts[0].plan == 1
     for rank in job.ranks:
         rank.alone()
-    assert [part.plan for part in job.parts] == [0, 0]
+    assert [active_plan.plan for active_plan in job.parts] == [0, 0]
 
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    repertoire = Repertoire(PLANS, stage=1, lead_s=0.02)
-    assert [step.clock_mhz for step in repertoire.score(1).steps] == PLANS.plan(1).clocks_of_stage(1)
-    assert repertoire.score(1) is repertoire.score(1)
+    schedules = ClockScheduleCache(PLANS, stage=1, lead_s=0.02)
+    assert [step.clock_mhz for step in schedules.clock_policy(1).steps] == PLANS.plan(1).clocks_of_stage(1)
+    assert schedules.clock_policy(1) is schedules.clock_policy(1)

@@ -11,11 +11,11 @@ from perseus_ds.device import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.lifecycle.calibrating import Answer, calibrated
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.event_log import EventLog
 
 
 class Table:
-    """A council in which the other ranks say what the test lets them say."""
+    """A channel in which the other ranks say what the test lets them say."""
 
     rank = 0
 
@@ -23,10 +23,10 @@ class Table:
         self.size = 1 + len(others)
         self._others = others
 
-    def tell(self, thing: object) -> object:
+    def broadcast(self, thing: object) -> object:
         return thing
 
-    def share(self, mine: object) -> list[object]:
+    def gather(self, mine: object) -> list[object]:
         return [mine, *self._others]
 
 
@@ -35,10 +35,10 @@ NOTHING = Calibration(0.004, None, None, None, 0.1, 1)
 
 
 @pytest.fixture
-def voice(tmp_path: Path) -> Voice:
-    voice = Voice(0)
-    voice.writes_to(RunDirectory(tmp_path))
-    return voice
+def log(tmp_path: Path) -> EventLog:
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    return log
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: Calibration | Exception) -> None:
@@ -54,11 +54,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: Calibration | Exception
 
 
 def test_the_longest_wait_of_all_ranks_is_the_lead(
-    monkeypatch: pytest.MonkeyPatch, voice: Voice, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, log: EventLog, tmp_path: Path
 ) -> None:
     answering(monkeypatch, MINE, Calibration(0.004, 0.030, 0.025, None, 0.1, 0))
     slow = Calibration(0.010, 0.046, 0.040, None, 0.1, 0)
-    able, found = calibrated(NotingGpu(), Table(slow, NOTHING), voice)
+    able, found = calibrated(NotingGpu(), Table(slow, NOTHING), log)
     assert able.switch_latency_s == 0.046
     assert found == Calibration(0.004, 0.020, 0.018, 0.046, 0.1, 1)
     [event] = read_events(tmp_path / "events.jsonl")
@@ -77,14 +77,14 @@ def test_the_longest_wait_of_all_ranks_is_the_lead(
 )
 def test_what_cannot_be_measured_is_as_declared_and_said_once(
     monkeypatch: pytest.MonkeyPatch,
-    voice: Voice,
+    log: EventLog,
     capsys: pytest.CaptureFixture[str],
     answer: Calibration | Exception,
     why: str,
 ) -> None:
     answering(monkeypatch, answer, answer)
     gpu = NotingGpu()
-    able, found = calibrated(gpu, Table(replace(NOTHING, unreached=0)), voice)
+    able, found = calibrated(gpu, Table(replace(NOTHING, unreached=0)), log)
     assert able == gpu.capabilities()
     assert found is None
     said = capsys.readouterr().out.splitlines()

@@ -11,10 +11,10 @@ import pytest
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
 
-STAND_INS = ("course", "recorder", "requests", "watch", "account", "durations", "scalars")
+STAND_INS = ("lifecycle", "recorder", "requests", "watch", "account", "durations", "scalars")
 
 
 class Parts:
@@ -22,15 +22,15 @@ class Parts:
 
     def __init__(self, *, raises: bool = False) -> None:
         self.given_back: list[str] = []
-        self.exchange = MagicMock()
-        self.conductor, self.lookout = MagicMock(), MagicMock()
+        self.status_exchange = MagicMock()
+        self.sequencer, self.conflict_monitor = MagicMock(), MagicMock()
         stand_ins: dict[str, Any] = {name: MagicMock() for name in STAND_INS}
         self.session = Session(
             microbatches=4,
-            exchange=self.exchange,
-            conductor=self.conductor,
-            lookout=self.lookout,
-            voice=Voice(0),
+            status_exchange=self.status_exchange,
+            sequencer=self.sequencer,
+            conflict_monitor=self.conflict_monitor,
+            log=EventLog(0),
             raises=raises,
             **stand_ins,
         )
@@ -62,10 +62,10 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = Parts()
-    parts.conductor.before.side_effect = error
+    parts.sequencer.before.side_effect = error
     parts.session.before(Kind.FORWARD)
     assert parts.given_back == ["hook", "threads", "device"]
-    parts.exchange.fail.assert_called_once_with()
+    parts.status_exchange.fail.assert_called_once_with()
     said = capsys.readouterr().out
     assert said.count("perseus: off, training goes on at default clocks: ") == 1
     assert str(error) in said
@@ -73,16 +73,16 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
 
 def test_it_leaves_even_where_everybody_else_is_gone() -> None:
     parts = Parts()
-    parts.conductor.after.side_effect = lost
-    parts.lookout.failed.side_effect = lost
-    parts.exchange.fail.side_effect = EngineError("a rank fell silent")
+    parts.sequencer.after.side_effect = lost
+    parts.conflict_monitor.failed.side_effect = lost
+    parts.status_exchange.fail.side_effect = EngineError("a rank fell silent")
     parts.session.after(Kind.BACKWARD)
     assert parts.given_back == ["hook", "threads", "device"]
 
 
 def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_that() -> None:
     parts = Parts(raises=True)
-    parts.conductor.before.side_effect = lost
+    parts.sequencer.before.side_effect = lost
     parts.session.before(Kind.FORWARD)
     with pytest.raises(PerseusError, match="the device is gone"):
         parts.session.iteration_ends()
@@ -103,10 +103,10 @@ def test_a_journal_that_cannot_be_written_ends_the_journal_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    voice = Voice(0)
-    voice.writes_to(RunDirectory(tmp_path / "file" / "run"))
-    voice.event("first", "one")
-    voice.event("second", "two")
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path / "file" / "run"))
+    log.event("first", "one")
+    log.event("second", "two")
     journal = tmp_path / "file" / "run" / "events.jsonl"
     assert capsys.readouterr().out.splitlines() == [
         f"perseus: {journal} is not written any more: Not a directory",
@@ -117,7 +117,7 @@ def test_a_journal_that_cannot_be_written_ends_the_journal_alone(
 
 def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (0, 1):
-        voice = Voice(rank)
-        voice.say_once("hello")
-        voice.say_once("hello")
+        log = EventLog(rank)
+        log.line_once("hello")
+        log.line_once("hello")
     assert capsys.readouterr().out == "perseus: hello\n"

@@ -1,4 +1,4 @@
-"""The course of a job as a table: iteration by iteration, what is played and what it counts for."""
+"""The lifecycle of a job as a table: iteration by iteration, what is played and what it counts for."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,16 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.profile import Interval, Point, Sweep
-from perseus_ds.runtime.comm.status import News
-from perseus_ds.runtime.control.active_plan import Part
-from perseus_ds.runtime.control.clock_schedules import Repertoire
-from perseus_ds.runtime.control.clock_sequencer import Score, Steady
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
+    Idle,
     Phase,
     Planning,
     Profiling,
-    Rest,
     Running,
     WarmUp,
 )
@@ -25,8 +25,8 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.schedule import Kind
 
 PLANS = hand_made()
-GOOD = News(failed=False, plan_ready=False, iteration_s=1.0)
-READY = News(failed=False, plan_ready=True, iteration_s=1.0)
+GOOD = JobStatus(failed=False, plan_ready=False, iteration_s=1.0)
+READY = JobStatus(failed=False, plan_ready=True, iteration_s=1.0)
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
@@ -34,30 +34,32 @@ def iteration(index: int, *, whole: bool = True) -> Iteration:
     return Iteration(index, float(index) if whole else None, index + 1.0, (Interval(Kind.FORWARD, 0.0, 1.0),))
 
 
-def word(score: Score) -> str:
-    if isinstance(score, Steady):
-        return "default" if score.clock_mhz is None else str(score.clock_mhz)
+def rank_status(clock_policy: ClockPolicy) -> str:
+    if isinstance(clock_policy, FixedClock):
+        return "default" if clock_policy.clock_mhz is None else str(clock_policy.clock_mhz)
     return "plan"
 
 
-def walk(phase: Phase, news: Sequence[News | None], *, lag: int = 0, broken: Sequence[int] = ()) -> list[str]:
-    """Play one iteration per piece of news; ``lag`` is how many iterations the device is behind."""
+def walk(
+    phase: Phase, job_status: Sequence[JobStatus | None], *, lag: int = 0, broken: Sequence[int] = ()
+) -> list[str]:
+    """Play one iteration per piece of job status; ``lag`` is how many iterations the device is behind."""
     rows = []
     waiting: list[Iteration] = []
-    for index, told in enumerate(news):
-        rows.append(f"{word(phase.score)} {LETTERS[phase.mode]}")
+    for index, announced in enumerate(job_status):
+        rows.append(f"{rank_status(phase.clock_policy)} {LETTERS[phase.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
-        phase = phase.following(index, passed, told)
+        phase = phase.following(index, passed, announced)
     return rows
 
 
 def rest(seen: list[float]) -> "WarmUp":
-    def opening(iteration_s: float) -> Phase:
+    def start(iteration_s: float) -> Phase:
         seen.append(iteration_s)
-        return Rest()
+        return Idle()
 
-    return WarmUp(2, opening)
+    return WarmUp(2, start)
 
 
 def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
@@ -68,7 +70,7 @@ def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
 
 def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
     seen: list[float] = []
-    unknown = News(failed=False, plan_ready=False, iteration_s=None)
+    unknown = JobStatus(failed=False, plan_ready=False, iteration_s=None)
     assert walk(rest(seen), [None, None, unknown, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
 
 
@@ -80,7 +82,7 @@ def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations
         points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
         sweep.record(points, blocking_power_w=0.0)
 
-    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Rest)
+    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -99,13 +101,15 @@ def test_a_window_that_was_broken_into_is_measured_again() -> None:
 
 
 def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> None:
-    rows = walk(Planning(Rest), [GOOD, None, GOOD, READY, GOOD])
+    rows = walk(Planning(Idle), [GOOD, None, GOOD, READY, GOOD])
     assert rows == ["default -"] * 4 + ["default B"]
 
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
-    part = Part(Repertoire(PLANS, stage=0, lead_s=0.02), PLANS.plan(1))
-    return Running(part, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1))
+    active_plan = ActivePlan(ClockScheduleCache(PLANS, stage=0, lead_s=0.02), PLANS.plan(1))
+    return Running(
+        active_plan, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1)
+    )
 
 
 def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
@@ -138,8 +142,8 @@ def test_without_audits_the_plan_runs_on() -> None:
 
 
 def test_rest_rests() -> None:
-    assert walk(Rest(), [None, GOOD, READY]) == ["default B"] * 3
-    assert Rest().score is DEFAULT_CLOCK
+    assert walk(Idle(), [None, GOOD, READY]) == ["default B"] * 3
+    assert Idle().clock_policy is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:
@@ -153,5 +157,5 @@ def test_alone_the_plan_runs_on_without_audits() -> None:
 
 
 def test_only_a_running_plan_needs_nobody() -> None:
-    assert not Rest().stands_alone
-    assert not Planning(Rest).stands_alone
+    assert not Idle().stands_alone
+    assert not Planning(Idle).stands_alone

@@ -13,9 +13,9 @@ from perseus_ds.errors import PlanError, PlanMismatchError
 from perseus_ds.plan import loads, write_plans
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.hardware_groups import Team
+from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.start_decision import Move, Opening, decide
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.schedule import Kind, textbook
 
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), hand_made().fingerprint)
@@ -42,7 +42,9 @@ def leave_profile(directory: RunDirectory) -> None:
     write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint())), directory.profile)
 
 
-def opened(directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object) -> Opening:
+def opened(
+    directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object
+) -> StartDecision:
     config = replace(PerseusConfig(enabled=True), **settings)  # type: ignore[arg-type]
     return decide(config, job, directory, can_lock=can_lock, why_not="" if can_lock else "no rights")
 
@@ -50,43 +52,44 @@ def opened(directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **
 @pytest.mark.parametrize(
     ("mode", "job", "move"),
     [
-        ("auto", JOB, Move.RUN),
-        ("auto", LARGER, Move.PLAN),
-        ("auto", SHRUNK, Move.RUN),
-        ("auto", OTHER, Move.PROFILE),
-        ("run", JOB, Move.RUN),
-        ("profile", JOB, Move.PROFILE),
-        ("observe", JOB, Move.OBSERVE),
-        ("observe", OTHER, Move.OBSERVE),
+        ("auto", JOB, StartAction.RUN),
+        ("auto", LARGER, StartAction.PLAN),
+        ("auto", SHRUNK, StartAction.RUN),
+        ("auto", OTHER, StartAction.PROFILE),
+        ("run", JOB, StartAction.RUN),
+        ("profile", JOB, StartAction.PROFILE),
+        ("observe", JOB, StartAction.OBSERVE),
+        ("observe", OTHER, StartAction.OBSERVE),
     ],
 )
-def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, move: Move) -> None:
+def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, move: StartAction) -> None:
     leave_plan(directory)
     leave_profile(directory)
-    opening = opened(directory, job, mode=mode)
-    assert opening.move is move
-    assert bool(opening.plans) == (move is Move.RUN or (mode == "observe" and job is JOB))
+    start = opened(directory, job, mode=mode)
+    assert start.move is move
+    assert bool(start.plans) == (move is StartAction.RUN or (mode == "observe" and job is JOB))
 
 
 @pytest.mark.parametrize(
-    ("mode", "move"), [("auto", Move.PROFILE), ("profile", Move.PROFILE), ("observe", Move.OBSERVE)]
+    ("mode", "move"),
+    [("auto", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
 )
-def test_with_nothing(directory: RunDirectory, mode: str, move: Move) -> None:
+def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
     assert opened(directory, mode=mode).move is move
 
 
 def test_with_a_profile_alone(directory: RunDirectory) -> None:
     leave_profile(directory)
-    assert opened(directory).move is Move.PLAN
-    assert opened(directory, profile=ProfileSettings(reuse=False)).move is Move.PROFILE
+    assert opened(directory).move is StartAction.PLAN
+    assert opened(directory, profile=ProfileSettings(reuse=False)).move is StartAction.PROFILE
 
 
 def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> None:
     leave_plan(directory)
-    opening = opened(directory, can_lock=False, mode="run")
-    assert opening.move is Move.OBSERVE
-    assert "no rights" in opening.reason
-    assert opening.plans
+    start = opened(directory, can_lock=False, mode="run")
+    assert start.move is StartAction.OBSERVE
+    assert "no rights" in start.reason
+    assert start.plans
 
 
 def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
@@ -98,9 +101,9 @@ def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
 def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
     directory.plan.write_bytes(damage)
-    opening = opened(directory)
-    assert opening.move is Move.PROFILE
-    assert str(directory.plan) in opening.reason
+    start = opened(directory)
+    assert start.move is StartAction.PROFILE
+    assert str(directory.plan) in start.reason
     with pytest.raises(PlanError, match=r"plan\.json"):
         opened(directory, mode="run")
 
@@ -108,7 +111,7 @@ def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, dam
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9])
 def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
     directory.profile.write_bytes(damage)
-    assert opened(directory).move is Move.PROFILE
+    assert opened(directory).move is StartAction.PROFILE
 
 
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
@@ -127,44 +130,47 @@ def test_differences_name_every_key() -> None:
     ours = {"gpu": "A100", "stages": "2", "driver": "1"}
     assert differences(ours, ours) == ""
     assert differences(ours, {"gpu": "H100", "stages": "2"}) == (
-        "gpu is H100, this job's is A100; driver is not told, this job's is 1"
+        "gpu is H100, this job's is A100; driver is not announced, this job's is 1"
     )
 
 
 MIXED = replace(
     JOB,
-    teams=(Team((0,), {"gpu": JOB.fingerprint["gpu"]}), Team((1,), {"gpu": "another GPU"})),
+    groups=(
+        HardwareGroup((0,), {"gpu": JOB.fingerprint["gpu"]}),
+        HardwareGroup((1,), {"gpu": "another GPU"}),
+    ),
 )
 
 
 def leave_all(directory: RunDirectory, *files: str) -> None:
-    """Whatever is named, for both teams of a mixed job."""
-    for team in range(len(MIXED.teams)):
-        plans = replace(hand_made(), fingerprint=MIXED.plan_fingerprint(team))
-        profile = Profile({}, fingerprint=dict(MIXED.profile_fingerprint(team)))
-        if directory.plan_of(team).name in files:
-            write_plans(plans, directory.plan_of(team))
-        if directory.profile_of(team).name in files:
-            write_profile(profile, directory.profile_of(team))
+    """Whatever is named, for both groups of a mixed job."""
+    for group in range(len(MIXED.groups)):
+        plans = replace(hand_made(), fingerprint=MIXED.plan_fingerprint(group))
+        profile = Profile({}, fingerprint=dict(MIXED.profile_fingerprint(group)))
+        if directory.plan_of(group).name in files:
+            write_plans(plans, directory.plan_of(group))
+        if directory.profile_of(group).name in files:
+            write_profile(profile, directory.profile_of(group))
 
 
 @pytest.mark.parametrize(
     ("files", "move"),
     [
-        (("plan.json", "plan.1.json"), Move.RUN),
-        (("profile.json", "profile.1.json", "plan.json"), Move.PLAN),
-        (("profile.json", "profile.1.json"), Move.PLAN),
-        (("profile.json", "plan.1.json"), Move.PROFILE),
-        (("profile.json", "plan.json"), Move.PROFILE),
+        (("plan.json", "plan.1.json"), StartAction.RUN),
+        (("profile.json", "profile.1.json", "plan.json"), StartAction.PLAN),
+        (("profile.json", "profile.1.json"), StartAction.PLAN),
+        (("profile.json", "plan.1.json"), StartAction.PROFILE),
+        (("profile.json", "plan.json"), StartAction.PROFILE),
     ],
 )
 def test_replicas_with_different_gpus_open_as_the_least_prepared(
-    directory: RunDirectory, files: tuple[str, ...], move: Move
+    directory: RunDirectory, files: tuple[str, ...], move: StartAction
 ) -> None:
     leave_all(directory, *files)
-    opening = opened(directory, MIXED)
-    assert opening.move is move
-    assert len(opening.plans) == (len(MIXED.teams) if move is Move.RUN else 0)
+    start = opened(directory, MIXED)
+    assert start.move is move
+    assert len(start.plans) == (len(MIXED.groups) if move is StartAction.RUN else 0)
 
 
 def test_a_plan_of_one_kind_of_gpu_serves_no_other(directory: RunDirectory) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.measure.accounting import Account, Mode, Total
+from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Total
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 
 WATTS = 100.0
@@ -39,11 +39,13 @@ def watched() -> Watched:
 
 
 @pytest.fixture
-def account(watched: Watched) -> Account:
-    return Account(cast("EnergyWatch", watched))
+def account(watched: Watched) -> EnergyAccount:
+    return EnergyAccount(cast("EnergyWatch", watched))
 
 
-def enter(account: Account, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0) -> None:
+def enter(
+    account: EnergyAccount, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0
+) -> None:
     """One iteration after another, B baseline, P perseus, N neither; the counter runs along."""
     letters = {"B": Mode.BASELINE, "P": Mode.PERSEUS, "N": Mode.NEITHER}
     for index, letter in enumerate(modes, start=first):
@@ -51,7 +53,7 @@ def enter(account: Account, watched: Watched, modes: str, *, length_s: float = 1
         account.add(letters[letter], index * length_s, (index + 1) * length_s)
 
 
-def test_each_side_gets_its_own_iterations(account: Account, watched: Watched) -> None:
+def test_each_side_gets_its_own_iterations(account: EnergyAccount, watched: Watched) -> None:
     enter(account, watched, "PPPNBBNP")
     baseline, perseus = account.totals[Mode.BASELINE], account.totals[Mode.PERSEUS]
     assert (baseline.iterations, perseus.iterations) == (2, 3)
@@ -60,7 +62,7 @@ def test_each_side_gets_its_own_iterations(account: Account, watched: Watched) -
     assert perseus.energy_j == pytest.approx(3.0 * WATTS)
 
 
-def test_nothing_is_booked_before_the_counter_has_passed_it(account: Account, watched: Watched) -> None:
+def test_nothing_is_booked_before_the_counter_has_passed_it(account: EnergyAccount, watched: Watched) -> None:
     account.add(Mode.PERSEUS, 0.0, 1.0)
     watched.until_s = 0.9
     account.add(Mode.PERSEUS, 1.0, 2.0)
@@ -72,7 +74,7 @@ def test_nothing_is_booked_before_the_counter_has_passed_it(account: Account, wa
 
 
 def test_iterations_shorter_than_the_counters_period_are_booked_together(
-    account: Account, watched: Watched
+    account: EnergyAccount, watched: Watched
 ) -> None:
     enter(account, watched, "P" * 50, length_s=0.03)
     perseus = account.totals[Mode.PERSEUS]
@@ -84,13 +86,13 @@ def test_iterations_shorter_than_the_counters_period_are_booked_together(
 def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
     """The watch starts within the first iteration: that one is lost, the others are not."""
     watched = Watched(since_s=0.5)
-    account = Account(cast("EnergyWatch", watched))
+    account = EnergyAccount(cast("EnergyWatch", watched))
     enter(account, watched, "BNPPPN")
     assert account.totals[Mode.BASELINE].iterations == 0
     assert account.totals[Mode.PERSEUS].iterations == 3
 
 
-def test_a_gap_parts_blocks_of_one_mode(account: Account, watched: Watched) -> None:
+def test_a_gap_parts_blocks_of_one_mode(account: EnergyAccount, watched: Watched) -> None:
     enter(account, watched, "PP")
     enter(account, watched, "PPN", first=5)
     perseus = account.totals[Mode.PERSEUS]
@@ -99,7 +101,7 @@ def test_a_gap_parts_blocks_of_one_mode(account: Account, watched: Watched) -> N
     assert perseus.energy_j == pytest.approx(4.0 * WATTS)
 
 
-def test_without_a_counter_nothing_is_booked(account: Account, watched: Watched) -> None:
+def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Watched) -> None:
     watched.watching = False
     enter(account, watched, "PPPP")
     assert account.totals[Mode.PERSEUS].iterations == 0

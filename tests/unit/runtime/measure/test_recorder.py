@@ -15,7 +15,7 @@ class LaggingStopwatch(Stopwatch):
     def __init__(self) -> None:
         self.now_s = 0.0
         self.passed_s = -1.0
-        self.waits = 0
+        self.has_slack = 0
 
     def mark(self) -> Mark:
         self.now_s += 1.0
@@ -29,7 +29,7 @@ class LaggingStopwatch(Stopwatch):
 
     def wait(self, mark: Mark) -> None:
         if not self.passed(mark):
-            self.waits += 1
+            self.has_slack += 1
             self.passed_s = cast("float", mark)
 
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
@@ -70,7 +70,7 @@ def test_more_than_one_behind_is_waited_for() -> None:
     for index in range(4):
         run(recorder, Kind.FORWARD)
         assert [iteration.index for iteration in recorder.passed()] == ([index - 1] if index else [])
-    assert stopwatch.waits == 3
+    assert stopwatch.has_slack == 3
 
 
 def test_an_interruption_takes_the_beginning_from_the_next_iteration() -> None:

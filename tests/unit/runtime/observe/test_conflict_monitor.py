@@ -9,8 +9,8 @@ from runtime_fakes import NotingGpu
 from perseus_ds.device import ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.observe.conflict_monitor import Lookout
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
 
 
 class ContestedGpu(NotingGpu):
@@ -33,16 +33,16 @@ def gpu() -> ContestedGpu:
     return ContestedGpu()
 
 
-def lookout(gpu: ContestedGpu, folder: Path, rank: int = 0) -> Lookout:
-    directory, voice = RunDirectory(folder), Voice(rank)
-    voice.writes_to(directory)
-    return Lookout(gpu, voice, rank=rank, directory=directory)
+def conflict_monitor(gpu: ContestedGpu, folder: Path, rank: int = 0) -> ConflictMonitor:
+    directory, log = RunDirectory(folder), EventLog(rank)
+    log.writes_to(directory)
+    return ConflictMonitor(gpu, log, rank=rank, directory=directory)
 
 
 NOBODY: tuple[int, ...] = ()
 
 
-def untold(*, by: int) -> tuple[int, ...]:
+def unpublished(*, by: int) -> tuple[int, ...]:
     """One rank has something to tell of the power cap."""
     return tuple((by + 1) * (kind is ConflictKind.POWER_CAP) for kind in ConflictKind)
 
@@ -55,12 +55,12 @@ CAPPED = Sighting(
 def test_each_kind_is_said_once_and_recorded_for_every_rank(
     gpu: ContestedGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = lookout(gpu, tmp_path)
+    here = conflict_monitor(gpu, tmp_path)
     gpu.seen = [CAPPED]
-    assert here.look() is None
-    for tellers in (NOBODY, untold(by=1), here.untold(), here.untold()):
-        here.hear(tellers)
-    assert here.untold() == NOBODY
+    assert here.check() is None
+    for tellers in (NOBODY, unpublished(by=1), here.unpublished(), here.unpublished()):
+        here.learn(tellers)
+    assert here.unpublished() == NOBODY
     assert capsys.readouterr().out == (
         "perseus: conflict on rank 1: the power cap holds the clock down "
         "(go on; samples taken meanwhile are not used)\n"
@@ -75,27 +75,27 @@ def test_other_ranks_are_silent(
     gpu: ContestedGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu.seen = [CAPPED]
-    there = lookout(gpu, tmp_path, rank=3)
-    there.look()
-    there.hear(there.untold())
+    there = conflict_monitor(gpu, tmp_path, rank=3)
+    there.check()
+    there.learn(there.unpublished())
     assert capsys.readouterr().out == ""
     assert not (tmp_path / "events.jsonl").exists()
 
 
 def test_the_reason_for_giving_up_is_handed_over(gpu: ContestedGpu, tmp_path: Path) -> None:
     gpu.why = DeviceUnavailableError("somebody else changed the clock")
-    assert lookout(gpu, tmp_path).look() is gpu.why
+    assert conflict_monitor(gpu, tmp_path).check() is gpu.why
 
 
 def test_a_lost_gpu_counts_though_nobody_saw_it_go(gpu: ContestedGpu, tmp_path: Path) -> None:
-    here = lookout(gpu, tmp_path)
+    here = conflict_monitor(gpu, tmp_path)
     here.failed(DeviceLostError("GPU 0: read energy: the GPU is lost"))
     assert [one.kind for one in here.sightings()] == [ConflictKind.GPU_LOST]
     assert [event["kind"] for event in read_events(tmp_path / "events.jsonl")] == ["gpu_lost"]
 
 
 def test_counts_are_added_to_what_stands_in_the_ranks_file(gpu: ContestedGpu, tmp_path: Path) -> None:
-    here = lookout(gpu, tmp_path)
+    here = conflict_monitor(gpu, tmp_path)
     here.write()
     assert not (tmp_path / "ranks").exists()
     file = tmp_path / "ranks" / "rank_00000.json"
@@ -109,21 +109,21 @@ def test_counts_are_added_to_what_stands_in_the_ranks_file(gpu: ContestedGpu, tm
 
 
 def test_what_a_failing_rank_has_seen_is_told_the_others(gpu: ContestedGpu, tmp_path: Path) -> None:
-    here = lookout(gpu, tmp_path, rank=2)
+    here = conflict_monitor(gpu, tmp_path, rank=2)
     here.failed(DeviceLostError("GPU 2: read energy: the GPU is lost"))
-    assert set(here.untold()) == {0, 3}
+    assert set(here.unpublished()) == {0, 3}
 
 
 def test_of_two_ranks_that_see_the_same_both_are_heard_in_turn(tmp_path: Path) -> None:
-    """The exchange keeps the greatest of each place: the last rank is heard first, then falls silent."""
+    """The exchange keeps the greatest of each place: the last rank is observed first, then falls silent."""
     first, second = ContestedGpu(), ContestedGpu()
-    ranks = [lookout(first, tmp_path, rank=0), lookout(second, tmp_path, rank=1)]
+    ranks = [conflict_monitor(first, tmp_path, rank=0), conflict_monitor(second, tmp_path, rank=1)]
     for rank, gpu in zip(ranks, (first, second), strict=True):
         gpu.seen = [CAPPED]
-        rank.look()
+        rank.check()
     for _ in range(3):
-        told = [rank.untold() or (0,) * 8 for rank in ranks]
+        announced = [rank.unpublished() or (0,) * 8 for rank in ranks]
         for rank in ranks:
-            rank.hear(list(map(max, *told)))
+            rank.learn(list(map(max, *announced)))
     recorded = [(event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")]
     assert recorded == [("power_cap", 1), ("power_cap", 0)]

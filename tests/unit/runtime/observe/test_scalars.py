@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine
-from perseus_ds.runtime.observe.event_log import Voice
+from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.scalars import Scalars
 
 Row = tuple[str, float, int]
@@ -32,7 +32,7 @@ def scalars(monitor: Monitor | None, *, rank: int = 0, steps_per_print: object =
     engine: Any = SimpleNamespace(
         global_rank=rank, global_samples=64, monitor=monitor, steps_per_print=lambda: steps_per_print
     )
-    return Scalars(cast("PipelineEngine", engine), Voice(0))
+    return Scalars(cast("PipelineEngine", engine), EventLog(0))
 
 
 def test_scalars_stand_beside_deepspeeds_own() -> None:
