@@ -2,6 +2,7 @@
 
 from perseus_ds.device.calibration import Calibration, calibrate, calibrate_together, measured
 from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
@@ -14,7 +15,9 @@ __all__ = [
     "Backend",
     "Calibration",
     "Capabilities",
+    "ChangeQueue",
     "Choice",
+    "ClockChange",
     "ConflictKind",
     "DeviceRequest",
     "EventReason",

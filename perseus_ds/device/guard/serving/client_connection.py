@@ -10,20 +10,28 @@ from dataclasses import asdict
 
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.control import Control
-from perseus_ds.device.guard.journal import path_of
-from perseus_ds.device.guard.launchers import Launcher, launchers_above
-from perseus_ds.device.guard.openers import OpenGpu
-from perseus_ds.device.guard.policy import Peer, Policy
-from perseus_ds.device.guard.seat import Seat
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, Value, decode, encode, refusal
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.journal import path_of
+from perseus_ds.device.guard.claim.openers import OpenGpu
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    Message,
+    Value,
+    decode,
+    encode,
+    refusal,
+)
+from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 
 _PACKETS_AT_ONCE = 512
 _SEATLESS_S = 30.0
 
 
-class Session:
+class ClientConnection:
     """A connection and, once taken, a GPU; when the connection ends, the GPU is as it was found."""
 
     def __init__(self, sock: socket.socket, peer: Peer, policy: Policy, open_gpu: OpenGpu) -> None:
@@ -56,7 +64,7 @@ class Session:
             try:
                 self._control.step()  # no news of success: it would wake a thread of the trainer each time
             except DeviceError as error:
-                self._tell(refusal(error))
+                self._send(refusal(error))
 
     def due_s(self) -> float | None:
         """When `step` has something to do, or an idle connection has had its time."""
@@ -69,14 +77,14 @@ class Session:
 
     def give_up(self, why: DeviceError) -> None:
         """Tell the client why it is served no longer; `end` is to follow."""
-        self._tell(refusal(why))
+        self._send(refusal(why))
 
     def end(self) -> DeviceError | None:
         """Put the GPU back and hang up; return what went wrong, if anything."""
         control, self._control = self._control, None
         try:
             if control is not None:
-                control.leave()
+                control.release()
         except DeviceError as error:
             return error
         finally:
@@ -90,9 +98,9 @@ class Session:
         try:
             self._do(decode(packet))
         except MalformedError as error:
-            self._tell(refusal(DeviceUnsupportedError(f"malformed message: {error}")))
+            self._send(refusal(DeviceUnsupportedError(f"malformed message: {error}")))
         except DeviceError as error:
-            self._tell(refusal(error))
+            self._send(refusal(error))
 
     def _do(self, message: Message) -> None:
         verb = message.get("do")
@@ -102,14 +110,14 @@ class Session:
         control = self._control
         if control is None:
             raise DeviceUnavailableError("take a GPU first")
-        control.hear()
+        control.renew()
         if verb == "lock":
-            control.ask(int(_number(message, "number")), self._wanted_mhz(control.seat, message))
+            control.request(int(_number(message, "number")), self._wanted_mhz(control.claim, message))
         elif verb == "reset":
-            control.ask(int(_number(message, "number")), None)
+            control.request(int(_number(message, "number")), None)
         elif verb == "sync":
             control.step()
-            self._tell({"is": "synced", **asdict(control.figures())})
+            self._send({"is": "synced", **asdict(control.figures())})
         elif verb != "beat":
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
@@ -117,36 +125,38 @@ class Session:
         uuid, owner = _text(message, "uuid"), _text(message, "owner")
         backend, lease_s = _text(message, "backend"), _number(message, "lease_s")
         if self._control is not None:
-            raise DeviceUnavailableError(f"this connection holds {self._control.seat.uuid} already")
+            raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
         self._policy.check(self.peer, uuid)
-        seat = _seat(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
-        control = Control(seat, lease_s=lease_s, warn=self._warn)
+        claim = _claim(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
+        control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
         self._control = control
-        floor_mhz, found_mhz = self._policy.floor_mhz, seat.found_mhz
-        self._tell({"is": "taken", "uuid": seat.uuid, "found_mhz": found_mhz, "floor_mhz": floor_mhz})
-        control.greet()
+        floor_mhz, preexisting_mhz = self._policy.floor_mhz, claim.preexisting_mhz
+        self._send({"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz})
+        control.report_conditions()
         self.launchers = launchers_above(self.peer.pid)
 
-    def _wanted_mhz(self, seat: Seat, message: Message) -> int:
-        clock_mhz, able = int(_number(message, "clock_mhz")), seat.gpu.capabilities()
+    def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
+        clock_mhz, able = int(_number(message, "clock_mhz")), claim.gpu.capabilities()
         if clock_mhz not in able.clocks_mhz:
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {seat.uuid}: it has {able.grid}")
+            raise DeviceUnsupportedError(
+                f"{clock_mhz} MHz is not a clock of {claim.uuid}: it has {able.grid}"
+            )
         return self._policy.clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
-        self._tell({"is": "conflict", "kind": kind.name, "line": line})
+        self._send({"is": "conflict", "kind": kind.name, "line": line})
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""
         with contextlib.suppress(OSError):
             self.socket.send(encode(message))
 
 
-def _seat(gpu: Gpu, owner: str, backend: str) -> Seat:
+def _claim(gpu: Gpu, owner: str, backend: str) -> GpuClaim:
     try:
-        return Seat(gpu, owner, backend=backend)
+        return GpuClaim(gpu, owner, backend=backend)
     except BaseException:
         gpu.close()
         raise

@@ -1,4 +1,4 @@
-"""A session and a link over a real socket pair, without a driver."""
+"""A client and the guard's end of its connection, over a real socket pair, without a driver."""
 
 import json
 import socket
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.device import NullGpu
-from perseus_ds.device.guard.lease import Lease
-from perseus_ds.device.guard.link import GuardLink
-from perseus_ds.device.guard.policy import EVERYTHING, Peer
-from perseus_ds.device.guard.session import Session
-from perseus_ds.device.guard.wire import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
 TAKE = {"do": "take", "uuid": "null-0", "owner": "test", "backend": "nvml", "lease_s": 30}
@@ -37,49 +37,49 @@ class LostGpu(NullGpu):
 @pytest.mark.parametrize("what", ["achieved", "power_profiles"])
 def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    session = Session(theirs, Peer(0, 0, 0), EVERYTHING, lambda *_: LostGpu(what))
+    connection = ClientConnection(theirs, Peer(0, 0, 0), EVERYTHING, lambda *_: LostGpu(what))
     with ours:
         ours.send(encode(TAKE))
-        session.receive()
+        connection.receive()
         answer = json.loads(ours.recv(MAX_BYTES))
         assert (answer["is"], answer["kind"]) == ("refused", "DeviceLostError")
-        Lease("null-0", "the next").release()
-        assert session.end() is None
+        OwnershipLock("null-0", "the next").release()
+        assert connection.end() is None
 
 
 @pytest.fixture
-def taken() -> tuple[GuardLink, socket.socket]:
+def taken() -> tuple[GuardClient, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     theirs.send(b'{"is":"taken","found_mhz":null,"floor_mhz":0}')
-    link = GuardLink(ours)
-    link.take("null-0", "test")
-    return link, theirs
+    client = GuardClient(ours)
+    client.take("null-0", "test")
+    return client, theirs
 
 
 def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
-    taken: tuple[GuardLink, socket.socket], ended: Callable[[GuardLink], None]
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
 ) -> None:
-    link, guard = taken
-    link.ask(900)  # stays unread, with the request to take: the kernel resets the connection
+    client, guard = taken
+    client.request(900)  # stays unread, with the request to take: the kernel resets the connection
     guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
     guard.close()
-    ended(link)
-    assert str(link.failure) == "the job's launcher is gone"
+    ended(client)
+    assert str(client.failure) == "the job's launcher is gone"
 
 
 def test_a_guard_that_goes_without_a_word_is_said_to_be_gone(
-    taken: tuple[GuardLink, socket.socket], ended: Callable[[GuardLink], None]
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
 ) -> None:
-    link, guard = taken
+    client, guard = taken
     guard.close()
-    ended(link)
-    assert str(link.failure) == "the guard is gone; clocks are no longer set"
+    ended(client)
+    assert str(client.failure) == "the guard is gone; clocks are no longer set"
 
 
 @pytest.fixture
-def ended() -> Callable[[GuardLink], None]:
-    def wait(link: GuardLink) -> None:
-        link._listener.join(20)
-        assert not link._listener.is_alive()
+def ended() -> Callable[[GuardClient], None]:
+    def wait(client: GuardClient) -> None:
+        client._listener.join(20)
+        assert not client._listener.is_alive()
 
     return wait

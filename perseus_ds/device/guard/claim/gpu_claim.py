@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.found import found_lock_mhz
-from perseus_ds.device.guard.journal import Journal
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.005
 _TRIES, _BETWEEN_TRIES_S = 3, 0.05
 
 
-class Seat:
-    """A lease, a journal and a GPU: taken together, given back together."""
+class GpuClaim:
+    """An ownership lock, a journal and a GPU: taken together, given back together."""
 
     def __init__(self, gpu: Gpu, owner: str, *, backend: str = "nvml") -> None:
         """Take the GPU; what a killed guard left is put right first.
@@ -30,57 +30,59 @@ class Seat:
         self.gpu = gpu
         identity = gpu.identify()
         self.uuid = identity.uuid
-        self._lease = Lease(self.uuid, owner)
+        self._lock = OwnershipLock(self.uuid, owner)
         try:
-            self.found_mhz = self._find()
+            self.preexisting_mhz = self._preexisting_mhz()
             pid, boot_id = os.getpid(), journal.boot_id()
-            journal.write(Journal(self.uuid, identity.name, self.found_mhz, owner, pid, boot_id, backend))
+            journal.write(
+                Journal(self.uuid, identity.name, self.preexisting_mhz, owner, pid, boot_id, backend)
+            )
         except BaseException:
-            self._lease.release()
+            self._lock.release()
             raise
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Set the clock as it was found."""
-        _restore(self.gpu, self.found_mhz)
+        _restore(self.gpu, self.preexisting_mhz)
 
-    def leave(self) -> None:
-        """Put the clock back, then forget the journal, then let the lease go; in that order.
+    def release(self) -> None:
+        """Put the clock back, then forget the journal, then free the lock; in that order.
 
         Raises:
             DeviceError: the clock could not be put back; the journal stays for the next start.
         """
         try:
-            _insist(self.put_back)
+            _retry(self.restore)
             journal.remove(self.uuid)
         finally:
-            self._lease.release()
+            self._lock.release()
 
-    def _find(self) -> int | None:
+    def _preexisting_mhz(self) -> int | None:
         left = journal.read(self.uuid)
         if left is not None and left.boot_id == journal.boot_id():
-            _insist(lambda: _restore(self.gpu, left.found_mhz))
-            return left.found_mhz
+            _retry(lambda: _restore(self.gpu, left.preexisting_mhz))
+            return left.preexisting_mhz
         try:
             return self.gpu.standing_lock_mhz()
         except DeviceUnsupportedError:
-            return self._judge()
+            return self._judged_mhz()
 
-    def _judge(self) -> int | None:
+    def _judged_mhz(self) -> int | None:
         samples = []
         for look in range(_LOOKS):
             time.sleep(_BETWEEN_LOOKS_S if look else 0)
             samples.append(self.gpu.achieved())
-        return found_lock_mhz(samples, self.gpu.capabilities())
+        return preexisting_lock_mhz(samples, self.gpu.capabilities())
 
 
-def _restore(gpu: Gpu, found_mhz: int | None) -> None:
-    if found_mhz is None:
+def _restore(gpu: Gpu, preexisting_mhz: int | None) -> None:
+    if preexisting_mhz is None:
         gpu.reset_clock()
     else:
-        gpu.lock_clock(found_mhz)
+        gpu.lock_clock(preexisting_mhz)
 
 
-def _insist(act: Callable[[], None]) -> None:
+def _retry(act: Callable[[], None]) -> None:
     """Try a few times: a driver may be busy for a moment."""
     for left in reversed(range(_TRIES)):
         try:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, decode, encode, refusal, refused, request
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    decode,
+    encode,
+    encode_request,
+    refusal,
+    refused,
+)
 from perseus_ds.errors import DeviceError, DevicePermissionError
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -16,8 +24,8 @@ def test_a_message_comes_back(message: dict[str, str | int | float | bool | None
 
 
 def test_a_request_is_a_message() -> None:
-    assert decode(request(3, 900)) == {"do": "lock", "number": 3, "clock_mhz": 900}
-    assert decode(request(4, None)) == {"do": "reset", "number": 4}
+    assert decode(encode_request(3, 900)) == {"do": "lock", "number": 3, "clock_mhz": 900}
+    assert decode(encode_request(4, None)) == {"do": "reset", "number": 4}
 
 
 @given(st.binary(max_size=200))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from perseus_ds.device.guard.outbox import Outbox
-from perseus_ds.device.guard.wire import MAX_BYTES, MalformedError, Message, decode, encode, refused
+from perseus_ds.device.guard.client.send_queue import SendQueue
+from perseus_ds.device.guard.protocol import MAX_BYTES, MalformedError, Message, decode, encode, refused
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
@@ -25,11 +25,11 @@ _BEATS_PER_LEASE = 3
 class Taken:
     """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets."""
 
-    found_mhz: int | None
+    preexisting_mhz: int | None
     floor_mhz: int
 
 
-class GuardLink:
+class GuardClient:
     """A connection to a guard, ours or the node's."""
 
     def __init__(self, sock: socket.socket, *, on_lost: Callable[[], None] | None = None) -> None:
@@ -37,13 +37,13 @@ class GuardLink:
         self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
         self._socket = sock
-        self._outbox = Outbox(sock)
+        self._send_queue = SendQueue(sock)
         self._on_lost = on_lost
         self._synced: Message | None = None
         self._answered = threading.Condition()
         self._closed = False
         self._listener: threading.Thread | None = None
-        _links.add(self)
+        _clients.add(self)
 
     def take(self, uuid: str, owner: str, *, backend: str = "nvml", lease_s: float = 30.0) -> Taken:
         """Take control of a GPU.
@@ -51,17 +51,17 @@ class GuardLink:
         Raises:
             DeviceError: refused, or no answer.
         """
-        wish: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
-        taken = _taken(self._first_answer(encode(wish)))
+        wanted: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
+        taken = _taken(self._first_answer(encode(wanted)))
         self._socket.setblocking(False)
         listen = threading.Thread(
-            target=self._listen, args=(lease_s / _BEATS_PER_LEASE,), name="perseus-guard-link", daemon=True
+            target=self._listen, args=(lease_s / _BEATS_PER_LEASE,), name="perseus-guard-client", daemon=True
         )
         self._listener = listen
         listen.start()
         return taken
 
-    def ask(self, clock_mhz: int | None) -> None:
+    def request(self, clock_mhz: int | None) -> None:
         """Send a request (``None``: as it was found) without ever blocking.
 
         Raises:
@@ -71,7 +71,7 @@ class GuardLink:
         """
         if self.failure is not None:
             raise self.failure
-        self._outbox.ask(clock_mhz)
+        self._send_queue.request(clock_mhz)
 
     def sync(self, timeout_s: float = _ANSWER_S) -> Message:
         """Wait until everything asked so far has been done; return the writer's figures.
@@ -81,7 +81,7 @@ class GuardLink:
         """
         until_s = time.monotonic() + timeout_s
         self._synced = None
-        while self.failure is None and not self._outbox.say("sync") and time.monotonic() < until_s:
+        while self.failure is None and not self._send_queue.send("sync") and time.monotonic() < until_s:
             time.sleep(0.001)
         answer = self._answer(until_s)
         if answer is None:
@@ -93,11 +93,11 @@ class GuardLink:
         if self._closed:
             return
         self._closed = True
-        self.failure = DeviceUnavailableError("the link to the guard is closed")
+        self.failure = DeviceUnavailableError("the connection to the guard is closed")
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
         if self._listener is None:
-            self._outbox.close()
+            self._send_queue.close()
         elif self._listener is not threading.current_thread():
             self._listener.join(_ANSWER_S)
 
@@ -124,20 +124,20 @@ class GuardLink:
 
     def _listen(self, beat_s: float) -> None:
         poll = select.poll()
-        poll.register(self._outbox, select.POLLIN)
+        poll.register(self._send_queue, select.POLLIN)
         beaten_s = time.monotonic()
         while not self._closed:
-            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._outbox.waits else 0))
+            poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._send_queue.waits else 0))
             poll.poll(max(0.0, beaten_s + beat_s - time.monotonic()) * 1000)
-            if not self._hear():
+            if not self._receive():
                 break
-            self._outbox.flush()
+            self._send_queue.flush()
             if time.monotonic() >= beaten_s + beat_s:
                 beaten_s = time.monotonic()
-                self._outbox.say("beat")
+                self._send_queue.send("beat")
         self._lost()
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Take in what was said; return whether the guard is still there."""
         while True:
             try:
@@ -175,24 +175,25 @@ class GuardLink:
                 self._on_lost()
         with self._answered:
             self._answered.notify_all()
-        self._outbox.close()
+        self._send_queue.close()
 
 
 def _taken(answer: Message) -> Taken:
     if answer.get("is") != "taken":
         raise refused(answer)
-    found_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+    preexisting_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
     return Taken(
-        found_mhz if isinstance(found_mhz, int) else None, floor_mhz if isinstance(floor_mhz, int) else 0
+        preexisting_mhz if isinstance(preexisting_mhz, int) else None,
+        floor_mhz if isinstance(floor_mhz, int) else 0,
     )
 
 
-_links: WeakSet[GuardLink] = WeakSet()
+_clients: WeakSet[GuardClient] = WeakSet()
 
 
 def _forget_all() -> None:
-    for link in tuple(_links):
-        link.forget()
+    for client in tuple(_clients):
+        client.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

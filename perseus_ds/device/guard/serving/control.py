@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection
 
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
-from perseus_ds.device.guard.seat import Seat
-from perseus_ds.device.guard.writer import ClockWriter, WriterFigures
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.serving.writer import ClockWriter, WriterFigures
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 
 _LONGEST_LEASE_S = 600.0
@@ -19,16 +19,16 @@ Warn = Callable[[ConflictKind, str], None]
 
 
 class Control:
-    """A seat, its writer, and the lease that a client keeps by speaking."""
+    """A claim, its writer, and the lease that a client keeps by speaking."""
 
-    def __init__(self, seat: Seat, *, lease_s: float, warn: Warn) -> None:
-        self.seat = seat
+    def __init__(self, claim: GpuClaim, *, lease_s: float, warn: Warn) -> None:
+        self.claim = claim
         self._warn = warn
         self._lease_s = min(max(lease_s, _SHORTEST_LEASE_S), _LONGEST_LEASE_S)
-        self._heard_s = time.monotonic()
+        self._renewed_s = time.monotonic()
         self._lapsed = False
         self._strikes = 0
-        self._writer = ClockWriter(seat)
+        self._writer = ClockWriter(claim)
         self._profiles: frozenset[int] | None = None
 
     def begin(self) -> None:
@@ -38,24 +38,24 @@ class Control:
             DeviceError: the device does not answer; it is let go.
         """
         try:
-            self._profiles = self.seat.gpu.power_profiles()
+            self._profiles = self.claim.gpu.power_profiles()
         except DeviceError:
             with contextlib.suppress(DeviceError):
-                self.leave()
+                self.release()
             raise
 
-    def greet(self) -> None:
+    def report_conditions(self) -> None:
         """Say what stands in the way from the start."""
-        if self.seat.gpu.capabilities().persistence is False:
+        if self.claim.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
-    def hear(self) -> None:
+    def renew(self) -> None:
         """Note that the client has spoken."""
-        self._heard_s, self._lapsed = time.monotonic(), False
+        self._renewed_s, self._lapsed = time.monotonic(), False
 
-    def ask(self, number: int, clock_mhz: int | None) -> None:
+    def request(self, number: int, clock_mhz: int | None) -> None:
         """Note a request (``None``: as it was found)."""
-        self._writer.ask(number, clock_mhz)
+        self._writer.request(number, clock_mhz)
 
     def step(self) -> None:
         """Write what was asked, read back what is due, and notice a client that fell silent.
@@ -64,68 +64,68 @@ class Control:
             DeviceError: control is given up; the clock is as it was found, as far as the driver lets it.
         """
         try:
-            if not self._lapsed and time.monotonic() > self._heard_s + self._lease_s:
+            if not self._lapsed and time.monotonic() > self._renewed_s + self._lease_s:
                 self._lapsed = True
-                self._let_go()
+                self._restore()
             self._writer.step()
-            self._look()
+            self._observe()
         except DeviceError:
             with contextlib.suppress(DeviceError):
-                self._let_go()
+                self._restore()
             raise
 
     def due_s(self) -> float | None:
         """When `step` has something to do though nobody speaks."""
-        look_s, lapse_s = self._writer.next_look_s(), self._heard_s + self._lease_s
+        observe_s, lapse_s = self._writer.next_observation_s(), self._renewed_s + self._lease_s
         if self._lapsed:
-            return look_s
-        return lapse_s if look_s is None else min(look_s, lapse_s)
+            return observe_s
+        return lapse_s if observe_s is None else min(observe_s, lapse_s)
 
     def figures(self) -> WriterFigures:
         """What the writer has seen."""
         return self._writer.figures()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Put the GPU back and let it go.
 
         Raises:
             DeviceError: it could not be put back; the journal stays.
         """
         try:
-            self.seat.leave()
+            self.claim.release()
         finally:
             with contextlib.suppress(DeviceError):
-                self.seat.gpu.close()
+                self.claim.gpu.close()
 
-    def _let_go(self) -> None:
+    def _restore(self) -> None:
         """Put the clock back and begin anew: the client may ask again."""
-        self._writer, self._strikes = ClockWriter(self.seat), 0
-        self.seat.put_back()
+        self._writer, self._strikes = ClockWriter(self.claim), 0
+        self.claim.restore()
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         try:
-            looked = self._writer.look()
-            if looked is not None:
-                self._look_at_profiles()
+            seen = self._writer.observe()
+            if seen is not None:
+                self._observe_profiles()
         except DeviceLostError as error:
             self._warn(ConflictKind.GPU_LOST, error.message)
             raise
-        if looked is None:
+        if seen is None:
             return
-        seen = conflicts(looked.locked_mhz, looked.achieved, reached=looked.reached, settled=looked.settled)
-        for conflict in seen:
+        found = conflicts(seen.locked_mhz, seen.achieved, reached=seen.reached, settled=seen.settled)
+        for conflict in found:
             self._warn(conflict.kind, conflict.line)
-        fatal = [conflict for conflict in seen if conflict.rule is Rule.GIVE_UP]
-        if looked.settled:
+        fatal = [conflict for conflict in found if conflict.rule is Rule.GIVE_UP]
+        if seen.settled:
             self._strikes = self._strikes + 1 if fatal else 0
         if self._strikes >= _STRIKES:
             raise DeviceUnavailableError(fatal[0].line, hint="control is given up")
 
-    def _look_at_profiles(self) -> None:
+    def _observe_profiles(self) -> None:
         """Say it once for every change: the new profiles are what the next look compares with."""
         if self._profiles is None:
             return
-        now = self.seat.gpu.power_profiles()
+        now = self.claim.gpu.power_profiles()
         if now != self._profiles:
             kind, before = ConflictKind.POWER_PROFILE, self._profiles
             self._warn(kind, f"{kind.text}: {_listed(before)} before, {_listed(now or ())} now")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perseus_ds.device.record import Achieved, Capabilities, EventReason
 
 
-def found_lock_mhz(samples: Sequence[Achieved], able: Capabilities) -> int | None:
+def preexisting_lock_mhz(samples: Sequence[Achieved], able: Capabilities) -> int | None:
     """The clock that an operator has locked, as far as it shows.
 
     A clock that stands still on a grid point below the maximum, with no reason given (not idle, not

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.lease import Lease
-from perseus_ds.device.guard.openers import OpenGpu, open_gpu
-from perseus_ds.device.guard.seat import Seat
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"
@@ -55,22 +55,22 @@ def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair:
         left = journal.read(uuid)
         backend = "nvml" if left is None else left.backend
         with open_gpu(backend, uuid) as gpu:
-            seat = Seat(gpu, _OWNER, backend=backend)
-            seat.leave()
+            claim = GpuClaim(gpu, _OWNER, backend=backend)
+            claim.release()
     except DeviceError as error:
         return _failed(uuid, error)
-    return Repair(uuid, Outcome.RESTORED, seat.found_mhz, "")
+    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "")
 
 
 def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
         with open_gpu("nvml", uuid) as gpu:
-            lease = Lease(uuid, _OWNER)
+            lock = OwnershipLock(uuid, _OWNER)
             try:
                 gpu.reset_clock()
                 journal.remove(uuid)
             finally:
-                lease.release()
+                lock.release()
     except DeviceError as error:
         return _failed(uuid, error)
     return Repair(uuid, Outcome.RESTORED, None, "")

@@ -25,7 +25,7 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def request(number: int, clock_mhz: int | None) -> bytes:
+def encode_request(number: int, clock_mhz: int | None) -> bytes:
     """Make the packet of a clock request, on the training thread's time: `encode` takes ten times as long."""
     if clock_mhz is None:
         return b'{"do":"reset","number":%d}' % number

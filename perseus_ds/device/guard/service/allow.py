@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 
-from perseus_ds.device.guard.policy import Rule
+from perseus_ds.device.guard.service.policy import Rule
 from perseus_ds.errors import ConfigError
 
 _KEYS = ("user", "cgroup", "gpus")

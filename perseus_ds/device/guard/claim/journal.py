@@ -19,11 +19,11 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One GPU that may be locked by us; ``found_mhz`` is the lock that stood there before (or ``None``)."""
+    """One GPU that may be locked by us; ``preexisting_mhz`` is the lock that was there (or ``None``)."""
 
     uuid: str
     name: str
-    found_mhz: int | None
+    preexisting_mhz: int | None
     owner: str
     pid: int
     boot_id: str
@@ -72,7 +72,8 @@ def write(journal: Journal) -> None:
     fresh = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         with fresh.open("w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, **asdict(journal)}, file)
+            fields = asdict(journal)
+            json.dump({"version": _VERSION, "found_mhz": fields.pop("preexisting_mhz"), **fields}, file)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
@@ -89,9 +90,9 @@ def read(uuid: str) -> Journal | None:
         return None
     try:
         fields = json.loads(text)
-        found_mhz = None if fields["found_mhz"] is None else int(fields["found_mhz"])
+        preexisting_mhz = None if fields["found_mhz"] is None else int(fields["found_mhz"])
         texts = {key: str(fields[key]) for key in ("name", "owner", "boot_id", "backend")}
-        return Journal(uuid=uuid, found_mhz=found_mhz, pid=int(fields["pid"]), **texts)
+        return Journal(uuid=uuid, preexisting_mhz=preexisting_mhz, pid=int(fields["pid"]), **texts)
     except (ValueError, KeyError, TypeError):
         return Journal(uuid, "unknown", None, "unknown (the journal is damaged)", 0, boot_id())
 

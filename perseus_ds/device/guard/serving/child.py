@@ -7,11 +7,11 @@ import os
 import socket
 from pathlib import Path
 
-from perseus_ds.device.guard.loop import Loop
-from perseus_ds.device.guard.openers import open_gpu
-from perseus_ds.device.guard.policy import EVERYTHING, Peer
-from perseus_ds.device.guard.session import Session
-from perseus_ds.device.guard.signals import disarm_signals, ending_signals
+from perseus_ds.device.guard.claim.openers import open_gpu
+from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.serve import serve
+from perseus_ds.device.guard.serving.signals import disarm_signals, ending_signals
 
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
 _NICENESS = -10  # where more wants to run than there are cores, a restore does not queue up behind it
@@ -27,8 +27,8 @@ def guard(fileno: int, parent: int) -> int:
         ends = [signalled, *_watch(parent)]
         if os.getppid() != parent:
             return 0  # gone before it took anything
-        session = Session(client, Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_gpu)
-        return int(not Loop(session, *ends).run())
+        connection = ClientConnection(client, Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_gpu)
+        return int(not serve(connection, *ends))
 
 
 def _watch(parent: int) -> list[int]:

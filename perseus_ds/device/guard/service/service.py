@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_ds.device.guard.loop import Loop
-from perseus_ds.device.guard.openers import OpenGpu, open_gpu
-from perseus_ds.device.guard.policy import Peer, Policy
-from perseus_ds.device.guard.repair import Repair, repair
-from perseus_ds.device.guard.session import Session
-from perseus_ds.device.guard.signals import ending_signals
-from perseus_ds.device.guard.wire import KIND
+from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
+from perseus_ds.device.guard.claim.repair import Repair, repair
+from perseus_ds.device.guard.protocol import KIND
+from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.serve import serve
+from perseus_ds.device.guard.serving.signals import ending_signals
 from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
 
 DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
@@ -50,7 +50,7 @@ class Service:
         self._open_gpu = open_gpu
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[threading.Thread] = []
-        self._put_back: list[bool] = []
+        self._restored: list[bool] = []
 
     def start(self) -> tuple[Repair, ...]:
         """Repair, then listen.
@@ -77,7 +77,7 @@ class Service:
                 os.close(self._stop)
                 self._listener.close()
                 self._settings.path.unlink(missing_ok=True)
-        return self._put_back.count(False)
+        return self._restored.count(False)
 
     def _welcome_until(self, signalled: int) -> None:
         poll = select.poll()
@@ -104,12 +104,12 @@ class Service:
         client.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        session = Session(sock, peer_of(sock), self._settings.policy, self._open_gpu)
-        put_back = False
+        connection = ClientConnection(sock, peer_of(sock), self._settings.policy, self._open_gpu)
+        restored = False
         try:
-            put_back = Loop(session, self._stop).run()
+            restored = serve(connection, self._stop)
         finally:
-            self._put_back.append(put_back)
+            self._restored.append(restored)
 
 
 def peer_of(sock: socket.socket) -> Peer:
@@ -179,7 +179,9 @@ def _gid(group: str) -> int:
         raise ConfigError(f"no group {group!r} on this node") from None
 
 
-def serve(settings: ServiceSettings, *, ready: Callable[[tuple[Repair, ...]], None] = lambda _: None) -> int:
+def run_service(
+    settings: ServiceSettings, *, ready: Callable[[tuple[Repair, ...]], None] = lambda _: None
+) -> int:
     """Run the service to its end; return the number of GPUs that could not be put back.
 
     ``ready`` is called once it listens, with what an earlier service had left and was put back.

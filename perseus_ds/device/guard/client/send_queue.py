@@ -1,4 +1,4 @@
-"""The sending end of a link: it never blocks, and of what waits for room only the newest is kept."""
+"""The sending end of a connection: it never blocks, and of what waits for room only the newest is kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import socket
 import threading
 
-from perseus_ds.device.guard.wire import encode, request
+from perseus_ds.device.guard.protocol import encode, encode_request
 
 
-class Outbox:
+class SendQueue:
     """Sends clock requests over a non-blocking socket.
 
     With the socket full, the newest request waits and those before it are dropped; `fileno` then becomes
@@ -24,17 +24,17 @@ class Outbox:
         self._unsent: bytes | None = None
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def ask(self, clock_mhz: int | None) -> None:
+    def request(self, clock_mhz: int | None) -> None:
         """Send a request, or keep it as the newest; returns at once either way."""
         with self._lock:
             self._number += 1
-            packet = request(self._number, clock_mhz)
+            packet = encode_request(self._number, clock_mhz)
             if self._unsent is not None or not self._send(packet):
                 self._unsent = packet
                 if self._wake >= 0:
                     os.eventfd_write(self._wake, 1)
 
-    def say(self, verb: str) -> bool:
+    def send(self, verb: str) -> bool:
         """Send a word behind all requests, if there is room for it now."""
         with self._lock:
             return self._unsent is None and self._send(encode({"do": verb}))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import perseus_ds
-from perseus_ds.device.guard.wire import KIND
+from perseus_ds.device.guard.protocol import KIND
 from perseus_ds.errors import DeviceUnavailableError
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 
-from perseus_ds.device.guard.journal import path_of
+from perseus_ds.device.guard.claim.journal import path_of
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 
 
-class Lease:
+class OwnershipLock:
     """The sole right to write one GPU's clock on this machine."""
 
     def __init__(self, uuid: str, owner: str) -> None:
-        """Take the lease at once or not at all.
+        """Take the lock at once or not at all.
 
         Raises:
             DeviceUnavailableError: somebody else holds it; the message names them.

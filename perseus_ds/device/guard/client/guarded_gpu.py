@@ -11,9 +11,9 @@ from pathlib import Path
 
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.link import GuardLink
-from perseus_ds.device.guard.repair import repair
-from perseus_ds.device.guard.spawn import spawn
+from perseus_ds.device.guard.claim.repair import repair
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.client.spawn import spawn
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import DeviceError
@@ -31,17 +31,17 @@ class GuardedGpu(ReadThroughGpu):
     def __init__(
         self,
         reader: Gpu,
-        link: GuardLink,
+        client: GuardClient,
         *,
         guard: subprocess.Popen[bytes] | None = None,
         backend: str = "nvml",
         lease_s: float = _LEASE_S,
     ) -> None:
-        taken = link.take(reader.identify().uuid, owner_text(), backend=backend, lease_s=lease_s)
+        taken = client.take(reader.identify().uuid, owner_text(), backend=backend, lease_s=lease_s)
         super().__init__(reader, _able(reader.capabilities(), taken.floor_mhz))
-        self._link = link
+        self._client = client
         self._guard = guard
-        self.found_mhz = taken.found_mhz
+        self.preexisting_mhz = taken.preexisting_mhz
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Ask the guard for a clock; returns at once.
@@ -51,20 +51,20 @@ class GuardedGpu(ReadThroughGpu):
             DeviceError: the guard refused an earlier request, or is gone.
         """
         self._check_clock(clock_mhz)
-        self._link.ask(clock_mhz)
+        self._client.request(clock_mhz)
 
     def reset_clock(self) -> None:
         """Ask the guard for the clock that it found; harmless when the guard is gone."""
         with contextlib.suppress(DeviceError):
-            self._link.ask(None)
+            self._client.request(None)
 
     def sync(self) -> None:
         """Wait until the guard has done everything asked so far; never on the training thread's way."""
-        self._link.sync()
+        self._client.sync()
 
     def conflicts(self) -> tuple[Sighting, ...]:
         """What the guard saw of others at work on this GPU: the last line of each kind, and its count."""
-        lines, counts = self._link.conflict_lines, dict(self._link.conflicts)
+        lines, counts = self._client.conflict_lines, dict(self._client.conflicts)
         return tuple(
             Sighting(kind, lines[kind.name], counts[kind.name])
             for kind in ConflictKind
@@ -73,11 +73,11 @@ class GuardedGpu(ReadThroughGpu):
 
     def given_up(self) -> DeviceError | None:
         """The guard's refusal, or that it is gone."""
-        return self._link.failure
+        return self._client.failure
 
     def close(self) -> None:
         """Hang up and wait until the guard has put the clock back; one that was killed is made good for."""
-        self._link.close()
+        self._client.close()
         if self._guard is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if self._guard.wait(_END_S) < 0:
@@ -94,11 +94,11 @@ def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
     """
     sock, process = spawn()
     uuid = reader.identify().uuid
-    link = GuardLink(sock, on_lost=lambda: _repair_at_once(uuid, process))
+    client = GuardClient(sock, on_lost=lambda: _repair_at_once(uuid, process))
     try:
-        return GuardedGpu(reader, link, guard=process, backend=backend)
+        return GuardedGpu(reader, client, guard=process, backend=backend)
     except DeviceError:
-        link.close()
+        client.close()
         sock.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver ends by itself
             process.wait(_END_S)
