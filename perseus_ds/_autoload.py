@@ -29,9 +29,9 @@ def arm() -> None:
 
 
 def _arrived(module: ModuleType) -> None:
-    from perseus_ds.adapters.deepspeed.door import watch_constructions  # noqa: PLC0415  # only jobs with DeepSpeed pay
+    from perseus_ds.adapters.deepspeed.door import watch  # noqa: PLC0415  # only jobs with DeepSpeed pay
 
-    watch_constructions(module)
+    watch(module)
 
 
 class _Awaiting(MetaPathFinder):

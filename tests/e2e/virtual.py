@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from ranks import PipelineEngine
 
-import perseus_ds.runtime.lifecycle.begin as attaching
+import perseus_ds.runtime.startup.begin as attaching
 from perseus_ds.device import Capabilities, Gpu
 from perseus_ds.device.simulated import (
     SimulatedGpu,

@@ -1,16 +1,12 @@
-"""How an engine comes to us: when it is built, or when somebody hands it over."""
+"""How a pipeline engine comes to us: when it is built, or when somebody hands it over."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
-
-import torch.distributed as dist
+from weakref import WeakSet
 
 from perseus_ds.adapters.deepspeed.seam import (
     PipelineEngine,
@@ -21,16 +17,12 @@ from perseus_ds.adapters.deepspeed.seam import (
     is_training,
     raw_config,
 )
-from perseus_ds.config import parse
+from perseus_ds.config import ENABLED_BY_FILE, is_enabled, parse, refuse_two_blocks
 
-if TYPE_CHECKING:  # every pipeline job passes here: those without us do not wait for the solver
-    from perseus_ds.runtime.lifecycle.session import Session
-
-_sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
 _watched: WeakSet[type] = WeakSet()
 
 
-def watch_constructions(module: ModuleType) -> None:
+def watch(module: ModuleType) -> None:
     """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
     kind = module.PipelineEngine
     if kind in _watched:
@@ -46,6 +38,11 @@ def watch_constructions(module: ModuleType) -> None:
     kind.__init__ = built
 
 
+def serves(host: object) -> bool:
+    """Whether this is a pipeline engine of DeepSpeed's."""
+    return any(kind.__name__ == "PipelineEngine" for kind in type(host).__mro__)
+
+
 def attach(engine: object) -> None:
     """Serve this engine from its first training iteration on, if its configuration asks for us.
 
@@ -54,41 +51,45 @@ def attach(engine: object) -> None:
     at default clocks, unless the block says ``"on_error": "raise"``.
     """
     content = raw_config(engine)
-    block = content.get("perseus")
-    if block is None or (isinstance(block, dict) and block.get("enabled", False) is False):
+    if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
         return
     if "_exec_schedule" in vars(engine):
         return
+    from perseus_ds.runtime.startup.activation import refuse, say  # noqa: PLC0415  # heavy, and now needed
+
+    block = content.get("perseus")
     try:
         found = check(engine)
-        if _autotuning(content):
-            _say(engine, "off: autotuning measures the job itself")
+        if _enabled(content.get("autotuning")):
+            say("off: autotuning measures the job itself")
             return
-        _warn_of_timers(found, content)
-        parse(block, {})
+        if warning := _timers(found, content):
+            say(warning)
+        if block is not None:
+            refuse_two_blocks(os.environ)
+            parse(block, {})
     except Exception as error:  # noqa: BLE001  # the host wins
-        _refuse(engine, error)
+        refuse(error, block)
         return
-    _begin_with_first_batch(found)
+    _begin_with_first_batch(found, block)
 
 
 def detach(engine: object) -> None:
     """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
-    session = _sessions.pop(engine, None)
-    if session is not None:
-        session.end(well=True)
-    else:
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    if not deactivate(engine):
         vars(engine).pop("_exec_schedule", None)
 
 
-def _begin_with_first_batch(engine: PipelineEngine) -> None:
+def _begin_with_first_batch(engine: PipelineEngine, block: object) -> None:
     original = engine._exec_schedule  # noqa: SLF001  # the seam
 
     @wraps(original)
     def first(pipe_schedule: PipeSchedule) -> None:
         if is_training(pipe_schedule):
             vars(engine).pop("_exec_schedule", None)
-            _begin(engine, pipe_schedule)
+            _activate(engine, pipe_schedule, block)
             engine._exec_schedule(pipe_schedule)  # noqa: SLF001  # ours by now, or DeepSpeed's own
         else:
             original(pipe_schedule)
@@ -96,50 +97,24 @@ def _begin_with_first_batch(engine: PipelineEngine) -> None:
     engine._exec_schedule = first  # type: ignore[method-assign]  # noqa: SLF001
 
 
-def _begin(engine: PipelineEngine, pipe_schedule: PipeSchedule) -> None:
-    from perseus_ds.runtime.comm.rendezvous import flags, rendezvous  # noqa: PLC0415
-    from perseus_ds.runtime.lifecycle.begin import begin, effective_config  # noqa: PLC0415  # heavy, and only now needed
-    from perseus_ds.runtime.lifecycle.shutdown import at_exit  # noqa: PLC0415
+def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
+    from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter  # noqa: PLC0415
+    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    try:
-        config = effective_config(engine, rendezvous(flags(os.environ)))
-        if config is None or config.mode == "off":
-            return
-        session = begin(engine, pipe_schedule, config)
-    except Exception as error:  # noqa: BLE001  # the host wins
-        _refuse(engine, error)
-        return
-    _sessions[engine] = session
-    at_exit(session, config.run_dir, publishes=dist.get_rank() == 0)
+    adapter = DeepSpeedAdapter(engine, pipe_schedule)
+    activate(engine, adapter, Batch(pipe_schedule.micro_batches), block=block)
 
 
-def _refuse(engine: object, error: Exception) -> None:
-    """Say why we are off, or raise if the user wants that."""
-    block = raw_config(engine).get("perseus")
-    if isinstance(block, dict) and block.get("on_error") == "raise":
-        raise error
-    _say(engine, f"off, training goes on at default clocks: {error}")
-
-
-def _say(engine: object, line: str) -> None:
-    if getattr(engine, "global_rank", 0) == 0:
-        sys.stdout.write(f"perseus: {line}\n")
-        sys.stdout.flush()
-
-
-def _autotuning(content: Mapping[str, object]) -> bool:
-    return _enabled(content.get("autotuning"))
-
-
-def _warn_of_timers(engine: PipelineEngine, content: Mapping[str, object]) -> None:
+def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
     """Say beforehand what will otherwise look like our doing."""
-    timers = content.get("wall_clock_breakdown") is True or _enabled(content.get("flops_profiler"))
-    if timers and engine.num_stages > 1 and crashes_with_timers(deepspeed_version()):
-        _say(
-            engine,
-            f"DeepSpeed {deepspeed_version()} crashes pipeline jobs with wall_clock_breakdown or "
-            "flops_profiler on ('timer has already been started'), with us or without: turn both off",
-        )
+    on = content.get("wall_clock_breakdown") is True or _enabled(content.get("flops_profiler"))
+    if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
+        return ""
+    return (
+        f"DeepSpeed {deepspeed_version()} crashes pipeline jobs with wall_clock_breakdown or "
+        "flops_profiler on ('timer has already been started'), with us or without: turn both off"
+    )
 
 
 def _enabled(section: object) -> bool:

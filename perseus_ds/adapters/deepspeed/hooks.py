@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Protocol
 
 from perseus_ds.adapters.deepspeed.seam import KINDS, Handler, PipelineEngine, PipeSchedule, is_training
+from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.schedule import Kind
 
 _INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule")
 
 
-class Listener(Protocol):
-    """Who is called; none of these may raise."""
-
-    def iteration_begins(self, schedule: PipeSchedule) -> bool:
-        """Tell that a training schedule starts; the answer is whether its instructions are wanted."""
-
-    def before(self, kind: Kind) -> None:
-        """Tell that an instruction is about to be issued."""
-
-    def after(self, kind: Kind) -> None:
-        """Tell that an instruction was issued."""
-
-    def iteration_ends(self) -> None:
-        """Tell that a training schedule ran to its end."""
-
-    def other_schedule_begins(self) -> None:
-        """Tell that a schedule that does not train (evaluation) starts."""
-
-    def iteration_broke(self) -> None:
-        """Tell that the host's own code raised inside a schedule."""
-
-
-class Interception:
+class Hooks:
     """Instance attributes on one engine; no class, no module is touched.
 
     The engine looks both names up through ``self``, so that instance attributes suffice (unchanged in
-    DeepSpeed from 0.12.6 to 0.19.8).
+    DeepSpeed from 0.12.6 to 0.19.8). ``silent`` are kinds that do nothing on this stage and are not in its
+    order.
     """
 
-    def __init__(self, engine: PipelineEngine, listener: Listener) -> None:
+    def __init__(
+        self, engine: PipelineEngine, listener: InstructionListener, *, silent: Collection[Kind] = ()
+    ) -> None:
         self._engine = engine
         self._listener = listener
+        self._kinds = {name: kind for name, kind in KINDS.items() if kind not in silent}
         self._wanted = False
         self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
@@ -52,7 +34,7 @@ class Interception:
         engine = self._engine
         handlers = engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
         engine._INSTRUCTION_MAP = {  # noqa: SLF001
-            command: self._around(handler, KINDS[command.__name__]) if command.__name__ in KINDS else handler
+            command: self._around(handler, kind) if (kind := self._kinds.get(command.__name__)) else handler
             for command, handler in handlers.items()
         }
         engine._exec_schedule = self._around_schedule(engine._exec_schedule)  # type: ignore[assignment, method-assign] # noqa: SLF001
@@ -89,7 +71,7 @@ class Interception:
                 listener.other_schedule_begins()
                 exec_schedule(pipe_schedule)
                 return
-            self._wanted = listener.iteration_begins(pipe_schedule)
+            self._wanted = listener.iteration_begins(Batch(pipe_schedule.micro_batches))
             try:
                 exec_schedule(pipe_schedule)
             except BaseException:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+
+T = TypeVar("T")
 
 _PATIENCE_S = 120.0
 _LAST_PATIENCE_S = 0.5
@@ -70,6 +74,43 @@ class ControlChannel:
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
         return box[0]
+
+    def gather_results(self, act: Callable[[], T]) -> list[T]:
+        """Do something on every rank and gather what came of it; what fails on one fails on all.
+
+        Raises:
+            PerseusError: this rank's own failure, else the first of the others'.
+            EngineError: a rank fell silent.
+        """
+        mine: T | None = None
+        failed: PerseusError | None = None
+        try:
+            mine = act()
+        except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
+            failed = as_perseus_error(error)
+        everyone = cast("list[tuple[T, PerseusError | None]]", self.gather((mine, failed)))
+        refusals = [one for _, one in [(mine, failed), *everyone] if one is not None]
+        if refusals:
+            raise refusals[0]
+        return [result for result, _ in everyone]
+
+    def broadcast_result(self, act: Callable[[], T]) -> T:
+        """Do something on rank 0 and give every rank what came of it, its failure included.
+
+        Raises:
+            PerseusError: rank 0's failure.
+            EngineError: a rank fell silent.
+        """
+        made: object = None
+        if self.rank == 0:
+            try:
+                made = act()
+            except Exception as error:  # noqa: BLE001  # the others wait for rank 0
+                made = as_perseus_error(error)
+        made = self.broadcast(made)
+        if isinstance(made, PerseusError):
+            raise made
+        return cast("T", made)
 
     def post(self, numbers: NDArray[np.float64]) -> None:
         """Send this rank's numbers on their way; of each place the greatest of all ranks comes back.

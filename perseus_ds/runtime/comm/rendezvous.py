@@ -26,7 +26,7 @@ def flags(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in FLAGS if environment.get(name)}
 
 
-def rendezvous(settings: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Mapping[str, str]:
+def rendezvous(settings: Mapping[str, object], *, patience_s: float = _PATIENCE_S) -> Mapping[str, object]:
     """Sign in and return rank 0's settings: launchers do not carry every environment variable to every node.
 
     Raises:
@@ -49,5 +49,5 @@ def rendezvous(settings: Mapping[str, str], *, patience_s: float = _PATIENCE_S) 
         ) from error
     if store.check([f"{prefix}/absent"]):
         raise EngineError("another rank gave up waiting for this one", hint="the job trains on without us")
-    settings_of_first: Mapping[str, str] = json.loads(store.get(everyone[0]))
+    settings_of_first: Mapping[str, object] = json.loads(store.get(everyone[0]))
     return settings_of_first

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from perseus_ds.device import EventReason
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
-from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
-from perseus_ds.straggler import Notices
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 
 _PATIENCE_S = 5.0
 """All have posted an iteration before any has ended the next: what is missing then is not coming."""
@@ -112,22 +110,3 @@ class StatusExchange:
             return False
         _, reasons = self._watch.clock_between(iteration.start_s, iteration.end_s)
         return EventReason(reasons).spoils
-
-
-def status_exchange_of(context: JobContext, undo: list[Callable[[], None]]) -> StatusExchange:
-    """Begin an exchange on what a job stands on; ``undo`` gets what ends it."""
-    job, log = context.job, context.log
-    replicas = job.replicas if context.config.straggler.enabled else 1
-    notices = None
-    if job.rank == 0 and replicas > 1:
-        notices = NoticeWatch(Notices(context.directory.notices, replicas=replicas), log, replicas=replicas)
-        notices.start()
-        undo.append(notices.close)
-    return StatusExchange(
-        context.channel,
-        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
-        arrivals=context.arrivals,
-        watch=context.watch,
-        conflict_monitor=context.conflict_monitor,
-        notices=notices,
-    )

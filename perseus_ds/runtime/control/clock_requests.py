@@ -10,8 +10,7 @@ from queue import Empty, SimpleQueue
 import torch
 
 from perseus_ds.device import Gpu
-from perseus_ds.errors import PerseusError
-from perseus_ds.runtime.surprise import as_perseus_error
+from perseus_ds.errors import PerseusError, as_perseus_error
 
 _POLL_S = 0.5e-3
 _PATIENCE_S = 10.0

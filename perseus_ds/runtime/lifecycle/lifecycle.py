@@ -9,8 +9,9 @@ from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
 from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan, active_plan_of
+from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy
+from perseus_ds.runtime.lifecycle.activating_plan import active_plan_of
 from perseus_ds.runtime.lifecycle.auditing import audited
 from perseus_ds.runtime.lifecycle.background_planner import BackgroundPlanner
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -23,13 +24,13 @@ from perseus_ds.runtime.lifecycle.phases import (
     Running,
     WarmUp,
 )
-from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of
+from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sweeps_of
+from perseus_ds.runtime.lifecycle.shown import shown
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps, sweeps_of
-from perseus_ds.runtime.observe.scalars import shown
+from perseus_ds.runtime.measure.sweeps import Sweeps
 
 
 class Lifecycle:
@@ -90,7 +91,7 @@ class Lifecycle:
             self._planner.close()
 
     def _open(self, start: StartDecision, iteration_s: float) -> Phase:
-        match start.move:
+        match start.action:
             case StartAction.RUN:
                 return self._run(start.plans)
             case StartAction.PLAN:

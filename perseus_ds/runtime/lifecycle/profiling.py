@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError, PerseusError
-from perseus_ds.profile import Estimate, Profile, Sweep, Window, estimate
+from perseus_ds.profile import Estimate, Profile, Sweep, Window, candidate_clocks, estimate
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.sweeps import Sweeps
 
 
 def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
@@ -66,3 +67,14 @@ def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, 
         window_s=context.config.profile.min_window_s,
         calibration=context.calibration if group == 0 else None,
     )
+
+
+def sweeps_of(context: JobContext) -> Sweeps:
+    """Begin a sweep for every group; collective where there are several."""
+    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
+    grids = {job.group: clocks_mhz}
+    if job.mixed:
+        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
+        grids = dict(reversed(announced)) | grids
+    most = context.config.profile.max_clocks
+    return Sweeps([Sweep(candidate_clocks(grids[group], most)) for group in sorted(grids)], mine=job.group)

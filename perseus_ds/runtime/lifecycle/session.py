@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perseus_ds.adapters.deepspeed.seam import PipeSchedule
-from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
-from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.publishing import Durations
 from perseus_ds.runtime.observe.scalars import Scalars
-from perseus_ds.runtime.surprise import as_perseus_error
 from perseus_ds.schedule import Kind
 
 
 class Session:
-    """The listener behind the interception.
+    """The listener behind an adapter's hooks.
 
     Whatever fails in here is kept from the host: clocks go back, one line is logged, the other ranks learn of
     it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
@@ -34,32 +30,28 @@ class Session:
     def __init__(
         self,
         *,
-        microbatches: int,
+        batch: Batch,
         lifecycle: Lifecycle,
         status_exchange: StatusExchange,
         recorder: Recorder,
         sequencer: ClockSequencer,
         requests: ClockRequests,
-        watch: EnergyWatch,
-        account: EnergyAccount,
-        durations: Durations,
-        conflict_monitor: ConflictMonitor,
+        context: JobContext,
         scalars: Scalars,
-        log: EventLog,
         raises: bool,
     ) -> None:
-        self._microbatches = microbatches
+        self._batch = batch
         self._lifecycle = lifecycle
         self._status_exchange = status_exchange
         self._recorder = recorder
         self._sequencer = sequencer
         self._requests = requests
-        self._watch = watch
-        self._account = account
-        self._durations = durations
-        self._conflict_monitor = conflict_monitor
+        self._watch = context.watch
+        self._account = context.account
+        self._durations = context.durations
+        self._conflict_monitor = context.conflict_monitor
         self._scalars = scalars
-        self._log = log
+        self._log = context.log
         self._raises = raises
         self._modes: dict[int, Mode] = {}
         self._mode = Mode.NEITHER
@@ -72,12 +64,12 @@ class Session:
         """Register what gives something back; run in reverse order, once."""
         self._leaving.append(act)
 
-    def iteration_begins(self, schedule: PipeSchedule) -> bool:
-        """Play the present phase, unless this is not the schedule that it was made for."""
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Run the present phase, unless this is not the batch that it was made for."""
         if self._failed is not None:
             return False
-        if schedule.micro_batches != self._microbatches:
-            self._guarded(self._run_foreign, schedule.micro_batches)
+        if batch != self._batch:
+            self._guarded(self._run_foreign, batch)
             return False
         self._guarded(self._run)
         return self._failed is None
@@ -143,10 +135,10 @@ class Session:
         self._recorder.begin()
         self._sequencer.begin(self._lifecycle.clock_policy)
 
-    def _run_foreign(self, microbatches: int) -> None:
+    def _run_foreign(self, batch: Batch) -> None:
         self._log.line_once(
-            f"this batch has {microbatches} microbatches, the plan was made for {self._microbatches}: "
-            "it runs at default clocks"
+            f"this batch has {batch.microbatches} microbatches, the plan was made for "
+            f"{self._batch.microbatches}: it runs at default clocks"
         )
         self._stand_aside()
 

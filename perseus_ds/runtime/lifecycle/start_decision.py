@@ -30,7 +30,7 @@ class StartDecision:
     Shape: ``plans`` [groups], empty where they are not all there.
     """
 
-    move: StartAction
+    action: StartAction
     reason: str
     plans: tuple[str, ...] = ()
 

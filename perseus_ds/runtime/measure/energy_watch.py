@@ -9,9 +9,8 @@ from operator import or_
 from statistics import median
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
-from perseus_ds.errors import PerseusError
+from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.surprise import as_perseus_error
 
 _READS_PER_PERIOD = 2
 _READS_PER_CLOCK_READ = 5

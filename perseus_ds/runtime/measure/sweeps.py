@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
-from perseus_ds.profile import Sweep, candidate_clocks
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.profile import Sweep
 from perseus_ds.runtime.measure.pooling import Pooled
 
 
@@ -50,14 +48,3 @@ class Sweeps:
             if not sweep.finished:
                 sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
                 windows.append(pooled)
-
-
-def sweeps_of(context: JobContext) -> Sweeps:
-    """Begin a sweep for every group; collective where there are several."""
-    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
-    grids = {job.group: clocks_mhz}
-    if job.mixed:
-        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
-        grids = dict(reversed(announced)) | grids
-    most = context.config.profile.max_clocks
-    return Sweeps([Sweep(candidate_clocks(grids[group], most)) for group in sorted(grids)], mine=job.group)

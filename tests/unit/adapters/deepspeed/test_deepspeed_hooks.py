@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.hooks import Interception
+from perseus_ds.adapters.deepspeed.hooks import Hooks
+from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Kind
 
 
@@ -19,7 +20,7 @@ class CommitP2P:
 
 
 class TrainSchedule:
-    pass
+    micro_batches = 4
 
 
 class InferenceSchedule:
@@ -27,7 +28,7 @@ class InferenceSchedule:
 
 
 class Engine:
-    """As much of a pipeline engine as interception touches."""
+    """As much of a pipeline engine as hooks touches."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -51,13 +52,14 @@ class Engine:
 
 
 class Noting:
-    """Notes what it is announced."""
+    """Notes what it is called with."""
 
     def __init__(self, *, wants: bool = True) -> None:
         self.observed: list[str] = []
         self.wants = wants
 
-    def iteration_begins(self, schedule: object) -> bool:
+    def iteration_begins(self, batch: Batch) -> bool:
+        assert batch == Batch(4)
         self.observed.append("begins")
         return self.wants
 
@@ -77,11 +79,11 @@ class Noting:
         self.observed.append("broke")
 
 
-def intercepted(listener: Noting) -> tuple[Any, Interception]:
+def intercepted(listener: Noting) -> tuple[Any, Hooks]:
     engine = Engine()
-    interception = Interception(engine, listener)  # type: ignore[arg-type]
-    interception.install()
-    return engine, interception
+    hooks = Hooks(engine, listener)  # type: ignore[arg-type]
+    hooks.install()
+    return engine, hooks
 
 
 def test_training_is_listened_to() -> None:
@@ -127,12 +129,12 @@ def test_handlers_return_what_they_returned() -> None:
 
 def test_no_class_is_touched_and_removing_leaves_nothing() -> None:
     before = dict(vars(Engine))
-    engine, interception = intercepted(Noting())
+    engine, hooks = intercepted(Noting())
     other = Engine()
     assert dict(vars(Engine)) == before
     assert set(vars(other)) == {"ran", "fails"}
-    interception.remove()
-    interception.remove()
+    hooks.remove()
+    hooks.remove()
     assert set(vars(engine)) == {"ran", "fails"}
 
 
@@ -140,10 +142,10 @@ def test_what_stood_on_the_instance_before_comes_back() -> None:
     engine = Engine()
     own = dict(Engine._INSTRUCTION_MAP)
     engine._INSTRUCTION_MAP = own
-    interception = Interception(engine, Noting())  # type: ignore[arg-type]
-    interception.install()
+    hooks = Hooks(engine, Noting())  # type: ignore[arg-type]
+    hooks.install()
     assert engine._INSTRUCTION_MAP is not own
-    interception.remove()
+    hooks.remove()
     assert engine._INSTRUCTION_MAP is own
 
 
@@ -151,13 +153,21 @@ def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
     class Leaving(Noting):
         def before(self, kind: Kind) -> None:
             super().before(kind)
-            interception.remove()
+            hooks.remove()
 
     listener = Leaving()
-    engine, interception = intercepted(listener)
+    engine, hooks = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
     assert engine.ran == ["F0", "C"]
     assert listener.observed[:2] == ["begins", "before F"]
     listener.observed.clear()
     engine._exec_schedule(TrainSchedule())
     assert listener.observed == []
+
+
+def test_what_does_nothing_on_a_stage_is_not_announced() -> None:
+    listener, engine = Noting(), Engine()
+    Hooks(engine, listener, silent={Kind.FORWARD}).install()  # type: ignore[arg-type]
+    engine._exec_schedule(TrainSchedule())
+    assert listener.observed == ["begins", "ends"]
+    assert engine.ran == ["F0", "C"]

@@ -112,7 +112,7 @@ def test_conflicts_reach_the_lookout() -> None:
     rank.conflict_monitor.unpublished.return_value = (0, 2, 0, 0, 0, 0, 0)
     rank.turn(0, 0)
     rank.turn(1, 1)
-    assert rank.conflict_monitor.hear.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
+    assert rank.conflict_monitor.learn.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
 
 
 def test_while_a_plan_runs_nobody_is_waited_for_long() -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
 
-STAND_INS = ("lifecycle", "recorder", "requests", "watch", "account", "durations", "scalars")
+STAND_INS = ("lifecycle", "recorder", "requests", "scalars")
 
 
 class Parts:
@@ -26,11 +27,10 @@ class Parts:
         self.sequencer, self.conflict_monitor = MagicMock(), MagicMock()
         stand_ins: dict[str, Any] = {name: MagicMock() for name in STAND_INS}
         self.session = Session(
-            microbatches=4,
+            batch=Batch(4),
             status_exchange=self.status_exchange,
             sequencer=self.sequencer,
-            conflict_monitor=self.conflict_monitor,
-            log=EventLog(0),
+            context=MagicMock(conflict_monitor=self.conflict_monitor, log=EventLog(0)),
             raises=raises,
             **stand_ins,
         )
@@ -91,9 +91,8 @@ def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_th
 
 def test_a_batch_of_another_size_is_not_listened_to_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     parts = Parts()
-    schedule = MagicMock(micro_batches=6)
-    assert [parts.session.iteration_begins(schedule) for _ in range(3)] == [False] * 3
-    assert parts.session.iteration_begins(MagicMock(micro_batches=4))
+    assert [parts.session.iteration_begins(Batch(6)) for _ in range(3)] == [False] * 3
+    assert parts.session.iteration_begins(Batch(4))
     assert capsys.readouterr().out == (
         "perseus: this batch has 6 microbatches, the plan was made for 4: it runs at default clocks\n"
     )

@@ -66,7 +66,7 @@ def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, mov
     leave_plan(directory)
     leave_profile(directory)
     start = opened(directory, job, mode=mode)
-    assert start.move is move
+    assert start.action is move
     assert bool(start.plans) == (move is StartAction.RUN or (mode == "observe" and job is JOB))
 
 
@@ -75,19 +75,19 @@ def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, mov
     [("auto", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
 )
 def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
-    assert opened(directory, mode=mode).move is move
+    assert opened(directory, mode=mode).action is move
 
 
 def test_with_a_profile_alone(directory: RunDirectory) -> None:
     leave_profile(directory)
-    assert opened(directory).move is StartAction.PLAN
-    assert opened(directory, profile=ProfileSettings(reuse=False)).move is StartAction.PROFILE
+    assert opened(directory).action is StartAction.PLAN
+    assert opened(directory, profile=ProfileSettings(reuse=False)).action is StartAction.PROFILE
 
 
 def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> None:
     leave_plan(directory)
     start = opened(directory, can_lock=False, mode="run")
-    assert start.move is StartAction.OBSERVE
+    assert start.action is StartAction.OBSERVE
     assert "no rights" in start.reason
     assert start.plans
 
@@ -102,7 +102,7 @@ def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) 
 def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
     directory.plan.write_bytes(damage)
     start = opened(directory)
-    assert start.move is StartAction.PROFILE
+    assert start.action is StartAction.PROFILE
     assert str(directory.plan) in start.reason
     with pytest.raises(PlanError, match=r"plan\.json"):
         opened(directory, mode="run")
@@ -111,7 +111,7 @@ def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, dam
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9])
 def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
     directory.profile.write_bytes(damage)
-    assert opened(directory).move is StartAction.PROFILE
+    assert opened(directory).action is StartAction.PROFILE
 
 
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
@@ -130,7 +130,7 @@ def test_differences_name_every_key() -> None:
     ours = {"gpu": "A100", "stages": "2", "driver": "1"}
     assert differences(ours, ours) == ""
     assert differences(ours, {"gpu": "H100", "stages": "2"}) == (
-        "gpu is H100, this job's is A100; driver is not announced, this job's is 1"
+        "gpu is H100, this job's is A100; driver is not given, this job's is 1"
     )
 
 
@@ -169,7 +169,7 @@ def test_replicas_with_different_gpus_open_as_the_least_prepared(
 ) -> None:
     leave_all(directory, *files)
     start = opened(directory, MIXED)
-    assert start.move is move
+    assert start.action is move
     assert len(start.plans) == (len(MIXED.groups) if move is StartAction.RUN else 0)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from runtime_fakes import NotingGpu
 
-import perseus_ds.runtime.lifecycle.calibrating as module
+import perseus_ds.runtime.startup.calibrating as module
 from perseus_ds.device import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.lifecycle.calibrating import Answer, calibrated
 from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.startup.calibrating import Answer, calibrated
 
 
 class Table:

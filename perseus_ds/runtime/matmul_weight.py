@@ -1,9 +1,8 @@
-"""How much a pipeline stage computes, judged by its matmul weights; no import of torch."""
+"""How much a module computes, judged by the weights that it multiplies; no import of torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 
@@ -32,26 +31,8 @@ _EMBEDDING = "Embedding"
 _LEAST_MATMUL_DIM = 2
 
 
-def weight_of_stage(module: object) -> float:
-    """Count the weights that multiply on this stage.
-
-    Those of embeddings are looked up, not multiplied, so they count only where a tied layer brings its own
-    forward function (``TiedLayerSpec(forward_fn=...)``: the language-model head). What is neither module nor
-    tied layer weighs nothing.
-
-    Source: ``PipelineModule.forward_funcs``, deepspeed/runtime/pipe/module.py@0.19.8.
-    """
-    layers = getattr(module, "forward_funcs", None)
-    return float(sum(_weight_of_layer(layer) for layer in ([module] if layers is None else layers)))
-
-
-def _weight_of_layer(layer: object) -> int:
-    if isinstance(layer, partial):
-        return sum(_matmul(tied, embeddings=True) for tied in layer.args if isinstance(tied, Module))
-    return _matmul(layer, embeddings=False) if isinstance(layer, Module) else 0
-
-
-def _matmul(module: Module, *, embeddings: bool) -> int:
+def matmul_weight(module: Module, *, embeddings: bool = False) -> int:
+    """Count the weights that multiply; those of embeddings are looked up, and count only on demand."""
     return sum(
         parameter.numel()
         for part in module.modules()

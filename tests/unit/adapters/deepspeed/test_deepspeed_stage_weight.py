@@ -3,11 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-import pytest
-
-from perseus_ds.device import SimulatedSettings
-from perseus_ds.emulation import weight_of_stage, work
-from perseus_ds.errors import ConfigError
+from perseus_ds.emulation import weight_of_stage
 
 
 class Tensor:
@@ -66,21 +62,3 @@ def test_a_tied_head_counts_where_it_multiplies() -> None:
     tied = Embedding(Tensor(100, 8))
     assert weight_of_stage(Pipeline(tied)) == 0
     assert weight_of_stage(Pipeline(partial(head, tied), lambda x: x)) == 800
-
-
-def test_work_is_in_proportion_and_the_mean_is_the_setting() -> None:
-    settings = SimulatedSettings(mean_forward_s=0.4, backward_over_forward=2.0)
-    stages = [work(weight, 2.0, settings) for weight in (1.0, 2.0, 3.0)]
-    assert [round(stage.forward.seconds, 9) for stage in stages] == [0.2, 0.4, 0.6]
-    assert stages[0].backward.seconds == pytest.approx(0.4)
-
-
-def test_a_stage_without_weights_still_takes_some_time() -> None:
-    assert work(0.0, 2.0, SimulatedSettings()).forward.seconds > 0
-
-
-def test_a_listed_stage_takes_what_is_listed() -> None:
-    settings = SimulatedSettings(forward_s=(0.1, 0.3))
-    assert work(1.0, 1.0, settings, stage=1).forward.seconds == 0.3
-    with pytest.raises(ConfigError, match="forward_s: 2 entries, but the job has a stage 2"):
-        work(1.0, 1.0, settings, stage=2)
