@@ -43,14 +43,19 @@ def serves(host: object) -> bool:
     return any(kind.__name__ == "PipelineEngine" for kind in type(host).__mro__)
 
 
-def attach(engine: object) -> None:
-    """Serve this engine from its first training iteration on, if its configuration asks for us.
+def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve this engine from its first training iteration on, if it is asked for.
+
+    ``config`` is a block given in code; without it the engine's own configuration, or ``PERSEUS_CONFIG``,
+    says.
 
     Waiting until then lets subclasses finish their construction. Calling it again, or for an engine
     without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
     at default clocks, unless the block says ``"on_error": "raise"``.
     """
-    content = raw_config(engine)
+    content = dict(raw_config(engine))
+    if config is not None:
+        content["perseus"] = {"enabled": True, **config}
     if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
         return
     if "_exec_schedule" in vars(engine):
