@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet
+from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, dag_of
 
 _RELATIVE = 1e-9  # sums of up to a million doubles
@@ -21,7 +24,7 @@ def verify(plans: PlanSet) -> int:
     """
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
-    _same("iteration time", "s", plans.iteration_time_s, _longest_path_s(dag, time_s))
+    _same("iteration time", "s", plans.iteration_time_s, _longest_path_s(dag, time_s, plans.fixed_s))
     _same("effective energy", "J", plans.effective_energy_j, effective_j)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     times_s = plans.iteration_time_s
@@ -47,13 +50,15 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
     return time_s, effective_j
 
 
-def _longest_path_s(dag: Dag, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    after = dag.successors()
+def _longest_path_s(
+    dag: Dag, time_s: NDArray[np.float64], fixed_s: Mapping[Computation, float]
+) -> NDArray[np.float64]:
+    after = dag.followers(fixed_s)
     start_s = np.zeros_like(time_s)
     for node in dag.topological():
         end_s = start_s[node] + time_s[node]
-        for follower in after[node]:
-            np.maximum(start_s[follower], end_s, out=start_s[follower])
+        for follower, delay_s in after[node]:
+            np.maximum(start_s[follower], end_s + delay_s, out=start_s[follower])
     longest: NDArray[np.float64] = (start_s + time_s).max(axis=0)
     return longest
 

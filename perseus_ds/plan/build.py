@@ -65,7 +65,7 @@ def build(
     validate(schedule)
     translation = _translate(profile, schedule, blocking_power_w, reserve_pct)
     frontier = solve_frontier(translation.problem, progress=progress)
-    blocking_total_w = blocking_power_w * schedule.stages
+    blocking_total_w = blocking_power_w * schedule.ranks
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
     found = discretise(translation.problem, frontier, times_s)
     plans = worth_keeping(found, base_power_w=blocking_total_w)
@@ -100,7 +100,7 @@ def _translate(
         (n.stage, n.kind): profile.fixed_s.get((n.stage, n.kind), 0.0)
         for n in dag.nodes
         if not n.kind.is_computation
-    }
+    } | {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
     tables = [_effective(option, blocking_power_w, reserve_pct) for option in options.values()]
     tables += [OptionTable(np.array([time_s]), np.array([0.0])) for time_s in fixed.values()]
     number = {key: index for index, key in enumerate([*options, *fixed])}
@@ -110,7 +110,7 @@ def _translate(
         table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
         before=np.ascontiguousarray(before),
         after=np.ascontiguousarray(after),
-        delay_s=np.zeros(len(dag.edges)),
+        delay_s=np.array(dag.delays_s(fixed)),
     )
     return _Translation(dag, problem, options, fixed)
 
@@ -152,10 +152,10 @@ def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: f
 
     spent = [highest(node) for node in translation.dag.nodes]
     durations = [time_s for time_s, _ in spent]
-    starts = translation.dag.earliest_starts(durations)
+    starts = translation.dag.earliest_starts(durations, translation.fixed_s)
     iteration_time_s = max(start + time for start, time in zip(starts, durations, strict=True))
     working_s = sum(
         time for time, node in zip(durations, translation.dag.nodes, strict=True) if node.kind.is_computation
     )
-    waiting_j = blocking_power_w * (schedule.stages * iteration_time_s - working_s)
+    waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
     return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j)

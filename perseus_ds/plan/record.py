@@ -42,7 +42,7 @@ class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
 
     ``energy_j`` is the total of one pipeline over its own iteration time, ``effective_energy_j`` what
-    remains when blocking power times stages times iteration time is taken away, ``lower_bound_j`` a
+    remains when blocking power times ranks times iteration time is taken away, ``lower_bound_j`` a
     certified bound on ``energy_j`` over all discrete plans that are no slower. Iteration times, and with
     them the bound, contain the reserve that every stretched computation keeps.
 
@@ -67,8 +67,8 @@ class PlanSet:
 
     @property
     def blocking_total_w(self) -> float:
-        """Power of all stages waiting at once."""
-        return self.blocking_power_w * self.schedule.stages
+        """Power of all ranks waiting at once."""
+        return self.blocking_power_w * self.schedule.ranks
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
@@ -84,8 +84,13 @@ class PlanSet:
         return len(self.iteration_time_s)
 
     def computations(self) -> list[Instruction]:
-        """The columns of ``choice``: forwards and backwards in running order, stage after stage."""
+        """The columns of ``choice``: all that has a clock in running order, rank after rank."""
         return [i for order in self.schedule.orders for i in order if i.kind.is_computation]
+
+    def computations_of(self, rank: int) -> list[tuple[int, Instruction]]:
+        """Column and instruction of all that one rank runs at a chosen clock, in running order."""
+        mine = frozenset(self.schedule.orders[rank])
+        return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
     def plan(self, index: int) -> FrequencyPlan:
         """Return one point of the frontier."""

@@ -88,7 +88,7 @@ def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> l
 def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
     """Every plan's iteration time with the durations as measured; the last is all at the highest clock."""
     dag = dag_of(plans.schedule)
-    after = dag.successors()
+    after = dag.followers(plans.fixed_s)
     column = {instruction: place for place, instruction in enumerate(plans.computations())}
     choice = np.vstack([plans.choice, np.zeros_like(plans.choice[:1])]).astype(np.intp)
     starts_s: dict[int, NDArray[np.float64]] = {}
@@ -101,7 +101,7 @@ def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
             end_s = end_s + plans.options[key].time_s[choice[:, column[instruction]]]
         else:
             end_s = end_s + plans.fixed_s[key]
-        for follower in after[node]:
-            starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s)
+        for follower, delay_s in after[node]:
+            starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s + delay_s)
         longest_s = np.maximum(longest_s, end_s)
     return longest_s

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from jobs import Gpus, events, watched_gpus
 from ranks import batches, build, config, run_ranks
-from virtual import carry_time, in_virtual_time, perseus_block, write_plan
+from virtual import carry_time, deepspeed_schedule, in_virtual_time, perseus_block, write_plan
 
-from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
 from perseus_ds.runtime.lifecycle.phases import Running
@@ -134,13 +133,11 @@ def planned_job(
     **settings: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
     """Write the plan of a job into its run directory and return its configuration."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
-
     block = perseus_block(folder / "run", forward_s, **(perseus or {}))
     seen = block | {"mode": "observe", "run_dir": str(folder / "seen")}
     settings = {"gradient_clipping": 1.0, **settings}
     run_ranks(ranks, look_once, config(perseus=seen, **settings), len(forward_s))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
-    schedule = schedule_of(TrainSchedule(4, len(forward_s), 0), tied_stages=())
+    schedule = deepspeed_schedule(microbatches=4, stages=len(forward_s))
     write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint)
     return config(perseus=block, **settings)

@@ -27,9 +27,8 @@ from jobs import (
 from ranks import Said, config, losses, run_ranks
 from ranks import build as build_engine
 from replicas import Book, look_once, straggle
-from virtual import perseus_block, write_plan
+from virtual import deepspeed_schedule, perseus_block, write_plan
 
-from perseus_ds.adapters.deepspeed.orders import schedule_of
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings
 from perseus_ds.plan import PlanSet, read_plans
@@ -147,16 +146,14 @@ def test_a_plan_that_is_missing_is_made_from_the_profiles(
 @pytest.fixture(scope="module")
 def meeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
     """In virtual time, with plans from the physics of each GPU: figures are exact."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("meeting")
     playing = perseus_block(folder / "run", FORWARD_S)
     seen = playing | {"mode": "observe", "run_dir": str(folder / "seen")}
     run_ranks(RANKS, look_mixed, config(perseus=seen, gradient_clipping=1.0))
     announced = events(folder / "seen")[0]
-    schedule = schedule_of(TrainSchedule(4, STAGES, 0), tied_stages=())
+    schedule = deepspeed_schedule(microbatches=4, stages=STAGES)
     for gpu, group, name, slower in zip(
-        GPUS, announced["groups"], ("plan.json", "plan.1.json"), (1.0, SLOWER), strict=True
+        GPUS, announced["hardware_groups"], ("plan.json", "plan.1.json"), (1.0, SLOWER), strict=True
     ):
         seconds = [slower * s for s in FORWARD_S]
         write_plan(folder / "run" / name, schedule, seconds, announced["fingerprint"] | group["own"], gpu=gpu)

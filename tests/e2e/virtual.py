@@ -17,7 +17,9 @@ import torch
 import torch.distributed as dist
 from ranks import PipelineEngine
 
-import perseus_ds.runtime.startup.begin as attaching
+import perseus_ds.runtime.startup.assembly as assembling
+import perseus_ds.runtime.startup.begin as beginning
+from perseus_ds.adapters.deepspeed.orders import order_of
 from perseus_ds.device import Capabilities, Gpu
 from perseus_ds.device.simulated import (
     SimulatedGpu,
@@ -73,8 +75,8 @@ def in_virtual_time() -> VirtualTime:
         return gpu.capabilities(), None
 
     SimulatedGpu.__init__ = make  # type: ignore[assignment, method-assign]  # in a process of the test's own
-    attaching.ClockRequests = ClocksInTime  # type: ignore[assignment, misc]
-    attaching.calibrated = declared  # type: ignore[assignment]
+    assembling.ClockRequests = ClocksInTime  # type: ignore[assignment, misc]
+    beginning.calibrated = declared  # type: ignore[assignment]
     return clock
 
 
@@ -127,6 +129,17 @@ def carry_time(engine: PipelineEngine, clock: VirtualTime) -> None:
         command: around(handler, *ways[command.__name__]) if command.__name__ in ways else handler
         for command, handler in engine._INSTRUCTION_MAP.items()
     }
+
+
+def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
+    """The schedule of a pipeline without tied weights, as its ranks would say it."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+
+    orders = [
+        order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
+        for stage in range(stages)
+    ]
+    return Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders))
 
 
 def write_plan(

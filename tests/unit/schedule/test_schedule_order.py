@@ -57,5 +57,5 @@ def test_refuses_sizes_that_make_no_pipeline(stages: int, microbatches: int) -> 
 
 
 def test_refuses_an_unknown_name_and_says_the_known_ones() -> None:
-    with pytest.raises(InvalidScheduleError, match=r"'1f2b' is not known \(known: 1f1b, gpipe\)"):
+    with pytest.raises(InvalidScheduleError, match=r"'1f2b' is not known \(known: 1f1b, gpipe, gpipe-fifo, "):
         textbook("1f2b", stages=2, microbatches=2)
