@@ -1,6 +1,6 @@
 """The ``perseus`` block of the DeepSpeed JSON: read, checked, frozen."""
 
-from perseus_ds.config.load import FLAGS, is_enabled, load, parse
+from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspeed_json
 from perseus_ds.config.settings import (
     AuditSettings,
     Mode,
@@ -24,5 +24,6 @@ __all__ = [
     "is_enabled",
     "load",
     "parse",
+    "read_deepspeed_json",
     "record_of",
 ]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import check_folder, may_write, write_trusted
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.straggler.notice import Notice, checked_slowdown, file_name
-from perseus_ds.straggler.trusted_file import check_folder, may_write, write_trusted
 
 _OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
 

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import check_folder, may_write, read_bounded
 from perseus_ds.straggler.notice import Notice, pipeline_of
-from perseus_ds.straggler.trusted_file import check_folder, may_write, read_trusted
 
 _Signature = tuple[int, ...]
+_MOST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +85,7 @@ class Notices:
     def _read(self, name: str, writers: frozenset[int]) -> list[str]:
         path = self._folder / name
         try:
-            notice = Notice.parse(read_trusted(path, writers))
+            notice = Notice.parse(read_bounded(path, most_bytes=_MOST_BYTES, writers=writers))
             self._check_pipeline(name)
         except PerseusError as error:
             return [f"{path} {error}: ignored"]
