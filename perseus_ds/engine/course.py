@@ -27,7 +27,7 @@ from perseus_ds.engine.planning import BackgroundPlanner
 from perseus_ds.engine.pooling import Pooled
 from perseus_ds.engine.recorder import Iteration
 from perseus_ds.engine.sweeping import Sweeps, sweeps_of
-from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
+from perseus_ds.plan import FrequencyPlan, PlanRequest, certified, doubt, loads, select
 from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
 
@@ -216,6 +216,9 @@ class Course:
         objectives = [select(plans, ground.config.objective) for plans in frontiers]
         for team, plan in enumerate(objectives):
             self._tell_running(plan, ground.job.teams[team].replicas if ground.job.mixed else ())
+        for plans in frontiers:
+            if doubtful := doubt(plans):
+                ground.voice.event("doubtful", doubtful)
         self._part = part_of(ground, frontiers, objectives[ground.job.team])
         return Running(
             self._part,
@@ -231,7 +234,7 @@ class Course:
             "running",
             f"{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
             f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
-            f"within {float(plans.gap_pct[plan.index]):.3f} % of the certified bound",
+            f"{certified(float(plans.gap_pct[plan.index]))}",
             plan=plan.index,
             iteration_time_s=plan.iteration_time_s,
             predicted_saving_pct=plan.saving_pct,
