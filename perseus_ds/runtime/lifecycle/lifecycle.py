@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from perseus_ds.plan import FrequencyPlan, PlanRequest, loads, select
+from perseus_ds.plan import FrequencyPlan, PlanRequest, certified, doubt, loads, select
 from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.comm.status import JobStatus
@@ -221,6 +221,9 @@ class Lifecycle:
         objectives = [select(plans, context.config.objective) for plans in frontiers]
         for group, plan in enumerate(objectives):
             self._log_running(plan, context.job.groups[group].replicas if context.job.mixed else ())
+        for plans in frontiers:
+            if doubtful := doubt(plans):
+                context.log.event("doubtful", doubtful)
         self._active_plan = active_plan_of(context, frontiers, objectives[context.job.group])
         return Running(
             self._active_plan,
@@ -236,7 +239,7 @@ class Lifecycle:
             "running",
             f"{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
             f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
-            f"within {float(plans.gap_pct[plan.index]):.3f} % of the certified bound",
+            f"{certified(float(plans.gap_pct[plan.index]))}",
             plan=plan.index,
             iteration_time_s=plan.iteration_time_s,
             predicted_saving_pct=plan.saving_pct,
