@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.doubt import time_error_pct
+from perseus_ds.plan.part_order import slow_first
 from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.plan.splits import Splits
+from perseus_ds.plan.switching import FREE, Switching
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
 from perseus_ds.solver import (
-    Plans,
+    REACH,
     OptionTable,
+    Plans,
     Problem,
     check_frontier,
     check_plans,
     discretise,
     plan_times,
     solve_frontier,
+    split,
     total_bounds,
     worth_keeping,
 )
@@ -43,6 +49,7 @@ def build(
     *,
     blocking_power_w: float,
     reserve_pct: float = 0.0,
+    switching: Switching = FREE,
     verify: bool = False,
     fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
@@ -51,7 +58,8 @@ def build(
 
     ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer, so that
     real durations, which vary, do not push a path that has just enough slack beyond the critical one.
-    ``verify`` has the solver's own checkers run over frontier and plans.
+    ``switching`` says what a change of clock costs: computations are split where both parts last long
+    enough, or never. ``verify`` has the solver's own checkers run over frontier and plans.
 
     Raises:
         CertificateError: a check failed.
@@ -68,12 +76,19 @@ def build(
     translation = _translate(profile, schedule, blocking_power_w, reserve_pct)
     frontier = solve_frontier(translation.problem, progress=progress)
     blocking_total_w = blocking_power_w * schedule.ranks
-    times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
-    found = discretise(translation.problem, frontier, times_s)
-    plans = worth_keeping(found, base_power_w=blocking_total_w)
+    if switching.split == "never":
+        times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
+        found = discretise(translation.problem, frontier, times_s)
+        plans = worth_keeping(found, base_power_w=blocking_total_w)
+    else:
+        times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w, step=REACH)
+        plans = split(translation.problem, frontier, times_s, least_part_s=switching.least_part_s)
     if verify:
         check_frontier(translation.problem, frontier)
         check_plans(translation.problem, plans, frontier=frontier)
+    computed = [i for order in schedule.orders for i in order if i.kind.is_computation]
+    clocks = [translation.options[i.stage, i.kind].clock_mhz for i in computed]
+    timelines = _timelines(plans, translation.dag, schedule, clocks)
     return PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
@@ -84,7 +99,8 @@ def build(
         effective_energy_j=plans.cost_j,
         effective_bound_j=plans.bound_j,
         lower_bound_j=total_bounds(frontier, plans.time_s, blocking_total_w),
-        choice=_choices(plans, translation.dag, schedule),
+        choice=timelines.choice,
+        splits=timelines.splits,
         baseline=_baseline(translation, schedule, blocking_power_w),
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
@@ -137,14 +153,33 @@ def _effective(options: Options, blocking_power_w: float, reserve_pct: float) ->
     return OptionTable(time_s, options.energy_j - blocking_power_w * options.time_s)
 
 
-def _choices(plans: Plans, dag: Dag, schedule: Schedule) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """Reorder the solver's columns (nodes) into running order, computations only."""
+def _timelines(plans: Plans, dag: Dag, schedule: Schedule, clocks: Sequence[NDArray[np.int64]]) -> _Timelines:
+    """Reorder the solver's columns (nodes) into running order, computations only, and order their parts.
+
+    Shape: ``clocks`` in MHz by option, one vector for each computation in running order.
+    """
     position = {node: index for index, node in enumerate(dag.nodes)}
-    columns = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
-    choice = plans.choice[:, columns]
-    if choice.max(initial=0) <= np.iinfo(np.uint8).max:
-        return choice.astype(np.uint8)
-    return choice.astype(np.uint16)
+    computed = [[i for i in order if i.kind.is_computation] for order in schedule.orders]
+    columns = [position[i] for order in computed for i in order]
+    first, rest, share = plans.choice[:, columns], plans.other[:, columns], plans.share[:, columns]
+    ends = np.cumsum([len(order) for order in computed]).tolist()
+    ranks = [range(end - len(order), end) for end, order in zip(ends, computed, strict=True)]
+    fast_mhz = np.column_stack([clock[first[:, c]] for c, clock in enumerate(clocks)])
+    slow_mhz = np.column_stack([clock[rest[:, c]] for c, clock in enumerate(clocks)])
+    turned = slow_first(ranks, fast_mhz, slow_mhz) & (share < 1.0)
+    choice, after = _narrow(np.where(turned, rest, first)), _narrow(np.where(turned, first, rest))
+    return _Timelines(choice, Splits.of(choice, after, np.where(turned, 1.0 - share, share)))
+
+
+def _narrow(options: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    if options.max(initial=0) <= np.iinfo(np.uint8).max:
+        return options.astype(np.uint8)
+    return options.astype(np.uint16)
+
+
+class _Timelines(NamedTuple):
+    choice: NDArray[np.uint8] | NDArray[np.uint16]
+    splits: Splits
 
 
 def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: float) -> Baseline:

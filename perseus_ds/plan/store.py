@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import zlib
 from collections.abc import Mapping
@@ -20,10 +19,10 @@ from perseus_ds.plan.bounds import (
     MOST_BYTES,
     MOST_INSTRUCTIONS,
     clocks_mhz,
-    inflated,
     parsed_orders,
     reals,
 )
+from perseus_ds.plan.packing import pack_matrix, pack_splits, unpack_matrix, unpack_splits
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.plan.verify import check_baseline
 from perseus_ds.profile import Computation
@@ -90,7 +89,8 @@ def dumps(plans: PlanSet) -> str:
             for (stage, kind), time_s in plans.fixed_s.items()
         ],
         "frontier": {name: column.tolist() for name, column in columns.items()},
-        "choice": _pack(plans.choice),
+        "choice": pack_matrix(plans.choice),
+        "splits": pack_splits(plans.splits, len(plans)),
     }
     return json.dumps(content)
 
@@ -136,24 +136,6 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
     }
 
 
-def _pack(choice: NDArray[np.uint8] | NDArray[np.uint16]) -> dict[str, object]:
-    """Neighbouring plans differ in few places: store differences, compressed."""
-    little = choice.astype(choice.dtype.newbyteorder("<"))
-    first = np.zeros((1, choice.shape[1]), little.dtype)
-    steps = np.diff(little, axis=0, prepend=first)
-    data = base64.b85encode(zlib.compress(np.ascontiguousarray(steps).tobytes(), 6)).decode()
-    return {"dtype": choice.dtype.name, "shape": list(choice.shape), "zlib_b85_row_differences": data}
-
-
-def _unpack(packed: Mapping[str, object]) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    name, shape = str(packed["dtype"]), cast("list[int]", packed["shape"])
-    if name not in {"uint8", "uint16"}:
-        raise ValueError(f"choice is of type {name!r}")
-    dtype = np.dtype(name).newbyteorder("<")
-    steps = inflated(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])), shape, dtype)
-    return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
-
-
 def _plan_set(content: dict[str, object]) -> PlanSet:
     schedule = mapping(content["schedule"], "schedule")
     frontier = mapping(content["frontier"], "frontier")
@@ -161,6 +143,9 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
     fixed = cast("list[dict[str, object]]", content["fixed_s"])
     baseline = mapping(content["baseline"], "baseline")
     orders = cast("list[str]", schedule["orders"])
+    choice = unpack_matrix(mapping(content["choice"], "choice"))
+    if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
+        raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
     return PlanSet(
         fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
         schedule=Schedule(
@@ -175,7 +160,8 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         effective_energy_j=reals(frontier, "effective_energy_j"),
         lower_bound_j=reals(frontier, "lower_bound_j"),
         effective_bound_j=reals(frontier, "effective_bound_j"),
-        choice=_unpack(cast("dict[str, object]", content["choice"])),
+        choice=choice,
+        splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
         baseline=Baseline(
             *(real(baseline, key, least=0, most=MOST) for key in ("iteration_time_s", "energy_j"))
         ),
@@ -213,6 +199,7 @@ def _check_shapes(plans: PlanSet) -> None:
     if (np.diff(plans.iteration_time_s) < 0).any():
         raise ValueError("iteration times do not ascend")
     highest = plans.choice.max(axis=0)
+    np.maximum.at(highest, plans.splits.column, plans.splits.option.astype(highest.dtype))
     for instruction, option in zip(computations, highest, strict=True):
         if option >= len(plans.options[instruction.stage, instruction.kind].clock_mhz):
             raise ValueError(f"{instruction} has no option {option}")

@@ -91,9 +91,10 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
         if node not in column:
             time_s[index] = plans.fixed_s[node.stage, node.kind]
             continue
-        options, choice = plans.options[node.stage, node.kind], plans.choice[:, column[node]]
-        time_s[index] = options.planned_s(plans.reserve_pct)[choice]
-        effective_j += options.energy_j[choice] - plans.blocking_power_w * options.time_s[choice]
+        options = plans.options[node.stage, node.kind]
+        time_s[index] = plans.blended(column[node], options.planned_s(plans.reserve_pct))
+        cost_j = options.energy_j - plans.blocking_power_w * options.time_s
+        effective_j += plans.blended(column[node], cost_j)
     return time_s, effective_j
 
 

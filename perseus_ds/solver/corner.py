@@ -41,7 +41,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     if share:
         _move(event, network.first, network.arc, network.ahead, tail, head, least, most)
     count = len(whole.problem)
-    return np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest)
+    return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
 
 
 @compiled
@@ -72,7 +72,8 @@ def _move(
 ) -> None:
     """Shift groups of events that hold each other until all hang on the source."""
     count = len(event)
-    group, following, last = np.arange(count), np.full(count, -1), np.arange(count)
+    group, last = np.arange(count).astype(np.int64), np.arange(count).astype(np.int64)
+    following = np.full(count, -1).astype(np.int64)
     size = np.ones(count, dtype=np.int64)
     _unite(group, following, last, size, SOURCE, SINK)
     for which in range(len(tail)):
@@ -111,8 +112,8 @@ def _room(
     head: Indices,
     least: Ints,
     most: Ints,
-    group: Indices,
-    following: Indices,
+    group: Ints,
+    following: Ints,
     name: int,
 ) -> int:
     """The shorter way, later or (negative) earlier, that a group can move until an arc stops it."""
@@ -133,7 +134,7 @@ def _room(
 
 
 @inner
-def _unite(group: Indices, following: Indices, last: Indices, size: Ints, one: int, other: int) -> None:
+def _unite(group: Ints, following: Ints, last: Ints, size: Ints, one: int, other: int) -> None:
     """Put the smaller group behind the larger; a group is named after its first member."""
     large, small = group[one], group[other]
     if large == small:

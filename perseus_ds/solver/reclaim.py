@@ -34,7 +34,17 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
     first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
     lengths = np.concatenate([whole.tick.whole(hull.duration_s) for hull in hulls])
     least = int(whole.tick.whole(np.array(least_part_s)))
-    _lengthen(whole.graph, whole.delay, duration, end, order, problem.table_of, first, lengths, least)
+    _lengthen(
+        whole.graph,
+        whole.delay,
+        duration,
+        end,
+        order,
+        problem.table_of.astype(np.int64),
+        first,
+        lengths,
+        least,
+    )
     return duration
 
 

@@ -1,4 +1,4 @@
-"""Plans that are the relaxed optimum itself: an activity may do its work at two options, one after the other."""
+"""Plans that are the relaxed optimum itself: an activity may do its work at two options in turn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.reclaim import reclaimed
+
+GRAIN = 2**20
+"""Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
 
 
 def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
@@ -70,6 +73,7 @@ def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[In
 def _long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
     """Share of the faster option: more of it, or all, where a part would be too short."""
     if least_s <= 0.0:
-        return fast
+        return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
     more = np.where(fast < 1.0, np.maximum(fast, least_s / fast_s), 1.0)
+    more = np.ceil(more * GRAIN) / GRAIN
     return np.where((1.0 - more) * slow_s >= least_s, more, 1.0)

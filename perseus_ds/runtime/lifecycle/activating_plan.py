@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
@@ -21,7 +22,7 @@ def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective:
     job, config = context.job, context.config
     plans = frontiers[job.group]
     context.arrivals.expect(plans.fixed_s)
-    schedules = ClockScheduleCache(plans, stage=job.stage, lead_s=context.capabilities.switch_latency_s)
+    schedules = ClockScheduleCache(plans, rank=job.stage, change=ClockChange.of(context.capabilities))
     if job.replicas == 1 or not config.straggler.enabled:
         return ActivePlan(schedules, objective)
     indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]

@@ -9,6 +9,7 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus, ReplicaStatus
@@ -39,7 +40,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockScheduleCache(PLANS, stage=0, lead_s=0.02),
+                ClockScheduleCache(PLANS, rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -190,6 +191,7 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockScheduleCache(PLANS, stage=1, lead_s=0.02)
-    assert [step.clock_mhz for step in schedules.clock_policy(1).steps] == PLANS.plan(1).clocks_of_stage(1)
+    schedules = ClockScheduleCache(PLANS, rank=1, change=ClockChange.lasting(0.02))
+    assert schedules.clock_policy(1).first_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
     assert schedules.clock_policy(1) is schedules.clock_policy(1)
