@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from perseus_ds.plan import FrequencyPlan
+from perseus_ds.plan import FrequencyPlan, certified
 from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
-
-_KINDS = (Kind.FORWARD, Kind.BACKWARD)
 
 
 def headline(plan: FrequencyPlan) -> str:
@@ -15,7 +13,7 @@ def headline(plan: FrequencyPlan) -> str:
     return (
         f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({slower} %),"
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
-        f" gap {plans.gap_pct[plan.index]:.3f} %\n"
+        f"\n{certified(float(plans.gap_pct[plan.index]))}\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"
     )
 
@@ -23,15 +21,15 @@ def headline(plan: FrequencyPlan) -> str:
 def clock_grid(plan: FrequencyPlan, *, width: int = 100) -> str:
     """Draw the clocks; long rows are folded into blocks of microbatches."""
     schedule, clocks = plan.of.schedule, _clocks_mhz(plan)
-    per_block = max(1, (width - len(_row("", 0, []))) // 5)
+    per_block = max(1, (width - len(_row(Kind.FORWARD, 0, []))) // 5)
     blocks = []
     for first in range(0, schedule.microbatches, per_block):
         microbatches = range(first, min(first + per_block, schedule.microbatches))
         lines = ["microbatch" + "".join(f"{m:>5}" for m in microbatches)]
-        for kind in _KINDS:
+        for kind in (kind for kind in Kind if any(i.kind is kind for i in clocks)):
             for stage in range(schedule.stages):
                 cells = [clocks.get(Instruction(stage, kind, m)) for m in microbatches]
-                lines.append(_row(kind.name.lower(), stage, cells))
+                lines.append(_row(kind, stage, cells))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
@@ -41,6 +39,6 @@ def _clocks_mhz(plan: FrequencyPlan) -> dict[Instruction, int]:
     return {i: int(options[i.stage, i.kind].clock_mhz[choice]) for i, choice in plan.choices().items()}
 
 
-def _row(kind: str, stage: int, clocks_mhz: list[int | None]) -> str:
+def _row(kind: Kind, stage: int, clocks_mhz: list[int | None]) -> str:
     cells = "".join(f"{'.' if clock is None else clock:>5}" for clock in clocks_mhz)
-    return f"{kind[:1].upper()} stage {stage:<2}" + cells
+    return f"{kind.value:<2}stage {stage:<2}" + cells

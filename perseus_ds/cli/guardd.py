@@ -20,8 +20,8 @@ from pathlib import Path
 from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.output import remark, say_now
 from perseus_ds.cli.quantity import count
-from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, rule_of, serve
-from perseus_ds.device.guard.service import DEFAULT_SOCKET
+from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, rule_of, run_service
+from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import ConfigError
 
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             say_now(str(one))
         say_now(f"listening on {settings.path}")
 
-    return REFUSED if serve(settings, ready=ready) else DONE
+    return REFUSED if run_service(settings, ready=ready) else DONE
 
 
 def _rule(text: str) -> Rule:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import hjson  # type: ignore[import-untyped]  # no stubs
-
-from perseus_ds.config import PerseusConfig, load
+from perseus_ds.config import PerseusConfig, load, read_deepspeed_json
 from perseus_ds.errors import ConfigError
 
 _TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
@@ -45,8 +43,8 @@ def read_job_config(
         ConfigError: the file cannot be read, or its block is refused.
     """
     perseus = load(path, environment)
-    content = hjson.loads(path.read_text(encoding="utf-8"))  # as DeepSpeed reads it, comments and all
-    return JobConfig(path, perseus, tuple(_findings(content, deepspeed_version)))
+    findings = _findings(read_deepspeed_json(path), deepspeed_version)
+    return JobConfig(path, perseus, tuple(findings))
 
 
 def deepspeed_config_of(command: list[str]) -> Path | None:

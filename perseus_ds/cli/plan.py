@@ -19,11 +19,10 @@ from perseus_ds.cli.output import remark, say
 from perseus_ds.cli.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import count, positive
-from perseus_ds.cli.verify import verify
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import build, write_plans
+from perseus_ds.plan import build, doubt, verify, write_plans
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.schedule import ORDERS, textbook
+from perseus_ds.schedule import TEXTBOOK, textbook
 
 ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)
 
@@ -31,11 +30,26 @@ ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, bran
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds plan``."""
     parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
-    parser.add_argument("--stages", type=count, required=True, metavar="S", help="pipeline stages")
+    parser.add_argument("--stages", type=count, required=True, metavar="S", help="stages of the model")
     parser.add_argument(
         "--microbatches", type=count, required=True, metavar="M", help="microbatches of an iteration"
     )
-    parser.add_argument("--schedule", choices=ORDERS, default="1f1b", help="default: %(default)s")
+    parser.add_argument(
+        "--schedule",
+        choices=TEXTBOOK,
+        default="1f1b",
+        metavar="NAME",
+        help=f"{', '.join(TEXTBOOK)}; default: %(default)s",
+    )
+    parser.add_argument(
+        "--chunks",
+        type=count,
+        metavar="V",
+        help="stages that one GPU holds; default: 1, with zbv and dualpipe-v 2",
+    )
+    parser.add_argument(
+        "--group", type=count, metavar="G", help="microbatches that pass a chunk together; default: the ranks"
+    )
     parser.add_argument(
         "--blocking-power-w",
         type=positive,
@@ -58,7 +72,13 @@ def run(options: argparse.Namespace) -> int:
             f"{options.profile} has {profile.stages} stages, --stages is {options.stages}",
             hint=f"give --stages {profile.stages}",
         )
-    schedule = textbook(options.schedule, stages=options.stages, microbatches=options.microbatches)
+    schedule = textbook(
+        options.schedule,
+        stages=options.stages,
+        microbatches=options.microbatches,
+        chunks=options.chunks,
+        group=options.group,
+    )
     power_w = _blocking_power_w(profile, options.blocking_power_w)
     with bar("planning") as progress:
         plans = build(
@@ -69,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=profile.fingerprint,
             progress=progress,
         )
+    if doubtful := doubt(plans):
+        remark(doubtful)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(plans, options.output)

@@ -12,10 +12,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from perseus_ds.config.settings import PerseusConfig
 from perseus_ds.config.strict import record_of
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded
 
 FLAGS = {"PERSEUS_MODE": "mode", "PERSEUS_DEVICE": "device", "PERSEUS_RUN_DIR": "run_dir"}
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
+_MOST_BYTES = 256 << 10  # it is read by a parser in Python: more would take seconds
 
 
 def is_enabled(deepspeed_config: Mapping[str, object]) -> bool:
@@ -54,20 +56,35 @@ def load(path: Path, environment: Mapping[str, str]) -> PerseusConfig | None:
         ConfigError: the file cannot be read, or its block is refused.
     Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
-    try:
-        content = hjson.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON or is cut short: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a DeepSpeed configuration", hint="expected a JSON object")
+    content = read_deepspeed_json(path)
     if not is_enabled(content):
         return None
     try:
         return parse(content["perseus"], environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def read_deepspeed_json(path: Path) -> dict[str, object]:
+    """Read a DeepSpeed JSON file, comments and all.
+
+    Raises:
+        ConfigError: it cannot be read, is too large to be one, or is no JSON object.
+    """
+    try:
+        text = read_bounded(path, most_bytes=_MOST_BYTES).decode()
+        content = hjson.loads(text, object_pairs_hook=_without_duplicates)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except PerseusError as error:
+        raise ConfigError(f"{path} {error.message}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON or is cut short: {error!s:.200}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a DeepSpeed configuration", hint="expected a JSON object")
+    return content
 
 
 def _resolved(block: Mapping[str, object]) -> dict[str, object]:
@@ -84,7 +101,7 @@ def _resolved(block: Mapping[str, object]) -> dict[str, object]:
 def _without_duplicates(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
     if twice:
-        raise ValueError(f"{twice[0]!r} stands there twice")
+        raise ValueError(f"{twice[0]!r:.40} stands there twice")
     return dict(pairs)
 
 

@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import GuardedGpu, GuardLink
-from perseus_ds.device.guard.service import DEFAULT_SOCKET
-from perseus_ds.device.guard.wire import KIND
+from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.protocol import KIND
+from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.device.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
@@ -37,13 +37,13 @@ def open_gpu(request: DeviceRequest) -> Gpu:
     reader = NvmlGpu(request)
     if not request.lock:
         return reader
-    link: GuardLink | None = None
+    client: GuardClient | None = None
     try:
-        link = GuardLink(_connect())
-        return GuardedGpu(reader, link)
+        client = GuardClient(_connect())
+        return GuardedGpu(reader, client)
     except DeviceError:
-        if link is not None:
-            link.close()
+        if client is not None:
+            client.close()
         reader.close()
         raise
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PlanError
+from perseus_ds.plan.doubt import time_error_pct
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
@@ -21,6 +22,7 @@ from perseus_ds.solver import (
     discretise,
     plan_times,
     solve_frontier,
+    total_bounds,
     worth_keeping,
 )
 
@@ -65,7 +67,7 @@ def build(
     validate(schedule)
     translation = _translate(profile, schedule, blocking_power_w, reserve_pct)
     frontier = solve_frontier(translation.problem, progress=progress)
-    blocking_total_w = blocking_power_w * schedule.stages
+    blocking_total_w = blocking_power_w * schedule.ranks
     times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
     found = discretise(translation.problem, frontier, times_s)
     plans = worth_keeping(found, base_power_w=blocking_total_w)
@@ -80,13 +82,15 @@ def build(
         fixed_s=translation.fixed_s,
         iteration_time_s=plans.time_s,
         effective_energy_j=plans.cost_j,
-        lower_bound_j=plans.bound_j + blocking_total_w * plans.time_s,
+        effective_bound_j=plans.bound_j,
+        lower_bound_j=total_bounds(frontier, plans.time_s, blocking_total_w),
         choice=_choices(plans, translation.dag, schedule),
         baseline=_baseline(translation, schedule, blocking_power_w),
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
         reserve_pct=reserve_pct,
+        time_error_pct=time_error_pct(profile),
     )
 
 
@@ -100,7 +104,7 @@ def _translate(
         (n.stage, n.kind): profile.fixed_s.get((n.stage, n.kind), 0.0)
         for n in dag.nodes
         if not n.kind.is_computation
-    }
+    } | {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
     tables = [_effective(option, blocking_power_w, reserve_pct) for option in options.values()]
     tables += [OptionTable(np.array([time_s]), np.array([0.0])) for time_s in fixed.values()]
     number = {key: index for index, key in enumerate([*options, *fixed])}
@@ -110,7 +114,7 @@ def _translate(
         table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
         before=np.ascontiguousarray(before),
         after=np.ascontiguousarray(after),
-        delay_s=np.zeros(len(dag.edges)),
+        delay_s=np.array(dag.delays_s(fixed)),
     )
     return _Translation(dag, problem, options, fixed)
 
@@ -152,10 +156,10 @@ def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: f
 
     spent = [highest(node) for node in translation.dag.nodes]
     durations = [time_s for time_s, _ in spent]
-    starts = translation.dag.earliest_starts(durations)
+    starts = translation.dag.earliest_starts(durations, translation.fixed_s)
     iteration_time_s = max(start + time for start, time in zip(starts, durations, strict=True))
     working_s = sum(
         time for time, node in zip(durations, translation.dag.nodes, strict=True) if node.kind.is_computation
     )
-    waiting_j = blocking_power_w * (schedule.stages * iteration_time_s - working_s)
+    waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
     return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j)

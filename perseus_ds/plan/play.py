@@ -33,7 +33,7 @@ def play(plan: FrequencyPlan) -> list[Played]:
 
     A transfer appears once, under its sender. The last end is ``plan.iteration_time_s``.
 
-    Shape: stage after stage, each in running order.
+    Shape: rank after rank, each in running order.
     Cost: linear in the nodes and edges of the schedule's graph.
     """
     return _played(plan.of, plan.choices())
@@ -47,7 +47,7 @@ def play_baseline(plans: PlanSet) -> list[Played]:
 def _played(plans: PlanSet, choices: dict[Instruction, int]) -> list[Played]:
     dag = dag_of(plans.schedule)
     still = {node: _unplaced(plans, node, choices.get(node)) for node in dag.nodes}
-    starts = dag.earliest_starts([still[node].duration_s for node in dag.nodes])
+    starts = dag.earliest_starts([still[node].duration_s for node in dag.nodes], plans.fixed_s)
     placed = {node: _at(still[node], start_s) for node, start_s in zip(dag.nodes, starts, strict=True)}
     return [placed[i] for order in plans.schedule.orders for i in order if i in placed]
 

@@ -42,9 +42,13 @@ class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
 
     ``energy_j`` is the total of one pipeline over its own iteration time, ``effective_energy_j`` what
-    remains when blocking power times stages times iteration time is taken away, ``lower_bound_j`` a
-    certified bound on ``energy_j`` over all discrete plans that are no slower. Iteration times, and with
-    them the bound, contain the reserve that every stretched computation keeps.
+    remains when blocking power times ranks times iteration time is taken away, ``lower_bound_j`` a
+    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time: it
+    never rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in
+    the model of the profile. Iteration times, and with them the bounds, contain the reserve that every
+    stretched computation keeps.
+
+    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
 
     Shape: vectors [plans]; ``choice`` [plans, computations], positions in the computation's Options.
     Source: arXiv 2312.06902, equation 4.
@@ -58,17 +62,19 @@ class PlanSet:
     iteration_time_s: NDArray[np.float64]
     effective_energy_j: NDArray[np.float64]
     lower_bound_j: NDArray[np.float64]
+    effective_bound_j: NDArray[np.float64]
     choice: NDArray[np.uint8] | NDArray[np.uint16]
     baseline: Baseline
     t_min_s: float
     t_star_s: float
     solve_time_s: float
     reserve_pct: float = 0.0
+    time_error_pct: float = 0.0
 
     @property
     def blocking_total_w(self) -> float:
-        """Power of all stages waiting at once."""
-        return self.blocking_power_w * self.schedule.stages
+        """Power of all ranks waiting at once."""
+        return self.blocking_power_w * self.schedule.ranks
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
@@ -77,15 +83,26 @@ class PlanSet:
 
     @property
     def gap_pct(self) -> NDArray[np.float64]:
-        """How far each plan is from its certified bound, in percent of total energy."""
+        """How far each plan is at most above what any plan as fast needs, in percent of that."""
         return 100.0 * (self.energy_j / self.lower_bound_j - 1.0)
+
+    @property
+    def waiting_gap_pct(self) -> NDArray[np.float64]:
+        """The same where the iteration lasts as long as the plan for everybody: who is done early waits."""
+        waiting_j = self.blocking_total_w * self.iteration_time_s
+        return 100.0 * (self.energy_j / (self.effective_bound_j + waiting_j) - 1.0)
 
     def __len__(self) -> int:
         return len(self.iteration_time_s)
 
     def computations(self) -> list[Instruction]:
-        """The columns of ``choice``: forwards and backwards in running order, stage after stage."""
+        """The columns of ``choice``: all that has a clock in running order, rank after rank."""
         return [i for order in self.schedule.orders for i in order if i.kind.is_computation]
+
+    def computations_of(self, rank: int) -> list[tuple[int, Instruction]]:
+        """Column and instruction of all that one rank runs at a chosen clock, in running order."""
+        mine = frozenset(self.schedule.orders[rank])
+        return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
     def plan(self, index: int) -> FrequencyPlan:
         """Return one point of the frontier."""

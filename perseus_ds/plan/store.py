@@ -12,14 +12,26 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.errors import PlanFormatError, ScheduleError
+from perseus_ds.errors import PerseusError, PlanFormatError
+from perseus_ds.files import parse_json, read_bounded
+from perseus_ds.files.fields import mapping, real, whole
+from perseus_ds.plan.bounds import (
+    MOST,
+    MOST_BYTES,
+    MOST_INSTRUCTIONS,
+    clocks_mhz,
+    inflated,
+    parsed_orders,
+    reals,
+)
 from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.plan.verify import check_baseline
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Instruction, Kind, Schedule
+from perseus_ds.schedule import Kind, Schedule
 
 FORMAT = "perseus-plan"
-VERSION = 1
+VERSION = 2
 
 
 def write_plans(plans: PlanSet, path: Path) -> None:
@@ -34,15 +46,14 @@ def read_plans(path: Path) -> PlanSet:
         PlanFormatError: naming the file and what is wrong in it.
     """
     try:
-        return loads(path.read_text())
+        return loads(read_bounded(path, most_bytes=MOST_BYTES))
     except OSError as error:
         raise PlanFormatError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PlanFormatError(f"{path} is not a plan", hint=_AGAIN) from error
-    except PlanFormatError as error:
+    except PerseusError as error:
         raise PlanFormatError(f"{path} {error.message}", hint=error.hint) from error
 
 
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, PerseusError, zlib.error)
 _AGAIN = "make it again with perseus-ds plan, or let the job plan"
 
 
@@ -52,6 +63,7 @@ def dumps(plans: PlanSet) -> str:
         "iteration_time_s": plans.iteration_time_s,
         "effective_energy_j": plans.effective_energy_j,
         "lower_bound_j": plans.lower_bound_j,
+        "effective_bound_j": plans.effective_bound_j,
     }
     content = {
         "format": FORMAT,
@@ -67,6 +79,7 @@ def dumps(plans: PlanSet) -> str:
         "t_star_s": plans.t_star_s,
         "solve_time_s": plans.solve_time_s,
         "reserve_pct": plans.reserve_pct,
+        "time_error_pct": plans.time_error_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -82,28 +95,35 @@ def dumps(plans: PlanSet) -> str:
     return json.dumps(content)
 
 
-def loads(text: str) -> PlanSet:
-    """Read what ``dumps`` wrote.
+def loads(text: str | bytes) -> PlanSet:
+    """Read what ``dumps`` wrote; sizes are checked before any work is done with them.
 
     Raises:
         PlanFormatError: the text is not a whole plan of our version.
     """
     try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise PlanFormatError(f"is not JSON or is cut short: {error}", hint=_AGAIN) from error
+        content = parse_json(text)
+    except PerseusError as error:
+        raise PlanFormatError(error.message, hint=_AGAIN) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
     if content.get("version") != VERSION:
         raise PlanFormatError(
-            f"is a plan of version {content.get('version')}, we read version {VERSION}", hint=_AGAIN
+            f"is a plan of version {content.get('version')!r:.40}, we read version {VERSION}", hint=_AGAIN
         )
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
-    except (KeyError, TypeError, ValueError, AttributeError, ScheduleError, zlib.error) as error:
-        raise PlanFormatError(f"is damaged: {type(error).__name__} {error}", hint=_AGAIN) from error
+        check_baseline(plans)
+    except _DAMAGE as error:
+        raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
+
+
+def _said(error: Exception) -> str:
+    """What is wrong, in one line that no file can make long."""
+    kind = "" if type(error) is PerseusError else f"{type(error).__name__} "
+    return f"{kind}{error!s:.200}"
 
 
 def _options_row(key: Computation, options: Options) -> dict[str, object]:
@@ -130,49 +150,52 @@ def _unpack(packed: Mapping[str, object]) -> NDArray[np.uint8] | NDArray[np.uint
     if name not in {"uint8", "uint16"}:
         raise ValueError(f"choice is of type {name!r}")
     dtype = np.dtype(name).newbyteorder("<")
-    raw = zlib.decompress(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])))
-    steps = np.frombuffer(raw, dtype).reshape(shape)
+    steps = inflated(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])), shape, dtype)
     return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
 
 
 def _plan_set(content: dict[str, object]) -> PlanSet:
-    schedule = cast("dict[str, object]", content["schedule"])
-    frontier = cast("dict[str, list[float]]", content["frontier"])
+    schedule = mapping(content["schedule"], "schedule")
+    frontier = mapping(content["frontier"], "frontier")
     options = cast("list[dict[str, object]]", content["options"])
     fixed = cast("list[dict[str, object]]", content["fixed_s"])
-    baseline = cast("dict[str, float]", content["baseline"])
+    baseline = mapping(content["baseline"], "baseline")
     orders = cast("list[str]", schedule["orders"])
     return PlanSet(
         fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
         schedule=Schedule(
             str(schedule["name"]),
-            int(cast("int", schedule["microbatches"])),
-            tuple(tuple(map(Instruction.parse, order.split())) for order in orders),
+            whole(schedule, "microbatches", least=1, most=MOST_INSTRUCTIONS),
+            parsed_orders(orders),
         ),
-        blocking_power_w=float(cast("float", content["blocking_power_w"])),
+        blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
         options={_key(row): _options_of(row) for row in options},
-        fixed_s={_key(row): float(cast("float", row["time_s"])) for row in fixed},
-        iteration_time_s=np.array(frontier["iteration_time_s"], np.float64),
-        effective_energy_j=np.array(frontier["effective_energy_j"], np.float64),
-        lower_bound_j=np.array(frontier["lower_bound_j"], np.float64),
+        fixed_s={_key(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
+        iteration_time_s=reals(frontier, "iteration_time_s"),
+        effective_energy_j=reals(frontier, "effective_energy_j"),
+        lower_bound_j=reals(frontier, "lower_bound_j"),
+        effective_bound_j=reals(frontier, "effective_bound_j"),
         choice=_unpack(cast("dict[str, object]", content["choice"])),
-        baseline=Baseline(float(baseline["iteration_time_s"]), float(baseline["energy_j"])),
-        t_min_s=float(cast("float", content["t_min_s"])),
-        t_star_s=float(cast("float", content["t_star_s"])),
-        solve_time_s=float(cast("float", content["solve_time_s"])),
-        reserve_pct=float(cast("float", content["reserve_pct"])),
+        baseline=Baseline(
+            *(real(baseline, key, least=0, most=MOST) for key in ("iteration_time_s", "energy_j"))
+        ),
+        t_min_s=real(content, "t_min_s", least=0, most=MOST),
+        t_star_s=real(content, "t_star_s", least=0, most=MOST),
+        solve_time_s=real(content, "solve_time_s", least=0, most=MOST),
+        reserve_pct=real(content, "reserve_pct", least=0, most=MOST),
+        time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
     )
 
 
 def _key(row: Mapping[str, object]) -> Computation:
-    return int(cast("int", row["stage"])), Kind(row["kind"])
+    return whole(row, "stage", least=0, most=MOST_INSTRUCTIONS), Kind(row["kind"])
 
 
 def _options_of(row: Mapping[str, object]) -> Options:
     return Options(
-        np.array(row["clock_mhz"], np.int64),
-        np.array(row["time_s"], np.float64),
-        np.array(row["energy_j"], np.float64),
+        clocks_mhz(row, "clock_mhz"),
+        reals(row, "time_s", least=0),
+        reals(row, "energy_j", least=0),
     )
 
 
@@ -183,7 +206,8 @@ def _check_shapes(plans: PlanSet) -> None:
         raise ValueError(
             f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
         )
-    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j)
+    bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
+    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
     for (stage, kind), options in plans.options.items():
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.time_s, options.energy_j)
     if (np.diff(plans.iteration_time_s) < 0).any():

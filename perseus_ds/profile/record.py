@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,10 @@ from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.schedule import Kind
 
 Computation = tuple[int, Kind]
+MOST_STAGES = 65_536
+_MOST_CLOCKS = 4096  # of one computation: no grid has as many
+_MOST_MHZ = 100_000
+_MOST = 1e12  # seconds, joules, watts: what is more was not measured, and its sums are not finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,14 @@ class Profile:
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():
-            if stage < 0:
-                raise ProfileError(f"stage {stage} does not exist", hint="stages count from 0")
+            if not 0 <= stage < MOST_STAGES:
+                raise ProfileError(
+                    f"stage {stage} does not exist", hint=f"stages count from 0 to {MOST_STAGES - 1}"
+                )
+            if len(points) > _MOST_CLOCKS:
+                raise ProfileError(
+                    f"stage {stage} {kind.name.lower()} has {len(points)} points, {_MOST_CLOCKS} are allowed"
+                )
             for point in points:
                 _check_point(f"stage {stage} {kind.name.lower()} at {point.clock_mhz} MHz", point)
         for (stage, kind), time_s in self.fixed_s.items():
@@ -87,15 +96,16 @@ class Profile:
 
 
 def _check_point(where: str, point: Point) -> None:
-    if point.clock_mhz <= 0:
+    clock_mhz = point.clock_mhz
+    if isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int) or not 0 < clock_mhz <= _MOST_MHZ:
         raise ProfileError(f"{where}: the clock is not a positive number of MHz")
     for name, value in (("time", point.time_s), ("energy", point.energy_j)):
-        if not (math.isfinite(value) and value > 0):
+        if isinstance(value, bool) or not 0 < value <= _MOST:
             raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
     for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
         _check_not_negative(f"{where}: standard error of {name}", value)
 
 
 def _check_not_negative(what: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
+    if isinstance(value, bool) or not 0 <= value <= _MOST:
         raise ProfileError(f"{what} is {value}", hint="expected a finite number, 0 or more")

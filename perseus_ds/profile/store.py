@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from perseus_ds.errors import ProfileError
+from perseus_ds.errors import PerseusError, ProfileError
+from perseus_ds.files import read_json
+from perseus_ds.files.fields import real, whole
 from perseus_ds.profile.calibration import read_calibration
-from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Kind
 
 FORMAT = "perseus-profile"
 VERSION = 1
+_MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
 Part = TypeVar("Part")
 
 
@@ -47,26 +50,25 @@ def read_profile(path: Path) -> Profile:
     if path.suffix.lower() == ".csv":
         return read_csv(path)
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path, most_bytes=_MOST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ProfileError(
-            f"{path} is not JSON or is cut short: {error}", hint="profile the job again"
-        ) from error
+    except PerseusError as error:
+        raise ProfileError(f"{path} {error.message}", hint="profile the job again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ProfileError(f"{path} is not a profile", hint=f'expected "format": "{FORMAT}" or a .csv')
     if content.get("version") != VERSION:
         raise ProfileError(
-            f"{path} is a profile of version {content.get('version')}", hint=f"we read version {VERSION}"
+            f"{path} is a profile of version {content.get('version')!r:.40}",
+            hint=f"we read version {VERSION}",
         )
     try:
         return _profile(content)
-    except ProfileError as error:
+    except PerseusError as error:
         raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProfileError(
-            f"{path} is damaged: {type(error).__name__} {error}", hint="profile the job again"
+            f"{path} is damaged: {type(error).__name__} {error!s:.200}", hint="profile the job again"
         ) from error
 
 
@@ -75,21 +77,27 @@ def _computation(key: Computation) -> dict[str, object]:
 
 
 def _profile(content: Mapping[str, object]) -> Profile:
-    points: dict[Computation, tuple[Point, ...]] = {}
+    points: dict[Computation, list[Point]] = {}
     for row in _part(content, "points", list):
-        key = (int(row.pop("stage")), Kind(row.pop("kind")))
-        points[key] = (*points.get(key, ()), Point(**row))
+        points.setdefault(_key(row), []).append(Point(**row))
     blocking = _part(content, "blocking_w", dict)
     fixed = _part(content, "fixed_s", list)
     return Profile(
-        points=points,
+        points={key: tuple(of_key) for key, of_key in points.items()},
         blocking_power_w=_number_or_none(content, "blocking_power_w"),
         blocking_w={int(clock): float(watts) for clock, watts in blocking.items()},
-        fixed_s={(int(row["stage"]), Kind(row["kind"])): float(row["time_s"]) for row in fixed},
+        fixed_s={_key(row): real(row, "time_s", least=-inf, most=inf) for row in fixed},
         fingerprint={str(k): str(v) for k, v in _part(content, "fingerprint", dict).items()},
         window_s=_number_or_none(content, "window_s"),
         calibration=read_calibration(content.get("calibration")),
     )
+
+
+def _key(row: dict[str, object]) -> Computation:
+    """Take the computation out of a row."""
+    stage = whole(row, "stage", least=-MOST_STAGES, most=MOST_STAGES)
+    del row["stage"]
+    return stage, Kind(row.pop("kind"))
 
 
 def _part(content: Mapping[str, object], key: str, kind: type[Part]) -> Part:
@@ -104,5 +112,5 @@ def _number_or_none(content: Mapping[str, object], key: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{key} is {value!r}")
+        raise TypeError(f"{key} is {value!r:.40}")
     return float(value)

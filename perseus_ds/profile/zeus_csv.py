@@ -9,12 +9,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from perseus_ds.errors import ProfileError
+from perseus_ds.errors import PerseusError, ProfileError
+from perseus_ds.files import read_bounded
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Kind
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+_MOST_BYTES = 8 << 20  # 200 000 rows
 _KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD}
 
 
@@ -24,28 +26,42 @@ def read_csv(path: Path) -> Profile:
     Raises:
         ProfileError: naming the file, the row (the header is row 1) and the column.
     """
-    points: dict[Computation, dict[int, Point]] = defaultdict(dict)
+    text = _text(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-            if missing:
-                raise ProfileError(
-                    f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(COLUMNS)}"
-                )
-            for row in rows:
-                where = f"{path}: row {rows.line_num}"
-                computation, point = _point(row, where)
-                if point.clock_mhz in points[computation]:
-                    raise ProfileError(f"{where} measures the same stage, instruction and frequency again")
-                points[computation][point.clock_mhz] = point
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+        points = _points(csv.DictReader(io.StringIO(text, newline="")), path)
+    except csv.Error as error:
         raise ProfileError(f"{path} is not a CSV file: {error}") from error
     if not points:
         raise ProfileError(f"{path}: no row", hint="expected one row per stage, instruction and frequency")
-    return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
+    try:
+        return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path} is not a CSV file: {error}") from error
+    except PerseusError as error:
+        raise ProfileError(f"{path} {error.message}") from error
+
+
+def _points(rows: csv.DictReader[str], path: Path) -> Mapping[Computation, Mapping[int, Point]]:
+    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise ProfileError(f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(COLUMNS)}")
+    points: dict[Computation, dict[int, Point]] = defaultdict(dict)
+    for row in rows:
+        where = f"{path}: row {rows.line_num}"
+        computation, point = _point(row, where)
+        if point.clock_mhz in points[computation]:
+            raise ProfileError(f"{where} measures the same stage, instruction and frequency again")
+        points[computation][point.clock_mhz] = point
+    return points
 
 
 def write_csv(profile: Profile, path: Path) -> None:

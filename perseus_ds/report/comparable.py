@@ -24,13 +24,13 @@ class PerPipeline:
 def per_pipeline(summary: Summary, plans: PlanSet) -> PerPipeline | None:
     """Divide the job's energy by its pipelines; None if the number of GPUs is not known.
 
-    A plan speaks of one GPU per stage: a job of ``gpus`` runs ``gpus / stages`` of them, data-parallel
-    replicas and the GPUs of a tensor-parallel stage alike.
+    A plan speaks of one GPU per pipeline rank: a job of ``gpus`` runs ``gpus / ranks`` of them, data-parallel
+    replicas and the GPUs of a tensor-parallel rank alike.
     """
     gpus = summary.facts.get("gpus")
-    if not isinstance(gpus, int) or gpus < plans.schedule.stages or gpus % plans.schedule.stages:
+    if not isinstance(gpus, int) or gpus < plans.schedule.ranks or gpus % plans.schedule.ranks:
         return None
-    pipelines = gpus // plans.schedule.stages
+    pipelines = gpus // plans.schedule.ranks
     return PerPipeline(_of_one(summary.baseline, pipelines), _of_one(summary.perseus, pipelines))
 
 

@@ -1,24 +1,25 @@
 """What runs after what: instructions, orders, and the graph of one iteration. Pure."""
 
-from perseus_ds.schedule.dag import Dag, by_stage, dag_of
+from perseus_ds.schedule.dag import Dag
 from perseus_ds.schedule.grid import grid, order_grid
 from perseus_ds.schedule.instruction import Instruction, Kind
-from perseus_ds.schedule.order import ORDERS, Order, Schedule, gpipe, one_f_one_b, textbook
+from perseus_ds.schedule.join import dag_of
+from perseus_ds.schedule.orders import TEXTBOOK, textbook
+from perseus_ds.schedule.rendezvous import with_rendezvous
+from perseus_ds.schedule.schedule import Order, Schedule
 from perseus_ds.schedule.validate import validate
 
 __all__ = [
-    "ORDERS",
+    "TEXTBOOK",
     "Dag",
     "Instruction",
     "Kind",
     "Order",
     "Schedule",
-    "by_stage",
     "dag_of",
-    "gpipe",
     "grid",
-    "one_f_one_b",
     "order_grid",
     "textbook",
     "validate",
+    "with_rendezvous",
 ]

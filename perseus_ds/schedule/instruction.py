@@ -1,4 +1,4 @@
-"""One thing that one stage does once per iteration; prints as ``2F0``."""
+"""One thing that one rank does once per iteration for one model stage; prints as ``2F0``."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ _TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
 
 
 class Kind(Enum):
-    """What an instruction does; the value is its letter in text and in files."""
+    """What an instruction does; the value is its letter in text and in files.
+
+    A backward is whole (``B``), or split in the input gradient (``I``), which the stage before waits for,
+    and the weight gradient (``W``), which may follow at any distance. ``UNKNOWN`` is work of the host that
+    we have no word for and that takes the time it takes; ``UNKNOWN_COMPUTE`` such work that computes for
+    long, so that a plan chooses a clock for it. ``COMMIT`` waits for all transfers queued before it.
+    """
 
     FORWARD = "F"
     BACKWARD = "B"
+    BACKWARD_INPUT = "I"
+    BACKWARD_WEIGHT = "W"
     LOAD = "L"
     SEND_ACTIVATION = "SA"
     RECV_ACTIVATION = "RA"
     SEND_GRAD = "SG"
     RECV_GRAD = "RG"
+    COMMIT = "CM"
     REDUCE_TIED = "RT"
     REDUCE_GRADS = "AR"
     STEP = "OS"
+    UNKNOWN = "X"
+    UNKNOWN_COMPUTE = "XC"
 
     @property
     def is_computation(self) -> bool:
@@ -35,15 +46,26 @@ class Kind(Enum):
         """Whether it is one end of a point-to-point transfer between neighbouring stages."""
         return self in _TRANSFERS
 
+    @property
+    def words(self) -> str:
+        """What a reader calls it."""
+        return self.name.lower().replace("_", " ")
+
 
 _KINDS = {kind.value: kind for kind in Kind}
-_COMPUTATIONS = frozenset({Kind.FORWARD, Kind.BACKWARD})
+_COMPUTATIONS = frozenset(
+    {Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT, Kind.UNKNOWN_COMPUTE}
+)
 _TRANSFERS = frozenset({Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD})
 
 
 @dataclass(frozen=True, slots=True, order=False)
 class Instruction:
-    """The n-th run of ``kind`` on ``stage``: ``2F0`` is stage 2's forward of microbatch 0."""
+    """The n-th run of ``kind`` for model stage ``stage``: ``2F0`` is stage 2's forward of microbatch 0.
+
+    A model stage is a part of the model (``stage_index`` of torch.distributed.pipelining), not a pipeline
+    rank: a rank may run several. What a rank does as a whole (loading, commits, the step) bears its lowest.
+    """
 
     stage: int
     kind: Kind

@@ -1,29 +1,55 @@
-"""Whether a schedule can run: every computation once, forward before backward, and no stage stuck."""
+"""Whether a schedule can run: every computation once, forward before backward, and no rank stuck."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule.dag import Dag, dag_of
+from perseus_ds.schedule.dag import Dag
 from perseus_ds.schedule.grid import order_grid
 from perseus_ds.schedule.instruction import Instruction, Kind
-from perseus_ds.schedule.order import Order, Schedule
+from perseus_ds.schedule.join import dag_of
+from perseus_ds.schedule.schedule import Schedule
+
+_BEFORE = {
+    Kind.BACKWARD: Kind.FORWARD,
+    Kind.BACKWARD_INPUT: Kind.FORWARD,
+    Kind.BACKWARD_WEIGHT: Kind.BACKWARD_INPUT,
+}
+_OTHER_WAY = {
+    Kind.BACKWARD: (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT),
+    Kind.BACKWARD_INPUT: (Kind.BACKWARD,),
+    Kind.BACKWARD_WEIGHT: (Kind.BACKWARD,),
+}
+_COUNTED = frozenset({Kind.FORWARD, *_BEFORE})
 
 
 def validate(schedule: Schedule) -> None:
     """Return if the schedule runs to its end.
 
+    Every stage runs on one rank, and on every microbatch once forward and once backward, whole or split.
+
     Raises:
         InvalidScheduleError: with the whole grid and, where one cell is to blame, an arrow at it.
     """
-    if not schedule.orders:
+    if not any(schedule.orders):
         raise InvalidScheduleError(f"schedule {schedule.name!r} has no stage")
-    for stage, order in enumerate(schedule.orders):
-        _check_order(schedule, stage, order)
+    homes = _homes(schedule)
+    for rank in range(schedule.ranks):
+        _check_order(schedule, rank, homes)
+    for stage in range(schedule.stages):
+        if stage not in homes:
+            raise InvalidScheduleError(f"no rank runs stage {stage}\n{order_grid(schedule)}")
     cycle = _joined(schedule).cycle()
     if cycle:
-        stuck = cycle[0]
-        cell = (stuck.stage, schedule.orders[stuck.stage].index(stuck))
-        _refuse(schedule, cell, f"the schedule never ends: {' waits for '.join(map(str, cycle))}")
+        _refuse(schedule, _cell_of(schedule, cycle), f"the schedule never ends: {_waits(cycle)}")
+
+
+def _homes(schedule: Schedule) -> Mapping[int, int]:
+    """The rank where most of each stage runs: what runs elsewhere is out of place."""
+    counts = Counter((i.stage, rank) for rank, order in enumerate(schedule.orders) for i in order)
+    return {stage: rank for (stage, rank), _ in reversed(counts.most_common())}
 
 
 def _joined(schedule: Schedule) -> Dag:
@@ -33,25 +59,68 @@ def _joined(schedule: Schedule) -> Dag:
         raise InvalidScheduleError(f"{error.message}\n{order_grid(schedule)}") from error
 
 
-def _check_order(schedule: Schedule, stage: int, order: Order) -> None:
+def _check_order(schedule: Schedule, rank: int, homes: Mapping[int, int]) -> None:
     seen: set[Instruction] = set()
-    for position, instruction in enumerate(order):
-        forward = Instruction(stage, Kind.FORWARD, instruction.microbatch)
-        if instruction.stage != stage:
-            _refuse(schedule, (stage, position), f"{instruction} stands in the order of stage {stage}")
-        if instruction.kind.is_computation and instruction.microbatch >= schedule.microbatches:
-            _refuse(
-                schedule, (stage, position), f"{instruction} is beyond {schedule.microbatches} microbatches"
-            )
-        if instruction in seen:
-            _refuse(schedule, (stage, position), f"{instruction} runs twice")
-        if instruction.kind is Kind.BACKWARD and forward not in seen:
-            _refuse(schedule, (stage, position), f"{instruction} runs before {forward}")
+    for position, instruction in enumerate(schedule.orders[rank]):
+        why = _fault(schedule, rank, instruction, homes) or _out_of_turn(instruction, seen)
+        if why:
+            _refuse(schedule, (rank, position), why)
         seen.add(instruction)
-    for microbatch in range(schedule.microbatches):
-        for kind in (Kind.FORWARD, Kind.BACKWARD):
-            if Instruction(stage, kind, microbatch) not in seen:
-                _refuse(schedule, (stage, len(order)), f"{stage}{kind.value}{microbatch} never runs")
+    for stage in (stage for stage, home in sorted(homes.items()) if home == rank):
+        for missing in _missing(stage, schedule.microbatches, seen):
+            _refuse(schedule, (rank, len(schedule.orders[rank])), f"{missing} never runs")
+    if rank not in homes.values():
+        _refuse(schedule, (rank, 0), f"rank {rank} runs no stage")
+
+
+def _fault(schedule: Schedule, rank: int, instruction: Instruction, homes: Mapping[int, int]) -> str | None:
+    """Say what is wrong with an instruction wherever it stands in its order."""
+    home = homes[instruction.stage]
+    if home != rank:
+        where = f"stands in the order of rank {rank}, but stage {instruction.stage} runs on rank {home}"
+        return f"{instruction} {where}"
+    if instruction.kind in _COUNTED and instruction.microbatch >= schedule.microbatches:
+        return f"{instruction} is beyond {schedule.microbatches} microbatches"
+    return None
+
+
+def _out_of_turn(instruction: Instruction, seen: set[Instruction]) -> str | None:
+    """Say what is wrong with an instruction after those before it."""
+
+    def of_kind(kind: Kind) -> Instruction:
+        return Instruction(instruction.stage, kind, instruction.microbatch)
+
+    if instruction in seen:
+        return f"{instruction} runs twice"
+    before = _BEFORE.get(instruction.kind)
+    if before is not None and of_kind(before) not in seen:
+        return f"{instruction} runs before {of_kind(before)}"
+    twice = [of_kind(kind) for kind in _OTHER_WAY.get(instruction.kind, ()) if of_kind(kind) in seen]
+    return f"{instruction} runs twice: {twice[0]} did its work" if twice else None
+
+
+def _missing(stage: int, microbatches: int, seen: set[Instruction]) -> list[Instruction]:
+    missing = []
+    for microbatch in range(microbatches):
+        split = Instruction(stage, Kind.BACKWARD_INPUT, microbatch) in seen
+        backward = Kind.BACKWARD_WEIGHT if split else Kind.BACKWARD
+        wanted = (Instruction(stage, kind, microbatch) for kind in (Kind.FORWARD, backward))
+        missing += [instruction for instruction in wanted if instruction not in seen]
+    return missing
+
+
+def _cell_of(schedule: Schedule, cycle: list[Instruction]) -> tuple[int, int]:
+    """Find an instruction of the circle in the orders: a transfer's node may bear its other end's name."""
+    return next(
+        (rank, order.index(stuck))
+        for stuck in cycle
+        for rank, order in enumerate(schedule.orders)
+        if stuck in order
+    )
+
+
+def _waits(cycle: list[Instruction]) -> str:
+    return " waits for ".join(map(str, cycle))
 
 
 def _refuse(schedule: Schedule, cell: tuple[int, int], why: str) -> None:

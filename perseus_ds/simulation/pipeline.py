@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler import Menu
+from perseus_ds.straggler import FrontierIndex
 
 BLOCK = 256
 
@@ -26,12 +26,12 @@ class Pipeline:
         self, plans: PlanSet, *, noise: float = 0.0, seed: int = 0, objective: Objective | None = None
     ) -> None:
         self.plans = plans
-        self.menu = Menu.of(plans, objective or Objective())
+        self.frontier_index = FrontierIndex.of(plans, objective or Objective())
         self._noise = noise
         self._seed = seed
         self._dag = dag_of(plans.schedule)
         self._order = self._dag.topological()
-        self._after = self._dag.successors()
+        self._after = self._dag.followers(plans.fixed_s)
         self._column = {instruction: place for place, instruction in enumerate(plans.computations())}
         self._block = lru_cache(maxsize=32)(self._compute)
 
@@ -71,8 +71,8 @@ class Pipeline:
             duration_s = self._duration_s(node, plan, cap_mhz)
             slow = 1.0 if slow_stages is None else slow_stages[instruction.stage]
             end_s = starts_s.pop(node, np.zeros(BLOCK)) + duration_s * slow * (1.0 + self._noise * draw[node])
-            for follower in self._after[node]:
-                starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s)
+            for follower, delay_s in self._after[node]:
+                starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s + delay_s)
             longest_s = np.maximum(longest_s, end_s)
         return longest_s
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import parse_json
 
 _NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json")
 _KEYS = {"slowdown", "reason"}
@@ -33,10 +34,7 @@ class Notice:
         Raises:
             PerseusError: what is wrong, without the file's name.
         """
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise PerseusError("is not JSON, or not all of it") from error
+        content = parse_json(text)
         if not isinstance(content, dict) or "slowdown" not in content:
             raise PerseusError('has no "slowdown"')
         unknown = sorted(content.keys() - _KEYS)

@@ -1,14 +1,14 @@
 """The one writer of a GPU's clocks, and how it is never survived by a lock."""
 
-from perseus_ds.device.guard.allow import rule_of
-from perseus_ds.device.guard.guarded_gpu import GuardedGpu, guarded
-from perseus_ds.device.guard.link import GuardLink
-from perseus_ds.device.guard.policy import Policy, Rule
-from perseus_ds.device.guard.repair import Outcome, Repair, repair, reset
-from perseus_ds.device.guard.service import Service, ServiceSettings, serve
+from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
+from perseus_ds.device.guard.service.allow import rule_of
+from perseus_ds.device.guard.service.policy import Policy, Rule
+from perseus_ds.device.guard.service.service import Service, ServiceSettings, run_service
 
 __all__ = [
-    "GuardLink",
+    "GuardClient",
     "GuardedGpu",
     "Outcome",
     "Policy",
@@ -20,5 +20,5 @@ __all__ = [
     "repair",
     "reset",
     "rule_of",
-    "serve",
+    "run_service",
 ]

@@ -26,6 +26,8 @@ def smoothed(profile: KernelProfile) -> KernelProfile:
 
 
 def _smooth(points: Sequence[KernelPoint]) -> tuple[KernelPoint, ...]:
+    if not any(point.time_se_s or point.energy_se_j for point in points):
+        return tuple(points)
     terms = _terms(points)
     time_s = np.array([point.time_s for point in points])
     energy_j = np.array([point.energy_j for point in points])

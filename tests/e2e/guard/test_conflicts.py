@@ -26,7 +26,7 @@ def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
 def gpu(node: FakeNvml) -> Iterator[GuardedGpu]:
     with choose(DeviceRequest("nvml")).gpu as gpu:
         gpu.lock_clock(900)
-        assert eventually(lambda: gpu._link.sync()["settle_s"] is not None)
+        assert eventually(lambda: gpu._client.sync()["settle_s"] is not None)
         yield gpu
 
 
@@ -98,6 +98,6 @@ def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
 def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: GuardedGpu) -> None:
     node.state.gpu[0].set_error = 4
     gpu.lock_clock(705)
-    assert eventually(lambda: gpu._link.failure is not None)
+    assert eventually(lambda: gpu._client.failure is not None)
     node.state.gpu[0].set_error = 0
     assert eventually(lambda: node.locked_mhz() == [0, 0])

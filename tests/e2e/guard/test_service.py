@@ -17,7 +17,7 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.device import DeviceRequest, choose
-from perseus_ds.device.guard.wire import KIND, MAX_BYTES
+from perseus_ds.device.guard.protocol import KIND, MAX_BYTES
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError, DeviceUnsupportedError
 
 pytestmark = pytest.mark.e2e

@@ -7,7 +7,7 @@ import fake_nvml
 import pytest
 from cli_program import Program
 
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 
 
 def _config(tmp_path: Path, **content: object) -> Path:
@@ -77,7 +77,7 @@ def test_doctor_calibrates_no_gpu_that_a_job_holds(
     on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSEUS_GUARD_DIR", node.environment()["PERSEUS_GUARD_DIR"])
-    lease = Lease(fake_nvml.UUID.format(0), "train.py (pid 77)")
+    lease = OwnershipLock(fake_nvml.UUID.format(0), "train.py (pid 77)")
     answer = on_node("doctor", "--calibrate")
     lease.release()
     assert answer.code == 0

@@ -51,7 +51,8 @@ def test_the_job_gets_the_flags_and_its_code_comes_back(perseus: Program, tmp_pa
     flags = ("--mode", "profile", "--device", "simulated", "--run-dir", tmp_path / "run")
     assert perseus("run", *flags, "--", *job, 7).code == 7
     environment = json.loads(seen.read_text())
-    assert {name: environment[name] for name in environment if name.startswith("PERSEUS_")} == {
+    added = environment.keys() - os.environ.keys()
+    assert {name: environment[name] for name in added if name.startswith("PERSEUS_")} == {
         "PERSEUS_MODE": "profile",
         "PERSEUS_DEVICE": "simulated",
         "PERSEUS_RUN_DIR": str(tmp_path / "run"),

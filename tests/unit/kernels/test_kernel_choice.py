@@ -126,7 +126,6 @@ def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
         naive.append(minima.energy_pct - achieved_pct(minima.pairs)[1])
     assert abs(np.mean(honest)) < 0.3
     assert abs(np.mean(honest)) < 3 * np.std(honest) / np.sqrt(SEEDS)
-    print(np.mean(honest), np.std(honest), np.mean(naive))
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
 
 

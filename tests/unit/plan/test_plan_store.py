@@ -18,9 +18,9 @@ from perseus_ds.plan.store import _pack, _unpack
 def assert_same(read: PlanSet, written: PlanSet) -> None:
     for name in ("fingerprint", "schedule", "blocking_power_w", "fixed_s", "baseline"):
         assert getattr(read, name) == getattr(written, name)
-    for name in ("t_min_s", "t_star_s", "solve_time_s"):
+    for name in ("t_min_s", "t_star_s", "solve_time_s", "reserve_pct", "time_error_pct"):
         assert getattr(read, name) == getattr(written, name)
-    for name in ("iteration_time_s", "effective_energy_j", "lower_bound_j", "choice"):
+    for name in ("iteration_time_s", "effective_energy_j", "lower_bound_j", "effective_bound_j", "choice"):
         np.testing.assert_array_equal(getattr(read, name), getattr(written, name), strict=True)
     assert list(read.options) == list(written.options)
     for key, options in written.options.items():
@@ -80,15 +80,15 @@ def change(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
 PACKED = "zlib_b85_row_differences"
 DAMAGE = {
     "another format": (change("format", to="else"), 'is not a plan (expected "format": "perseus-plan")'),
-    "another version": (change("version", to=2), "is a plan of version 2, we read version 1"),
+    "an older version": (change("version", to=1), "is a plan of version 1, we read version 2"),
     "no version": (lambda content: content.pop("version"), "is a plan of version None"),
-    "a key is missing": (lambda content: content.pop("t_min_s"), "is damaged: KeyError 't_min_s'"),
-    "a number is text": (change("blocking_power_w", to="hot"), "is damaged: ValueError could not convert"),
-    "a number is null": (change("t_star_s", to=None), "is damaged: TypeError"),
+    "a key is missing": (lambda content: content.pop("t_min_s"), "is damaged: has no t_min_s"),
+    "a number is text": (change("blocking_power_w", to="hot"), "is damaged: blocking_power_w is 'hot'"),
+    "a number is null": (change("t_star_s", to=None), "is damaged: t_star_s is None"),
     "an unknown kind": (change("options", 0, "kind", to="Q"), "'Q' is not a valid Kind"),
     "an unknown instruction": (
-        change("schedule", "orders", 0, to="0F0 0X0"),
-        "is damaged: InvalidScheduleError instruction '0X0' is not",
+        change("schedule", "orders", 0, to="0F0 0Q0"),
+        "is damaged: InvalidScheduleError instruction '0Q0' is not",
     ),
     "an instruction too many": (
         change("schedule", "orders", 0, to="0F0 0F1 0B0"),
@@ -101,7 +101,7 @@ DAMAGE = {
     ),
     "a time is not a number": (
         change("options", 0, "time_s", to=[1.0, float("nan")]),
-        "0F options: a number that is not finite",
+        "has NaN where a number should be",
     ),
     "columns of unequal length": (
         change("frontier", "lower_bound_j", to=[1.0]),
@@ -112,11 +112,26 @@ DAMAGE = {
         "iteration times do not ascend",
     ),
     "no plan": (
-        change("frontier", to={"iteration_time_s": [], "effective_energy_j": [], "lower_bound_j": []}),
+        change(
+            "frontier",
+            to={
+                "iteration_time_s": [],
+                "effective_energy_j": [],
+                "lower_bound_j": [],
+                "effective_bound_j": [],
+            },
+        ),
         "for 0 plans",
     ),
+    "a baseline that is doubled": (
+        change("baseline", "energy_j", to=4200.0),
+        "the baseline says an energy of 4200 J; recomputed it is 2100 J",
+    ),
     "choices of another type": (change("choice", "dtype", to="object"), "choice is of type 'object'"),
-    "choices of another shape": (change("choice", "shape", to=[2, 4]), "is damaged: ValueError"),
+    "choices of another shape": (
+        change("choice", "shape", to=[2, 4]),
+        "is damaged: choices that are not 2x4",
+    ),
     "choices that do not unpack": (change("choice", PACKED, to="0" * 40), "is damaged: error"),
     "choices that are no base 85": (change("choice", PACKED, to="\u00e9"), "is damaged: ValueError"),
 }
@@ -131,7 +146,7 @@ def test_damage_is_refused_in_one_line_with_the_file(
     file.write_text(json.dumps(content))
     with pytest.raises(PlanFormatError) as caught:
         read_plans(file)
-    assert str(caught.value).startswith(f"{file} is ")
+    assert str(caught.value).startswith(f"{file} ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -150,7 +165,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "list.json").write_text("[]")
     for name, message in [
-        ("bytes.json", "bytes.json is not a plan"),
+        ("bytes.json", "bytes.json is not text"),
         ("list.json", "list.json is not a plan"),
         ("nowhere.json", "nowhere.json: No such file"),
     ]:

@@ -82,7 +82,7 @@ DAMAGE = {
     "blocking power is negative": (change("blocking_power_w", -1), "blocking power is -1.0 (expected"),
     "a blocking power is NaN": (
         change("blocking_w", {"5": float("nan")}),
-        "power at 5 MHz is nan",
+        "has NaN where a number should be",
     ),
     "a key is missing": (lambda content: content.pop("fixed_s"), "is damaged: KeyError 'fixed_s'"),
     "a fixed time is negative": (
@@ -97,7 +97,7 @@ DAMAGE = {
     "a point's stage is negative": (change_point("stage", -1), "stage -1 does not exist"),
     "a point's time is NaN": (
         change_point("time_s", float("nan")),
-        "0 forward at 1410 MHz: time is nan",
+        "has NaN where a number should be",
     ),
     "a point's energy is negative": (
         change_point("energy_j", -1),
@@ -127,7 +127,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "list.json").write_text("[]")
     for name, message in [
-        ("bytes.json", "is not JSON"),
+        ("bytes.json", "is not text"),
         ("list.json", "is not a profile"),
         ("nowhere.json", "No such file"),
     ]:

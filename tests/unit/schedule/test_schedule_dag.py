@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule import Dag, Instruction, Kind, by_stage, dag_of, textbook
+from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, textbook
 
 
 def named_edges(dag: Dag) -> set[str]:
@@ -76,11 +76,3 @@ def test_a_circle_is_a_value_and_an_error() -> None:
 def test_stages_of_unequal_length_are_refused_by_name() -> None:
     with pytest.raises(InvalidScheduleError, match="0F1 hands its result to 1F1, which no stage runs"):
         dag_of(schedule("0F0 0F1 0B0 0B1", "1F0 1B0", microbatches=2))
-
-
-def test_by_stage_keeps_the_order() -> None:
-    nodes = dag_of(textbook("1f1b", stages=2, microbatches=2)).nodes
-    assert {stage: [str(nodes[i]) for i in where] for stage, where in by_stage(nodes).items()} == {
-        0: ["0F0", "0F1", "0B0", "0B1"],
-        1: ["1F0", "1B0", "1F1", "1B1"],
-    }

@@ -26,8 +26,8 @@ BAD = {
     ),
     "another stage's instruction": (
         "0F0 1F1 0B0 0B1",
-        "1F1 stands in the order of stage 0",
-        "stage 0 | F0  →F1 B0  B1",
+        "1F1 stands in the order of rank 0, but stage 1 runs on rank 1",
+        "rank 0 | 0F0  →1F1 0B0  0B1",
     ),
     "a computation missing at the end": (
         "0F0 0F1 0B0",
@@ -49,7 +49,7 @@ def test_refusal_shows_the_whole_grid_with_an_arrow_at_the_bad_cell(order: str, 
     first, *drawn = str(caught.value).splitlines()
     assert first == why
     assert drawn[0] == row
-    assert drawn[1].split() == ["stage", "1", "|", "F0", "B0", "F1", "B1"]
+    assert [cell.removeprefix("1") for cell in drawn[1].split()[3:]] == ["F0", "B0", "F1", "B1"]
 
 
 def test_stages_that_wait_for_each_other_are_named_in_a_circle() -> None:

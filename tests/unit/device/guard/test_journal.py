@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.guard import journal
-from perseus_ds.device.guard.journal import Journal
-from perseus_ds.device.guard.lease import Lease
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
 
 ENTRY = Journal("GPU-1", "A100", 900, "job (pid 1)", 1, "boot")
@@ -34,7 +34,7 @@ def test_a_damaged_journal_still_asks_for_a_reset(folder: Path, text: str) -> No
     journal.path_of("GPU-1").write_text(text)
     damaged = journal.read("GPU-1")
     assert damaged is not None
-    assert damaged.found_mhz is None
+    assert damaged.preexisting_mhz is None
 
 
 @pytest.mark.parametrize("uuid", ["../../etc/passwd", "", "a/b", ".hidden", "x" * 200])
@@ -44,12 +44,12 @@ def test_a_uuid_that_is_no_name_never_becomes_a_path(uuid: str) -> None:
 
 
 def test_a_second_lease_is_refused_with_the_owners_name() -> None:
-    lease = Lease("GPU-1", "job (pid 1)")
+    lease = OwnershipLock("GPU-1", "job (pid 1)")
     with pytest.raises(DeviceUnavailableError, match=r"held by job \(pid 1\)"):
-        Lease("GPU-1", "other")
+        OwnershipLock("GPU-1", "other")
     lease.release()
     lease.release()
-    Lease("GPU-1", "other").release()
+    OwnershipLock("GPU-1", "other").release()
 
 
 def test_a_folder_that_cannot_be_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

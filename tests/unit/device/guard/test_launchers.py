@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from perseus_ds.device.guard.launchers import launcher_name, launchers_above
+from perseus_ds.device.guard.serving.launchers import launcher_name, launchers_above
 
 
 @pytest.mark.parametrize(

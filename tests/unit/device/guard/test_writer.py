@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.device import Achieved, EventReason
-from perseus_ds.device.guard.writer import ClockWriter
+from perseus_ds.device.guard.serving.writer import ClockWriter
 from perseus_ds.errors import DeviceError
 
 
@@ -19,7 +19,7 @@ class Time:
 
 @dataclass
 class Device:
-    """A GPU whose calls take time and may fail, behind a seat that found it free."""
+    """A GPU whose calls take time and may fail, behind a claim that found it free."""
 
     time: Time
     calls_s: list[float] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Device:
             raise DeviceError("no")
         self.written.append(clock_mhz)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         self.lock_clock(None)
 
     def achieved(self) -> Achieved:
@@ -61,54 +61,54 @@ def writer(device: Device, time: Time) -> ClockWriter:
 
 def test_of_requests_that_wait_only_the_last_is_written(writer: ClockWriter, device: Device) -> None:
     for number, clock_mhz in enumerate((900, 1200, 705), start=1):
-        writer.ask(number, clock_mhz)
+        writer.request(number, clock_mhz)
     assert writer.step().clock_mhz == 705
     assert writer.step() is None
     assert device.written == [705]
 
 
 def test_a_stale_request_is_dropped(writer: ClockWriter, device: Device) -> None:
-    writer.ask(2, 900)
-    writer.ask(1, 1200)
+    writer.request(2, 900)
+    writer.request(1, 1200)
     writer.step()
     assert device.written == [900]
 
 
 def test_a_request_that_changes_nothing_is_skipped(writer: ClockWriter, device: Device) -> None:
     for number in (1, 2, 3):
-        writer.ask(number, 900)
+        writer.request(number, 900)
         writer.step()
     assert device.written == [900]
 
 
 def test_a_refused_request_is_not_taken_as_written(writer: ClockWriter, device: Device) -> None:
     device.fails = True
-    writer.ask(1, 900)
+    writer.request(1, 900)
     with pytest.raises(DeviceError):
         writer.step()
     device.fails = False
-    writer.ask(2, 900)
+    writer.request(2, 900)
     writer.step()
     assert device.written == [900]
 
 
 def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time: Time) -> None:
     device.calls_s = [0.010]
-    writer.ask(1, 900)
+    writer.request(1, 900)
     writer.step()
-    time.now_s = writer.next_look_s()
-    assert writer.look().locked_mhz == 900
+    time.now_s = writer.next_observation_s()
+    assert writer.observe().locked_mhz == 900
     assert writer.figures().call_s == pytest.approx(0.010)
     assert writer.figures().settle_s == pytest.approx(0.005)
 
 
 def test_the_clock_is_read_back_at_a_bounded_rate(writer: ClockWriter, time: Time) -> None:
-    writer.ask(1, 900)
+    writer.request(1, 900)
     writer.step()
     looks = 0
     for _ in range(1000):
         time.now_s += 0.001
-        looks += writer.look() is not None
+        looks += writer.observe() is not None
     assert 3 <= looks <= 5
 
 
@@ -118,11 +118,11 @@ def test_a_clock_that_changes_all_the_time_is_read_back_too(
     device.reaches = False
     looks = []
     for number in range(1, 1001):
-        writer.ask(number, 900 if number % 2 else 705)
+        writer.request(number, 900 if number % 2 else 705)
         writer.step()
         for _ in range(6):
             time.now_s += 0.001
-            looks.append(writer.look())
+            looks.append(writer.observe())
     told = [look for look in looks if look is not None]
     assert 20 <= len(told) <= 26  # 6 s, four times a second
     assert not any(look.settled for look in told)
@@ -133,7 +133,7 @@ def test_whatever_is_asked_the_final_state_is_the_last_request(events: list[tupl
     device = Device(Time())
     writer = ClockWriter(device, now_s=lambda: 0.0)
     for number, (steps, clock_mhz) in enumerate(events, start=1):
-        writer.ask(number, clock_mhz)
+        writer.request(number, clock_mhz)
         if steps:
             writer.step()
     writer.step()
@@ -151,7 +151,7 @@ def test_a_hundred_thousand_requests_with_latency_lose_nothing() -> None:
     asked: list[int] = []
     for number in range(1, 100_001):
         asked.append(draw.randrange(210, 1411, 15))
-        writer.ask(number, asked[-1])
+        writer.request(number, asked[-1])
         if draw.random() < 0.3:
             device.calls_s = [draw.random() * 0.02]
             writer.step()

@@ -1,0 +1,1 @@
+"""The claim on one GPU: ownership, what stood before, the journal of it, and the way back."""

@@ -1,0 +1,76 @@
+"""The sending end of a connection: it never blocks, and of what waits for room only the newest is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+
+from perseus_ds.device.guard.protocol import encode, encode_request
+
+
+class SendQueue:
+    """Sends clock requests over a non-blocking socket.
+
+    With the socket full, the newest request waits and those before it are dropped; `fileno` then becomes
+    readable, so that a listener calls `flush` when there is room.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()
+        self._number = 0
+        self._unsent: bytes | None = None
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def request(self, clock_mhz: int | None) -> None:
+        """Send a request, or keep it as the newest; returns at once either way."""
+        with self._lock:
+            self._number += 1
+            packet = encode_request(self._number, clock_mhz)
+            if self._unsent is not None or not self._send(packet):
+                self._unsent = packet
+                if self._wake >= 0:
+                    os.eventfd_write(self._wake, 1)
+
+    def send(self, verb: str) -> bool:
+        """Send a word behind all requests, if there is room for it now."""
+        with self._lock:
+            return self._unsent is None and self._send(encode({"do": verb}))
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waits for room."""
+        return self._unsent is not None
+
+    def fileno(self) -> int:
+        """What becomes readable when a request begins to wait."""
+        return self._wake
+
+    def flush(self) -> None:
+        """Send what waits, if there is room."""
+        with self._lock:
+            if self._wake >= 0:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+            if self._unsent is not None and self._send(self._unsent):
+                self._unsent = None
+
+    def close(self) -> None:
+        """Close the socket too."""
+        with self._lock:
+            self._socket.close()
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
+
+    def _send(self, packet: bytes) -> bool:
+        """Send now or not at all; a broken connection is the listener's to notice."""
+        try:
+            self._socket.send(packet)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True

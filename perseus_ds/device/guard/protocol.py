@@ -1,0 +1,66 @@
+"""The messages between a guard and its clients: one JSON object per packet of a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+
+from perseus_ds import errors
+from perseus_ds.errors import DeviceError
+
+Value = str | int | float | bool | None
+Message = Mapping[str, Value]
+
+MAX_BYTES = 4096
+KIND = socket.SOCK_SEQPACKET  # keeps message borders, so that no message is ever sent in half
+
+
+class MalformedError(ValueError):
+    """Bytes that are not a message: answered with a refusal, never with a crash."""
+
+
+def encode(message: Message) -> bytes:
+    """Make a packet."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def encode_request(number: int, clock_mhz: int | None) -> bytes:
+    """Make the packet of a clock request, on the training thread's time: `encode` takes ten times as long."""
+    if clock_mhz is None:
+        return b'{"do":"reset","number":%d}' % number
+    return b'{"do":"lock","number":%d,"clock_mhz":%d}' % (number, clock_mhz)
+
+
+def decode(packet: bytes) -> dict[str, Value]:
+    """Read a packet: an object whose values are plain.
+
+    Raises:
+        MalformedError: it is anything else.
+    """
+    if len(packet) > MAX_BYTES:
+        raise MalformedError(f"a message of more than {MAX_BYTES} bytes")
+    try:
+        message = json.loads(packet)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("not a JSON object") from error
+    if not isinstance(message, dict):
+        raise MalformedError("not a JSON object")
+    for value in message.values():
+        if not isinstance(value, str | int | float | bool | None):
+            raise MalformedError("a value that is not plain")
+    return message
+
+
+def refusal(error: DeviceError) -> Message:
+    """Put an error into a message."""
+    return {"is": "refused", "kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def refused(message: Message) -> DeviceError:
+    """Take an error out of a message; an unknown kind is a plain device error."""
+    kind = getattr(errors, str(message.get("kind")), DeviceError)
+    if not (isinstance(kind, type) and issubclass(kind, DeviceError)):
+        kind = DeviceError
+    hint = message.get("hint")
+    return kind(str(message.get("message")), hint=None if hint is None else str(hint))

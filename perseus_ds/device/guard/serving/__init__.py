@@ -1,0 +1,1 @@
+"""In the guard: one client served, its requests written, its end answered by a restored clock."""

@@ -1,0 +1,53 @@
+"""The guard process: the one writer of its parent's GPU clock, which it survives just long enough."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from perseus_ds.device.guard.claim.openers import open_gpu
+from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.serve import serve
+from perseus_ds.device.guard.serving.signals import disarm_signals, ending_signals
+
+_OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
+_NICENESS = -10  # where more wants to run than there are cores, a restore does not queue up behind it
+
+
+def guard(fileno: int, parent: int) -> int:
+    """Serve the parent over a socket until it is gone; return how many GPUs could not be put back."""
+    disarm_signals()
+    _survive_memory_pressure()
+    _go_first()
+    client = socket.socket(fileno=fileno)
+    with ending_signals() as signalled:
+        ends = [signalled, *_watch(parent)]
+        if os.getppid() != parent:
+            return 0  # gone before it took anything
+        connection = ClientConnection(client, Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_gpu)
+        return int(not serve(connection, *ends))
+
+
+def _watch(parent: int) -> list[int]:
+    """A descriptor that becomes readable when the parent ends, where the kernel has such.
+
+    End-of-file alone does not do: a worker that the parent forked holds a copy of its end of the socket.
+    """
+    try:
+        return [os.pidfd_open(parent)]
+    except (OSError, AttributeError):
+        return []
+
+
+def _survive_memory_pressure() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def _go_first() -> None:
+    """Who may set clocks mostly may do this too; a guard needs a tenth of a millisecond per request."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)

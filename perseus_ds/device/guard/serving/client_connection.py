@@ -1,0 +1,176 @@
+"""One client's conversation with a guard: it takes a GPU, asks for clocks, and leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from dataclasses import asdict
+
+from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.journal import path_of
+from perseus_ds.device.guard.claim.openers import OpenGpu
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    Message,
+    Value,
+    decode,
+    encode,
+    refusal,
+)
+from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+
+_PACKETS_AT_ONCE = 512
+_SEATLESS_S = 30.0
+
+
+class ClientConnection:
+    """A connection and, once taken, a GPU; when the connection ends, the GPU is as it was found."""
+
+    def __init__(self, sock: socket.socket, peer: Peer, policy: Policy, open_gpu: OpenGpu) -> None:
+        sock.setblocking(False)
+        self.socket = sock
+        self.peer = peer
+        self._policy = policy
+        self._open_gpu = open_gpu
+        self._control: Control | None = None
+        self._since_s = time.monotonic()
+        self.launchers: tuple[Launcher, ...] = ()
+
+    def receive(self) -> bool:
+        """Read every packet that is there; return whether the connection still stands."""
+        for _ in range(_PACKETS_AT_ONCE):
+            try:
+                packet = self.socket.recv(MAX_BYTES + 1)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not packet:
+                return False
+            self._answer(packet)
+        return True
+
+    def step(self) -> None:
+        """Do what is due; what fails is told to the client."""
+        if self._control is not None:
+            try:
+                self._control.step()  # no news of success: it would wake a thread of the trainer each time
+            except DeviceError as error:
+                self._send(refusal(error))
+
+    def due_s(self) -> float | None:
+        """When `step` has something to do, or an idle connection has had its time."""
+        return self._since_s + _SEATLESS_S if self._control is None else self._control.due_s()
+
+    @property
+    def idle(self) -> bool:
+        """Whether this is a connection that has taken no GPU in its time."""
+        return self._control is None and time.monotonic() >= self._since_s + _SEATLESS_S
+
+    def give_up(self, why: DeviceError) -> None:
+        """Tell the client why it is served no longer; `end` is to follow."""
+        self._send(refusal(why))
+
+    def end(self) -> DeviceError | None:
+        """Put the GPU back and hang up; return what went wrong, if anything."""
+        control, self._control = self._control, None
+        try:
+            if control is not None:
+                control.release()
+        except DeviceError as error:
+            return error
+        finally:
+            self.socket.close()
+            launchers, self.launchers = self.launchers, ()
+            for launcher in launchers:
+                os.close(launcher.fileno())
+        return None
+
+    def _answer(self, packet: bytes) -> None:
+        try:
+            self._do(decode(packet))
+        except MalformedError as error:
+            self._send(refusal(DeviceUnsupportedError(f"malformed message: {error}")))
+        except DeviceError as error:
+            self._send(refusal(error))
+
+    def _do(self, message: Message) -> None:
+        verb = message.get("do")
+        if verb == "take":
+            self._take(message)
+            return
+        control = self._control
+        if control is None:
+            raise DeviceUnavailableError("take a GPU first")
+        control.renew()
+        if verb == "lock":
+            control.request(int(_number(message, "number")), self._wanted_mhz(control.claim, message))
+        elif verb == "reset":
+            control.request(int(_number(message, "number")), None)
+        elif verb == "sync":
+            control.step()
+            self._send({"is": "synced", **asdict(control.figures())})
+        elif verb != "beat":
+            raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
+
+    def _take(self, message: Message) -> None:
+        uuid, owner = _text(message, "uuid"), _text(message, "owner")
+        backend, lease_s = _text(message, "backend"), _number(message, "lease_s")
+        if self._control is not None:
+            raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
+        path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
+        self._policy.check(self.peer, uuid)
+        claim = _claim(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
+        control = Control(claim, lease_s=lease_s, warn=self._warn)
+        control.begin()
+        self._control = control
+        floor_mhz, preexisting_mhz = self._policy.floor_mhz, claim.preexisting_mhz
+        self._send({"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz})
+        control.report_conditions()
+        self.launchers = launchers_above(self.peer.pid)
+
+    def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
+        clock_mhz, able = int(_number(message, "clock_mhz")), claim.gpu.capabilities()
+        if clock_mhz not in able.clocks_mhz:
+            raise DeviceUnsupportedError(
+                f"{clock_mhz} MHz is not a clock of {claim.uuid}: it has {able.grid}"
+            )
+        return self._policy.clamped_mhz(clock_mhz, able.clocks_mhz)
+
+    def _warn(self, kind: ConflictKind, line: str) -> None:
+        self._send({"is": "conflict", "kind": kind.name, "line": line})
+
+    def _send(self, message: Message) -> None:
+        """Send if there is room: a client that does not read loses news, never the guard's time."""
+        with contextlib.suppress(OSError):
+            self.socket.send(encode(message))
+
+
+def _claim(gpu: Gpu, owner: str, backend: str) -> GpuClaim:
+    try:
+        return GpuClaim(gpu, owner, backend=backend)
+    except BaseException:
+        gpu.close()
+        raise
+
+
+def _text(message: Message, key: str) -> str:
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise MalformedError(f"{key} is not text")
+    return value
+
+
+def _number(message: Message, key: str) -> float:
+    value: Value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise MalformedError(f"{key} is not a number")
+    return value

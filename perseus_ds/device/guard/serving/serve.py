@@ -1,0 +1,70 @@
+"""One client served to its end: its requests, what is due, who else may end it; then the GPU is restored.
+
+The node's service has a thread for each client, so that a GPU with a slow driver holds up nobody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import time
+
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.errors import DeviceUnavailableError
+
+_IDLE_S = 60.0
+
+
+def serve(connection: ClientConnection, *ends: int) -> bool:
+    """Serve until the client is gone or one of the descriptors ``ends`` becomes readable.
+
+    Returns whether the GPU, if one was taken, is as it was found.
+    """
+    try:
+        while _turn(connection, frozenset(ends)):
+            pass
+    finally:
+        failure = connection.end()
+        if failure is not None:
+            _complain(f"clock not put back: {failure}; perseus-ds clocks reset will")
+    return failure is None
+
+
+def _turn(connection: ClientConnection, ends: frozenset[int]) -> bool:
+    """Wait for something to happen and do what it asks for; return whether to go on."""
+    launchers = {launcher.fileno(): launcher for launcher in connection.launchers}
+    ready = _readable({connection.socket.fileno(), *ends, *launchers}, _patience_s(connection))
+    if ready & ends:
+        return False
+    for gone in ready & launchers.keys():
+        connection.give_up(
+            DeviceUnavailableError(
+                f"the job's launcher is gone ({launchers[gone]}) and nobody is left to end its ranks",
+                hint="control is given up, the clock is put back",
+            )
+        )
+        return False
+    if connection.socket.fileno() in ready and not connection.receive():
+        return False
+    connection.step()
+    return not connection.idle
+
+
+def _patience_s(connection: ClientConnection) -> float:
+    due_s = connection.due_s()
+    return _IDLE_S if due_s is None else min(_IDLE_S, max(0.0, due_s - time.monotonic()))
+
+
+def _readable(descriptors: set[int], for_s: float) -> set[int]:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(1000 * for_s)}
+
+
+def _complain(line: str) -> None:
+    """Say it on a terminal or log that may be gone with the job."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"perseus_ds guard: {line}\n")
+        sys.stderr.flush()

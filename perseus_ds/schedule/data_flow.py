@@ -1,0 +1,122 @@
+"""Which computation needs the result of which, and how it comes over: in place, by a transfer, buffered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule.instruction import Instruction, Kind
+from perseus_ds.schedule.schedule import Order, Schedule
+
+Pair = tuple[Instruction, Instruction]
+_BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT})
+ENDS = {
+    Kind.FORWARD: (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION),
+    Kind.BACKWARD: (Kind.SEND_GRAD, Kind.RECV_GRAD),
+    Kind.BACKWARD_INPUT: (Kind.SEND_GRAD, Kind.RECV_GRAD),
+}
+
+
+def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, Kind]]]:
+    """Return pairs (giver, taker) that order each other directly, and those with a buffer between them.
+
+    Where ranks differ and transfers stand in the orders, those order giver and taker: nothing is returned.
+
+    Raises:
+        InvalidScheduleError: a result that nobody makes, takes or brings over.
+    """
+    ranks = schedule.rank_of_stages()
+    ready = [_ready(order) for order in schedule.orders]
+    streams = any(i.kind.is_transfer for i in chain(*schedule.orders))
+    direct: list[Pair] = []
+    buffered: dict[Pair, tuple[int, Kind]] = {}
+    for giver, taker in data_flow(schedule):
+        here, there = ranks[giver.stage], ranks[taker.stage]
+        if here == there:
+            direct.append((giver, taker))
+        elif streams:
+            _check_brought(giver, taker, ready[here], ready[there])
+        else:
+            buffered[giver, taker] = giver.stage, ENDS[giver.kind][0]
+    return direct, buffered
+
+
+def data_flow(schedule: Schedule) -> Iterator[Pair]:
+    """Pair every computation that has an input with the one that makes it.
+
+    ``F(s) -> F(s + 1)``, the last stage's ``F`` to its backward, ``B`` or ``I`` of a stage to that of the
+    stage before, ``I(s) -> W(s)``.
+
+    Raises:
+        InvalidScheduleError: a giver or a taker is missing.
+    """
+    last, backward_of = schedule.stages - 1, schedule.backward_of()
+    present = dict.fromkeys(chain(*schedule.orders))
+    for giver in present:
+        heir = _heir_of(giver, last, backward_of)
+        if heir is not None and heir not in present:
+            raise InvalidScheduleError(f"{giver} hands its result to {heir}, which no stage runs")
+    for taker in present:
+        maker = _input_of(taker, last, backward_of)
+        if maker is None:
+            continue
+        if maker not in present:
+            raise InvalidScheduleError(f"{taker} waits for {maker}, which no stage runs")
+        yield maker, taker
+
+
+def _input_of(
+    taker: Instruction, last: int, backward_of: Mapping[tuple[int, int], Instruction]
+) -> Instruction | None:
+    stage, microbatch = taker.stage, taker.microbatch
+    if taker.kind is Kind.FORWARD and stage > 0:
+        return Instruction(stage - 1, Kind.FORWARD, microbatch)
+    if taker.kind in _BACKWARDS and stage == last:
+        return Instruction(stage, Kind.FORWARD, microbatch)
+    if taker.kind in _BACKWARDS:
+        whole = Instruction(stage + 1, Kind.BACKWARD, microbatch)
+        return backward_of.get((stage + 1, microbatch), whole)
+    if taker.kind is Kind.BACKWARD_WEIGHT:
+        return Instruction(stage, Kind.BACKWARD_INPUT, microbatch)
+    return None
+
+
+def _heir_of(
+    giver: Instruction, last: int, backward_of: Mapping[tuple[int, int], Instruction]
+) -> Instruction | None:
+    stage, microbatch = giver.stage, giver.microbatch
+    if giver.kind is Kind.FORWARD and stage < last:
+        return Instruction(stage + 1, Kind.FORWARD, microbatch)
+    if giver.kind in _BACKWARDS and stage > 0:
+        whole = Instruction(stage - 1, Kind.BACKWARD, microbatch)
+        return backward_of.get((stage - 1, microbatch), whole)
+    return None
+
+
+def _ready(order: Order) -> Mapping[Instruction, int]:
+    """Where in the order each instruction is over: a queued transfer at the next commit."""
+    over = {instruction: place for place, instruction in enumerate(order)}
+    commits = [place for place, i in enumerate(order) if i.kind is Kind.COMMIT]
+    for instruction, place in over.items() if commits else ():
+        if instruction.kind.is_transfer:
+            over[instruction] = next((commit for commit in commits if commit > place), len(order))
+    return over
+
+
+def _check_brought(
+    giver: Instruction,
+    taker: Instruction,
+    here: Mapping[Instruction, int],
+    there: Mapping[Instruction, int],
+) -> None:
+    """See that a transfer leaves after the giver and arrives before the taker."""
+    send_kind, receive_kind = ENDS[giver.kind]
+    send = Instruction(giver.stage, send_kind, giver.microbatch)
+    receive = Instruction(taker.stage, receive_kind, taker.microbatch)
+    if send not in here or here[send] < here[giver]:
+        raise InvalidScheduleError(f"{taker} waits for what {giver} makes, and no {send} after it sends it")
+    if receive not in there or there[receive] > there[taker]:
+        raise InvalidScheduleError(
+            f"{taker} waits for what {giver} makes, and no {receive} before it brings it"
+        )

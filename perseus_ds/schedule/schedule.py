@@ -1,0 +1,66 @@
+"""What every pipeline rank runs in one iteration, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule.instruction import Instruction, Kind
+
+Order = tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All orders of one iteration, one per pipeline rank.
+
+    The orders say which model stages a rank runs. Transfers that stand in them are rendezvous; orders
+    without any hand their results over through buffers (`dag_of` tells both). ``unknown`` names the host's
+    instructions that are carried as ``Kind.UNKNOWN``.
+    """
+
+    name: str
+    microbatches: int
+    orders: tuple[Order, ...]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Number of pipeline ranks: GPUs of one pipeline, its tensor-parallel peers counted as one."""
+        return len(self.orders)
+
+    @property
+    def stages(self) -> int:
+        """Number of model stages, all ranks together."""
+        return 1 + max((i.stage for order in self.orders for i in order), default=-1)
+
+    @property
+    def stages_of_ranks(self) -> tuple[tuple[int, ...], ...]:
+        """The model stages of every rank, lowest first."""
+        return tuple(tuple(sorted({i.stage for i in order})) for order in self.orders)
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether a rank runs another model stage than its own number, or several."""
+        return any(held != (rank,) for rank, held in enumerate(self.stages_of_ranks))
+
+    def rank_of_stages(self) -> Mapping[int, int]:
+        """Return which rank runs each model stage.
+
+        Raises:
+            InvalidScheduleError: two ranks run one stage.
+        """
+        ranks: dict[int, int] = {}
+        for rank, held in enumerate(self.stages_of_ranks):
+            for stage in held:
+                if ranks.setdefault(stage, rank) != rank:
+                    raise InvalidScheduleError(
+                        f"stage {stage} runs on rank {ranks[stage]} and on rank {rank}"
+                    )
+        return ranks
+
+    def backward_of(self) -> Mapping[tuple[int, int], Instruction]:
+        """Return what hands on the gradient of each (stage, microbatch): its ``B`` or its ``I``."""
+        handing = {Kind.BACKWARD, Kind.BACKWARD_INPUT}
+        return {(i.stage, i.microbatch): i for order in self.orders for i in order if i.kind in handing}

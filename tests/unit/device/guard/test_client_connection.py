@@ -1,0 +1,85 @@
+"""A client and the guard's end of its connection, over a real socket pair, without a driver."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.device import NullGpu
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.client.guard_client import GuardClient
+from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
+from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
+
+TAKE = {"do": "take", "uuid": "null-0", "owner": "test", "backend": "nvml", "lease_s": 30}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+
+
+class LostGpu(NullGpu):
+    """One that falls off the bus at its first reading of a chosen kind."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        setattr(self, what, self._fall)
+
+    def _fall(self) -> None:
+        raise DeviceLostError("gone")
+
+
+@pytest.mark.parametrize("what", ["achieved", "power_profiles"])
+def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    connection = ClientConnection(theirs, Peer(0, 0, 0), EVERYTHING, lambda *_: LostGpu(what))
+    with ours:
+        ours.send(encode(TAKE))
+        connection.receive()
+        answer = json.loads(ours.recv(MAX_BYTES))
+        assert (answer["is"], answer["kind"]) == ("refused", "DeviceLostError")
+        OwnershipLock("null-0", "the next").release()
+        assert connection.end() is None
+
+
+@pytest.fixture
+def taken() -> tuple[GuardClient, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","found_mhz":null,"floor_mhz":0}')
+    client = GuardClient(ours)
+    client.take("null-0", "test")
+    return client, theirs
+
+
+def test_a_guards_last_words_are_heard_though_it_left_ours_unread(
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
+) -> None:
+    client, guard = taken
+    client.request(900)  # stays unread, with the request to take: the kernel resets the connection
+    guard.send(encode(refusal(DeviceUnavailableError("the job's launcher is gone"))))
+    guard.close()
+    ended(client)
+    assert str(client.failure) == "the job's launcher is gone"
+
+
+def test_a_guard_that_goes_without_a_word_is_said_to_be_gone(
+    taken: tuple[GuardClient, socket.socket], ended: Callable[[GuardClient], None]
+) -> None:
+    client, guard = taken
+    guard.close()
+    ended(client)
+    assert str(client.failure) == "the guard is gone; clocks are no longer set"
+
+
+@pytest.fixture
+def ended() -> Callable[[GuardClient], None]:
+    def wait(client: GuardClient) -> None:
+        client._listener.join(20)
+        assert not client._listener.is_alive()
+
+    return wait

@@ -1,0 +1,127 @@
+"""The reader of files that others may have written: each refusal, and what each would cost without it."""
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import check_folder, parse_json, read_bounded, read_json, write_trusted
+
+MINE = frozenset({os.geteuid()})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_text("{}")
+    return path
+
+
+def test_an_ordinary_file_is_read_whole(file: Path) -> None:
+    assert read_bounded(file, most_bytes=2, writers=MINE) == b"{}"
+    assert read_json(file, most_bytes=2) == {}
+
+
+def test_a_link_is_followed_only_where_anybody_is_believed(file: Path) -> None:
+    link = file.with_name("link")
+    link.symlink_to(file)
+    assert read_bounded(link, most_bytes=9) == b"{}"
+    with pytest.raises(OSError, match="symbolic link"):
+        read_bounded(link, most_bytes=9, writers=MINE)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, Path("/dev/zero"), Path("/dev/tty")):
+        with pytest.raises((PerseusError, OSError)):
+            read_bounded(path, most_bytes=9)
+
+
+def test_a_file_that_is_too_large_is_refused_and_not_read(file: Path) -> None:
+    os.truncate(file, 1 << 40)
+    tracemalloc.start()
+    with pytest.raises(PerseusError, match="has 1099511627776 bytes, 9 are allowed"):
+        read_bounded(file, most_bytes=9)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_file_that_says_it_is_empty_and_is_not_is_bounded_too() -> None:
+    with pytest.raises(PerseusError, match="9 are allowed"):
+        read_bounded(Path("/proc/self/status"), most_bytes=9)
+
+
+def test_who_could_have_written_it_is_asked(file: Path) -> None:
+    file.chmod(0o666)
+    with pytest.raises(PerseusError, match="can be written by everyone"):
+        read_bounded(file, most_bytes=9, writers=MINE)
+    file.chmod(0o644)
+    with pytest.raises(PerseusError, match=f"belongs to user {os.geteuid()}, who is not believed"):
+        read_bounded(file, most_bytes=9, writers=frozenset({12345}))
+
+
+def test_a_folder_that_everyone_may_write_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path, MINE)
+    tmp_path.chmod(0o777)
+    with pytest.raises(PerseusError, match="can be written by everyone"):
+        check_folder(tmp_path, MINE)
+    with pytest.raises(PerseusError, match="is not a folder"):
+        check_folder(Path("/dev/null"), MINE)
+
+
+def test_what_is_written_is_whole_and_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_trusted(tmp_path / "new", "text", sync=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+REFUSED = {
+    "nothing": (b"", "is not JSON or is cut short"),
+    "cut short": (b'{"a": 1', "is not JSON or is cut short"),
+    "bytes": (b"\xff\xfe\x00", "is not text: byte 0 is no UTF-8"),
+    "a byte in a text": (b'{"a": "\xc3\x28"}', "is not text"),
+    "UTF-16": ("{}".encode("utf-16"), "is not text"),
+    "deep lists": (b"[" * 100_000, "is nested too deeply"),
+    "deep objects": (b'{"a":' * 100_000 + b"1", "is nested too deeply"),
+    "NaN": (b'{"a": NaN}', "has NaN where a number should be"),
+    "minus infinity": (b'{"a": -Infinity}', "has -Infinity where a number should be"),
+    "an endless number": (b'{"a": 1e999}', "has the number 1e999"),
+    "a long number": (b'{"a": 0.' + b"1" * 1_000_000 + b"}", "too large or too long"),
+    "a long whole number": (b'{"a": ' + b"9" * 5_000 + b"}", "has a whole number of 5000 digits"),
+    "a key twice": (b'{"a": 1, "a": 2}', "has the key 'a' twice"),
+    "many keys twice": (b'{"b":0' + b"".join(b',"%d":0' % (i // 2) for i in range(300_000)) + b"}", "twice"),
+    "many empty lists": (b"[" + b"[]," * 1_000_000 + b"[]]", "2000003 values, 600000 are allowed"),
+    "many small objects": (b"[" + b'{"a":0},' * 600_000 + b"0]", "values, 600000 are allowed"),
+    "text behind it": (b"{} {}", "is not JSON or is cut short"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
+def test_json_that_nobody_of_ours_wrote_is_one_line_and_costs_little(text: bytes, why: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(PerseusError, match=why) as caught:
+        parse_json(text)
+    assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_the_count_of_values_is_never_too_low() -> None:
+    for text, values in [
+        (b"1", 1),
+        (b"[]", 1),
+        (b"[1,2]", 3),
+        (b'{"a":{"b":{}}}', 3),
+        (b'[{"a":1},{"a":1}]', 5),
+        (b"[[[[1]]]]", 5),
+    ]:
+        parse_json(text, most_values=values + 2)
+        with pytest.raises(PerseusError, match="values"):
+            parse_json(text, most_values=values - 1)

@@ -1,0 +1,105 @@
+"""Edge sets of the graph against those of the definitions: a count or a makespan can agree by chance."""
+
+import pytest
+from edges_by_definition import edges_by_definition
+
+from perseus_ds.schedule import TEXTBOOK, Dag, Kind, Schedule, dag_of, textbook, validate
+
+RANKS = range(2, 9)
+
+
+def words(schedule: Schedule) -> list[list[str]]:
+    return [[str(instruction) for instruction in order] for order in schedule.orders]
+
+
+def named(dag: Dag) -> list[tuple[str, str]]:
+    return [(str(dag.nodes[a]), str(dag.nodes[b])) for a, b in dag.edges]
+
+
+def agree(schedule: Schedule) -> int:
+    validate(schedule)
+    found, wanted = named(dag_of(schedule)), edges_by_definition(words(schedule))
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+    return len(wanted)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "gpipe-fifo", "zb-h1"])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_one_stage_on_every_rank(name: str, ranks: int) -> None:
+    for microbatches in range(1, 2 * ranks + 3):
+        agree(textbook(name, stages=ranks, microbatches=microbatches))
+
+
+@pytest.mark.parametrize("name", ["interleaved", "interleaved-zb", "looped-bfs"])
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_several_stages_on_every_rank(name: str, chunks: int, ranks: int) -> None:
+    for microbatches in (ranks, 2 * ranks, 3 * ranks):
+        agree(textbook(name, stages=ranks * chunks, microbatches=microbatches, chunks=chunks))
+
+
+@pytest.mark.parametrize("chunks", [2, 3])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_interleaved_in_larger_groups(chunks: int, ranks: int) -> None:
+    for group in (ranks + 1, 2 * ranks):
+        for microbatches in (2 * group, 3 * group):
+            agree(
+                textbook(
+                    "interleaved",
+                    stages=ranks * chunks,
+                    microbatches=microbatches,
+                    chunks=chunks,
+                    group=group,
+                )
+            )
+
+
+@pytest.mark.parametrize("name", ["zbv", "dualpipe-v", "dualpipe-v-whole"])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_two_arms_of_a_v(name: str, ranks: int) -> None:
+    for microbatches in (2 * ranks, 2 * ranks + 1, 3 * ranks + 2):
+        agree(textbook(name, stages=2 * ranks, microbatches=microbatches))
+
+
+def test_every_order_is_compared() -> None:
+    compared = {"1f1b", "gpipe", "gpipe-fifo", "zb-h1", "interleaved", "interleaved-zb", "looped-bfs"}
+    assert compared | {"zbv", "dualpipe-v", "dualpipe-v-whole"} == set(TEXTBOOK)
+
+
+def test_interleaved_2_ranks_2_chunks_8_microbatches_has_its_110_edges() -> None:
+    """Taking the ranks for the stages gives 110 edges as well: 16 of these missing, 16 others."""
+    schedule = textbook("interleaved", stages=4, microbatches=8, chunks=2)
+    assert agree(schedule) == 110
+    found = set(named(dag_of(schedule)))
+    assert ("1F0", "2F0") in found
+    assert ("1F0", "1B0") not in found
+    assert ("3F0", "3B0") in found
+
+
+def test_what_crosses_ranks_is_buffered_and_named_after_its_send() -> None:
+    dag = dag_of(textbook("zbv", stages=4, microbatches=4))
+    buffered = {
+        (str(dag.nodes[a]), str(dag.nodes[b])): (stage, kind)
+        for (a, b), (stage, kind) in dag.buffered.items()
+    }
+    assert buffered["0F0", "1F0"] == (0, Kind.SEND_ACTIVATION)
+    assert buffered["3I1", "2I1"] == (3, Kind.SEND_GRAD)
+    assert ("1F0", "2F0") not in buffered  # stages 1 and 2 are both on rank 1: the point of the V
+    assert len(buffered) == 4 * 4  # 0 to 1 and 2 to 3, forwards and gradients, for 4 microbatches
+
+
+def test_a_buffered_transfer_delays_its_taker_and_nothing_else() -> None:
+    dag = dag_of(textbook("1f1b", stages=2, microbatches=2))
+    starts = dag.earliest_starts([1.0] * len(dag.nodes), {(0, Kind.SEND_ACTIVATION): 0.25})
+    at = {str(node): start for node, start in zip(dag.nodes, starts, strict=True)}
+    assert at == {
+        "0F0": 0.0,
+        "0F1": 1.0,
+        "0B0": 3.25,
+        "0B1": 5.25,
+        "1F0": 1.25,
+        "1B0": 2.25,
+        "1F1": 3.25,
+        "1B1": 4.25,
+    }
