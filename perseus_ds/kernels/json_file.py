@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TypeVar
 
 import pydantic
 
-from perseus_ds.errors import ProfileError
+from perseus_ds.errors import PerseusError, ProfileError
+from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.kernels.csv_file import read_kernel_csv
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import KernelClass
@@ -18,6 +18,7 @@ from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.run_directory import write_json
 
 TRACE, PROFILE, VERSION = "perseus-kernel-trace", "perseus-kernel-profile", 1
+MOST_BYTES = 64 * 2**20
 
 Record = TypeVar("Record")
 
@@ -104,12 +105,12 @@ def _write(path: Path, name: str, kind: type[Record], record: Record) -> None:
 
 def _read(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
     try:
-        text = path.read_text()
-        content = json.loads(text)
+        text = read_bounded(path, most_bytes=MOST_BYTES)
+        content = parse_json(text)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path} is not JSON or is cut short: {error}", hint=remedy) from error
+    except PerseusError as error:
+        raise ProfileError(f"{path} {error.message}", hint=error.hint or remedy) from error
     if not isinstance(content, dict) or content.get("format") != name:
         raise ProfileError(f"{path} is not a {name}", hint=f'expected "format": "{name}"')
     if content.get("version") != VERSION:

@@ -29,10 +29,10 @@ def confirm(chosen: Chosen, second: CostTable, spread: CostTable) -> Confirmed |
     errors of the second measurement; those of rows are taken as independent.
     """
     moved = np.flatnonzero(chosen.option)
+    if not np.isfinite([second.time_s[moved, chosen.option[moved]], second.time_s[moved, 0]]).all():
+        return None
     time = _change(chosen, moved, chosen.table.time_s, second.time_s, spread.time_s)
     energy = _change(chosen, moved, chosen.table.energy_j, second.energy_j, spread.energy_j)
-    if not np.isfinite([time, energy]).all():
-        return None
     return Confirmed(time[0], energy[0], time[1], energy[1])
 
 
