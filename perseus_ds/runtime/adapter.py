@@ -36,7 +36,8 @@ class Place:
     ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
     grows with them) cover the model stages that this rank holds.
     ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
-    `last_backwards`): what they take tells nothing of a clock.
+    `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
+    from ranks that see it.
     """
 
     pipeline_rank: int
@@ -46,6 +47,7 @@ class Place:
     weights: Mapping[int, float]
     dtypes: str
     left_out: frozenset[Instruction] = frozenset()
+    inputs: str = ""
 
 
 class SyncPoint(Enum):
