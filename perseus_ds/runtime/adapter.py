@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from perseus_ds.schedule import Kind, Order, Schedule
+from perseus_ds.schedule import Instruction, Kind, Order, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Place:
     ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
     grows with them) cover the model stages that this rank holds. ``unknown`` names the framework's
     instructions that stand in the order as `Kind.UNKNOWN`.
+    ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
+    `last_backwards`): what they take tells nothing of a clock.
     """
 
     pipeline_rank: int
@@ -45,6 +47,7 @@ class Place:
     weights: Mapping[int, float]
     dtypes: str
     unknown: tuple[str, ...] = ()
+    left_out: frozenset[Instruction] = frozenset()
 
 
 class SyncPoint(Enum):
