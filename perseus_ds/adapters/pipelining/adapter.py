@@ -81,9 +81,9 @@ class PipeliningAdapter:
         Raises:
             EngineError: there are some already.
         """
-        if self._hooks is None:
-            self._hooks = Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
-        self._hooks.install()
+        hooks = Hooks(self._schedule, listener, reduces=self._data_parallel.reduces)
+        hooks.install()
+        self._hooks = hooks
 
     def remove(self) -> None:
         """Take them out again."""

@@ -11,6 +11,8 @@ from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.schedule import Kind
 
+_MARK = "_is_perseus_ds"
+
 
 class Hooks:
     """Instance attributes on one schedule and its stages; no class, no module is touched.
@@ -32,9 +34,9 @@ class Hooks:
         Raises:
             EngineError: we listen already.
         """
-        if self._found:
-            raise EngineError("hooks are installed already")
         schedule = self._schedule
+        if getattr(schedule.step, _MARK, False):
+            raise EngineError("perseus_ds is installed on this schedule already")
         self._put(schedule, "step", self._around_step(schedule.step))
         self._put(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
         for stage in stages_of(schedule):
@@ -73,7 +75,7 @@ class Hooks:
 
     def _give_up(self, error: Exception) -> None:
         self.remove()
-        sys.stdout.write(f"perseus: off, training goes on: a listener failed: {error}\n")
+        sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
 
     def _around(self, handler: Handler, kind: Kind) -> Handler:
         @wraps(handler)
@@ -143,4 +145,5 @@ class Hooks:
             listener.iteration_ends()
             return result
 
+        setattr(listened, _MARK, True)
         return listened
