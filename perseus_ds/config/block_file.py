@@ -10,10 +10,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]  # no stubs
 
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded, reason_of
 
 ENABLED_BY_FILE = "PERSEUS_CONFIG"
 """The variable that names the file, and switches us on where it is set."""
+
+
+_MOST_BYTES = 1 << 20
 
 
 def read_block(path: str | Path) -> dict[str, object]:
@@ -24,13 +28,13 @@ def read_block(path: str | Path) -> dict[str, object]:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bounded(file, most_bytes=_MOST_BYTES).decode("utf-8")
         if file.suffix in {".yaml", ".yml"}:
             content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
         else:
             content = hjson.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{ENABLED_BY_FILE}={file}: {error.strerror}") from error
+    except (OSError, PerseusError) as error:
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
     except (ValueError, YAMLError, OmegaConfBaseException) as error:
         why = str(error).splitlines()[0]
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no JSON or YAML, or is cut short: {why}") from error
