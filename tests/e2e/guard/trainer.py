@@ -36,6 +36,11 @@ def main() -> None:
             held.append(bytearray(b"x") * (4 << 20))  # touched, so that the kernel has to find it
         if how == "raises" and draw.random() < 0.05:
             raise RuntimeError("as a training script may")
+        if how == "closes" and draw.random() < 0.05:
+            gpu.close()
+            return
+        if how == "vanishes" and draw.random() < 0.05:
+            os._exit(1)
         if how == "returns" and draw.random() < 0.05:
             return
 
