@@ -38,11 +38,11 @@ def run(options: argparse.Namespace) -> int:
         done += _reset_others(done)
     for line in map(str, done):
         say(line)
-    unknown = () if options.all else tuple(_standing(done))
-    for line in unknown:
-        say(line)
-    if not done and not unknown:
-        say("no clock was left locked by a job of ours; --all resets every GPU")
+    if not done:
+        say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
+    if not options.all:
+        for line in _standing(done):
+            say(line)
     return DONE if all(one.outcome is Outcome.RESTORED for one in done) else REFUSED
 
 
