@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from perseus_ds.config.limits import MOST_BYTES
 from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.files import read_bounded
+from perseus_ds.files import read_bounded, reason_of
 
 ENABLED_BY_FILE = "PERSEUS_CONFIG"
 """The variable that names the file, and switches us on where it is set."""
@@ -26,16 +26,14 @@ def read_block(path: str | Path) -> dict[str, object]:
     """
     file = Path(path)
     try:
-        text = read_bounded(file, most_bytes=MOST_BYTES).decode()
+        text = read_bounded(file, most_bytes=MOST_BYTES).decode("utf-8")
         if file.suffix in {".yaml", ".yml"}:
             _refuse_aliases(text)
             content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
         else:
             content = hjson.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{ENABLED_BY_FILE}={file}: {error.strerror}") from error
-    except PerseusError as error:
-        raise ConfigError(f"{ENABLED_BY_FILE}={file} {error.message}", hint=error.hint) from error
+    except (OSError, PerseusError) as error:
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is nested too deeply") from error
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
