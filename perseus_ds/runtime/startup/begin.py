@@ -107,6 +107,7 @@ def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
         uuid=uuid,
         simulated=simulated,
         lock=config.mode != "observe",
+        allow_unguarded_container=config.allow_unguarded_container,
     )
 
 
