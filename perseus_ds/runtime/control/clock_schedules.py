@@ -1,4 +1,4 @@
-"""The clock schedule of one rank for every plan, built when it is first needed."""
+"""The clock schedule of one pipeline rank for every plan, built when it is first needed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ClockScheduleCache:
     Cost: one pass over the schedule's graph the first time, a look-up from then on.
     """
 
-    def __init__(self, plans: PlanSet, *, rank: int, change: ClockChange) -> None:
+    def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
         self._plans = plans
-        self._rank = rank
+        self._rank = pipeline_rank
         self._change = change
-        self._computations = len(plans.computations_of(rank))
+        self._computations = len(plans.computations_of(pipeline_rank))
         self._schedules: dict[int, ClockSchedule] = {}
 
     def clock_policy(self, plan: int) -> ClockSchedule:

@@ -22,7 +22,8 @@ def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective:
     job, config = context.job, context.config
     plans = frontiers[job.group]
     context.arrivals.expect(plans.fixed_s)
-    schedules = ClockScheduleCache(plans, rank=job.stage, change=ClockChange.of(context.capabilities))
+    change = ClockChange.of(context.capabilities)
+    schedules = ClockScheduleCache(plans, pipeline_rank=job.pipeline_rank, change=change)
     if job.replicas == 1 or not config.straggler.enabled:
         return ActivePlan(schedules, objective)
     indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]

@@ -40,7 +40,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockScheduleCache(PLANS, rank=0, change=ClockChange.lasting(0.02)),
+                ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -191,7 +191,7 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockScheduleCache(PLANS, rank=1, change=ClockChange.lasting(0.02))
+    schedules = ClockScheduleCache(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
     assert schedules.clock_policy(1).first_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
     assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
     assert schedules.clock_policy(1) is schedules.clock_policy(1)
