@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from perseus_ds.plan.part_order import slow_first
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.plan.splits import Splits
 from perseus_ds.plan.switching import FREE, Switching
+from perseus_ds.plan.waits import WaitClock, Waits, low_waits
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
 from perseus_ds.solver import (
@@ -22,6 +23,7 @@ from perseus_ds.solver import (
     OptionTable,
     Plans,
     Problem,
+    blended,
     check_frontier,
     check_plans,
     discretise,
@@ -29,6 +31,7 @@ from perseus_ds.solver import (
     solve_frontier,
     split,
     total_bounds,
+    undominated,
     worth_keeping,
 )
 
@@ -73,9 +76,11 @@ def build(
             hint=f"plan with {profile.stages} stages",
         )
     validate(schedule)
-    translation = _translate(profile, schedule, blocking_power_w, reserve_pct)
+    wait_clock = _wait_clock(profile, blocking_power_w, switching)
+    waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
+    translation = _translate(profile, schedule, waiting_w, reserve_pct)
     frontier = solve_frontier(translation.problem, progress=progress)
-    blocking_total_w = blocking_power_w * schedule.ranks
+    blocking_total_w = waiting_w * schedule.ranks
     if switching.split == "never":
         times_s = plan_times(translation.problem, frontier, base_power_w=blocking_total_w)
         found = discretise(translation.problem, frontier, times_s)
@@ -86,13 +91,17 @@ def build(
     if verify:
         check_frontier(translation.problem, frontier)
         check_plans(translation.problem, plans, frontier=frontier)
+    if wait_clock is None:
+        waits = Waits.none()
+    else:
+        plans, waits = _lowered(plans, translation, schedule, wait_clock)
     computed = [i for order in schedule.orders for i in order if i.kind.is_computation]
     clocks = [translation.options[i.stage, i.kind].clock_mhz for i in computed]
     timelines = _timelines(plans, translation.dag, schedule, clocks)
     return PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
-        blocking_power_w=blocking_power_w,
+        blocking_power_w=waiting_w,
         options=translation.options,
         fixed_s=translation.fixed_s,
         iteration_time_s=plans.time_s,
@@ -101,6 +110,9 @@ def build(
         lower_bound_j=total_bounds(frontier, plans.time_s, blocking_total_w),
         choice=timelines.choice,
         splits=timelines.splits,
+        waits=waits,
+        wait_clock=wait_clock,
+        change=switching.change,
         baseline=_baseline(translation, schedule, blocking_power_w),
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
@@ -197,4 +209,42 @@ def _baseline(translation: _Translation, schedule: Schedule, blocking_power_w: f
         time for time, node in zip(durations, translation.dag.nodes, strict=True) if node.kind.is_computation
     )
     waiting_j = blocking_power_w * (schedule.ranks * iteration_time_s - working_s)
-    return Baseline(iteration_time_s, sum(energy_j for _, energy_j in spent) + waiting_j)
+    energy_j = sum(energy_j for _, energy_j in spent) + waiting_j
+    return Baseline(iteration_time_s, energy_j, blocking_power_w)
+
+
+def _wait_clock(profile: Profile, blocking_power_w: float, switching: Switching) -> WaitClock | None:
+    """The clock at which waiting takes least, the highest of several; None where none takes less."""
+    if switching.waits == "never" or not profile.blocking_w:
+        return None
+    power_w, lower_mhz = min((power_w, -clock_mhz) for clock_mhz, power_w in profile.blocking_w.items())
+    if power_w >= blocking_power_w:
+        return None
+    return WaitClock(-lower_mhz, power_w, blocking_power_w, switching.change)
+
+
+def _lowered(
+    plans: Plans, translation: _Translation, schedule: Schedule, clock: WaitClock
+) -> tuple[Plans, Waits]:
+    """Lower the clock in every wait that is long enough; add what all other waits take beyond that.
+
+    The problem was solved as if every wait took the least: what is added is what the bound does not see.
+    """
+    dag, problem = translation.dag, translation.problem
+    duration_s, _ = blended(problem, plans.choice, plans.other, plans.share)
+    start_s = dag.starts_of_many(duration_s.T, translation.fixed_s)
+    position = {node: index for index, node in enumerate(dag.nodes)}
+    columns = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
+    waits = low_waits(
+        schedule, start_s[columns], start_s[columns] + duration_s.T[columns], plans.time_s, clock
+    )
+    busy_s = np.zeros(len(plans))
+    for node in dag.nodes:
+        if node.kind.is_computation:
+            index, time_s = position[node], translation.options[node.stage, node.kind].time_s
+            share = plans.share[:, index]
+            busy_s += share * time_s[plans.choice[:, index]] + (1.0 - share) * time_s[plans.other[:, index]]
+    high_s = schedule.ranks * plans.time_s - busy_s - waits.total_s(len(plans))
+    cost_j = plans.cost_j + (clock.high_power_w - clock.power_w) * high_s
+    kept = undominated(plans.time_s, cost_j)
+    return replace(plans, cost_j=cost_j).at(kept), waits.of(kept)

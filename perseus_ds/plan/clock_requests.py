@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from perseus_ds.device import ClockChange
 from perseus_ds.plan.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.waits import WaitClock
 
 
 @dataclass(frozen=True, slots=True)
 class ClockRequest:
-    """Ask for a clock ``offset_s`` after the start of a computation; None: when it is over.
+    """Ask for a clock ``offset_s`` after the start of a computation, or after its end when ``over``.
 
     ``position`` counts a rank's computations in running order.
     """
 
     position: int
-    offset_s: float | None
+    over: bool
+    offset_s: float
     clock_mhz: int
 
 
@@ -53,36 +57,48 @@ def clock_requests(plan: FrequencyPlan, rank: int, change: ClockChange) -> tuple
     played = [one for one in play(plan) if one.parts]
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
     own = [one for one in played if one.instruction in mine]
-    return requests_of(own, plan.iteration_time_s, change)
+    low = plan.of.waits.of_plan(plan.index)
+    waits = [column in low for column, _ in plan.of.computations_of(rank)]
+    return requests_of(own, plan.iteration_time_s, change, waits=waits, wait_clock=plan.of.wait_clock)
 
 
 def requests_of(
-    own: Sequence[Played], iteration_time_s: float, change: ClockChange
+    own: Sequence[Played],
+    iteration_time_s: float,
+    change: ClockChange,
+    *,
+    waits: Sequence[bool] = (),
+    wait_clock: WaitClock | None = None,
 ) -> tuple[ClockRequest, ...]:
-    """List the requests of one rank's computations as they are played, over and over again."""
+    """List the requests of one rank's computations as they are played, over and over again.
+
+    ``waits`` says after which of them the clock goes down to ``wait_clock``.
+    """
     requests = []
     free_s = -iteration_time_s
-    for wanted in _wanted(own, iteration_time_s, change):
+    low = waits if wait_clock is not None and waits else [False] * len(own)
+    for wanted in _wanted(own, iteration_time_s, change, low, wait_clock):
         ask_s = max(wanted.at_s - wanted.latency_s, free_s)
         free_s = ask_s + change.call_s
         position = max((p for p, one in enumerate(own) if one.start_s <= ask_s), default=-1)
         if position < 0:
             position, ask_s = len(own) - 1, ask_s + iteration_time_s
         over = ask_s >= own[position].end_s
-        offset_s = None if over else max(ask_s - own[position].start_s, 0.0)
-        requests.append(ClockRequest(position, offset_s, wanted.clock_mhz))
-    return tuple(
-        sorted(requests, key=lambda one: (one.position, _INF if one.offset_s is None else one.offset_s))
-    )
+        since_s = own[position].end_s if over else own[position].start_s
+        requests.append(ClockRequest(position, over, max(ask_s - since_s, 0.0), wanted.clock_mhz))
+    return tuple(sorted(requests, key=lambda one: (one.position, one.over, one.offset_s)))
 
 
-_INF = float("inf")
-
-
-def _wanted(own: Sequence[Played], iteration_time_s: float, change: ClockChange) -> list[_Wanted]:
+def _wanted(
+    own: Sequence[Played],
+    iteration_time_s: float,
+    change: ClockChange,
+    low: Sequence[bool],
+    wait_clock: WaitClock | None,
+) -> list[_Wanted]:
     """When which clock is to be in force, from the first computation to the next iteration's first."""
     wanted = []
-    for one, following in zip(own, [*own[1:], None], strict=True):
+    for one, following, goes_down in zip(own, [*own[1:], None], low, strict=True):
         at_s = one.start_s
         for here, there in zip(one.parts, one.parts[1:], strict=False):
             at_s += here.duration_s
@@ -91,9 +107,15 @@ def _wanted(own: Sequence[Played], iteration_time_s: float, change: ClockChange)
                 wanted.append(_Wanted(at_s, there.clock_mhz, latency_s))
         from_mhz = one.parts[-1].clock_mhz
         to_mhz = (following or own[0]).parts[0].clock_mhz
+        start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
+        if goes_down and wait_clock is not None:
+            wait_s = start_s - one.end_s
+            back_s = start_s - float(wait_clock.guard_s(np.array(wait_s)))
+            wanted.append(_Wanted(one.end_s + wait_clock.down_s, wait_clock.clock_mhz, wait_clock.down_s))
+            wanted.append(_Wanted(back_s, to_mhz, wait_clock.up_s))
+            continue
         if from_mhz == to_mhz:
             continue
-        start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
         latency_s = change.latency_s(from_mhz, to_mhz)
         roomy = start_s - one.end_s >= latency_s
         at_s = one.end_s if to_mhz > from_mhz else start_s

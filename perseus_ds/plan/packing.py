@@ -14,6 +14,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.files.fields import whole
 from perseus_ds.plan.bounds import MOST_INFLATED_BYTES, inflated
 from perseus_ds.plan.splits import Splits
+from perseus_ds.plan.waits import Waits
 from perseus_ds.solver import GRAIN
 
 Choice = NDArray[np.uint8] | NDArray[np.uint16]
@@ -45,10 +46,9 @@ def unpack_matrix(packed: Mapping[str, object]) -> Choice:
 
 def pack_splits(splits: Splits, plans: int) -> dict[str, object]:
     """Keep where the splits stand as steps from one to the next, shares as whole grains."""
-    place = splits.column.astype(np.int64) * plans + splits.plan
     return {
         "count": len(splits),
-        "steps": _text(np.diff(place, prepend=0).astype("<u4")),
+        "steps": _steps(splits.column, splits.plan, plans),
         "option": _text(splits.option.astype("<u2")),
         _GRAINS: _text(np.rint(splits.share * GRAIN).astype("<u4")),
     }
@@ -62,16 +62,49 @@ def unpack_splits(packed: Mapping[str, object], plans: int, computations: int) -
         zlib.error: damaged data.
     """
     count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
-    steps = _vector(packed, "steps", count, "<u4").astype(np.int64)
-    place = np.cumsum(steps)
+    column, plan = _places(packed, count, plans, computations)
     share = _vector(packed, _GRAINS, count, "<u4") / GRAIN
-    if count and ((steps[1:] == 0).any() or place[-1] >= plans * computations):
-        raise PerseusError("splits name a computation twice, or one that is not there")
     if not ((share > 0.0) & (share < 1.0)).all():
         raise PerseusError("splits have a share that is not between 0 and 1")
-    column, plan = np.divmod(place, max(plans, 1))
     option = _vector(packed, "option", count, "<u2").astype(np.uint16)
-    return Splits(plan.astype(np.int32), column.astype(np.int32), option, share)
+    return Splits(plan, column, option, share)
+
+
+def pack_waits(waits: Waits, plans: int) -> dict[str, object]:
+    """Keep where the low waits stand, and how long each is low."""
+    steps = _steps(waits.column, waits.plan, plans)
+    return {"count": len(waits), "steps": steps, "low_s": _text(waits.low_s.astype("<f8"))}
+
+
+def unpack_waits(packed: Mapping[str, object], plans: int, computations: int) -> Waits:
+    """Read back what ``pack_waits`` wrote.
+
+    Raises:
+        PerseusError: a wait that no plan has, two of one, or a time that is none.
+        zlib.error: damaged data.
+    """
+    count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
+    column, plan = _places(packed, count, plans, computations)
+    low_s = _vector(packed, "low_s", count, "<f8").astype(np.float64)
+    if not (np.isfinite(low_s) & (low_s > 0.0)).all():
+        raise PerseusError("waits have a time that is not above 0")
+    return Waits(plan, column, low_s)
+
+
+def _steps(column: NDArray[np.int32], plan: NDArray[np.int32], plans: int) -> str:
+    """Places in the matrix, column by column, as steps from one to the next."""
+    return _text(np.diff(column.astype(np.int64) * plans + plan, prepend=0).astype("<u4"))
+
+
+def _places(
+    packed: Mapping[str, object], count: int, plans: int, computations: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    steps = _vector(packed, "steps", count, "<u4").astype(np.int64)
+    place = np.cumsum(steps)
+    if count and ((steps[1:] == 0).any() or place[-1] >= plans * computations):
+        raise PerseusError("splits or waits name a computation twice, or one that is not there")
+    column, plan = np.divmod(place, max(plans, 1))
+    return column.astype(np.int32), plan.astype(np.int32)
 
 
 def _text(values: NDArray[np.generic]) -> str:

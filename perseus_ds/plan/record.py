@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.device import ClockChange
 from perseus_ds.plan.splits import Portion, Splits
+from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Instruction, Schedule
 
@@ -32,10 +34,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One iteration with every computation at its highest clock, as planned with the same durations."""
+    """One iteration with every computation at its highest clock, as planned with the same durations.
+
+    ``blocking_power_w`` is what one waiting GPU takes there.
+    """
 
     iteration_time_s: float
     energy_j: float
+    blocking_power_w: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,10 @@ class PlanSet:
     never rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in
     the model of the profile. Iteration times, and with them the bounds, contain the reserve that every
     stretched computation keeps.
+
+    Where there is a ``wait_clock``, the clock goes down in the ``waits`` that are long enough;
+    ``blocking_power_w`` is the power there, and what other waits take beyond it is part of the effective
+    energy. ``change`` is the change of clock that the plans were made for.
 
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
 
@@ -73,6 +83,9 @@ class PlanSet:
     t_star_s: float
     solve_time_s: float
     splits: Splits = field(default_factory=Splits.none)
+    waits: Waits = field(default_factory=Waits.none)
+    wait_clock: WaitClock | None = None
+    change: ClockChange = field(default_factory=ClockChange)
     reserve_pct: float = 0.0
     time_error_pct: float = 0.0
 

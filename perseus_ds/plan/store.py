@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.files.fields import mapping, real, whole
@@ -18,13 +20,22 @@ from perseus_ds.plan.bounds import (
     MOST,
     MOST_BYTES,
     MOST_INSTRUCTIONS,
+    MOST_MHZ,
     clocks_mhz,
     parsed_orders,
     reals,
 )
-from perseus_ds.plan.packing import pack_matrix, pack_splits, unpack_matrix, unpack_splits
+from perseus_ds.plan.packing import (
+    pack_matrix,
+    pack_splits,
+    pack_waits,
+    unpack_matrix,
+    unpack_splits,
+    unpack_waits,
+)
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.plan.verify import check_baseline
+from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Kind, Schedule
@@ -82,6 +93,7 @@ def dumps(plans: PlanSet) -> str:
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
+            "blocking_power_w": plans.baseline.blocking_power_w,
         },
         "options": [_options_row(key, options) for key, options in plans.options.items()],
         "fixed_s": [
@@ -91,6 +103,9 @@ def dumps(plans: PlanSet) -> str:
         "frontier": {name: column.tolist() for name, column in columns.items()},
         "choice": pack_matrix(plans.choice),
         "splits": pack_splits(plans.splits, len(plans)),
+        "change": asdict(plans.change),
+        "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
+        "waits": pack_waits(plans.waits, len(plans)),
     }
     return json.dumps(content)
 
@@ -143,6 +158,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
     fixed = cast("list[dict[str, object]]", content["fixed_s"])
     baseline = mapping(content["baseline"], "baseline")
     orders = cast("list[str]", schedule["orders"])
+    change = _change_of(mapping(content["change"], "change"))
     choice = unpack_matrix(mapping(content["choice"], "choice"))
     if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
         raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
@@ -162,8 +178,14 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         effective_bound_j=reals(frontier, "effective_bound_j"),
         choice=choice,
         splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
+        waits=unpack_waits(mapping(content["waits"], "waits"), *choice.shape),
+        wait_clock=_wait_clock_of(content["wait_clock"], change),
+        change=change,
         baseline=Baseline(
-            *(real(baseline, key, least=0, most=MOST) for key in ("iteration_time_s", "energy_j"))
+            *(
+                real(baseline, key, least=0, most=MOST)
+                for key in ("iteration_time_s", "energy_j", "blocking_power_w")
+            )
         ),
         t_min_s=real(content, "t_min_s", least=0, most=MOST),
         t_star_s=real(content, "t_star_s", least=0, most=MOST),
@@ -183,6 +205,26 @@ def _options_of(row: Mapping[str, object]) -> Options:
         reals(row, "time_s", least=0),
         reals(row, "energy_j", least=0),
     )
+
+
+def _wait_clock_row(clock: WaitClock) -> dict[str, object]:
+    return {
+        "clock_mhz": clock.clock_mhz,
+        "power_w": clock.power_w,
+        "high_power_w": clock.high_power_w,
+    }
+
+
+def _wait_clock_of(row: object, change: ClockChange) -> WaitClock | None:
+    if row is None:
+        return None
+    fields_ = mapping(row, "wait_clock")
+    low_w, high_w = (real(fields_, key, least=0, most=MOST) for key in ("power_w", "high_power_w"))
+    return WaitClock(whole(fields_, "clock_mhz", least=1, most=MOST_MHZ), low_w, high_w, change)
+
+
+def _change_of(row: Mapping[str, object]) -> ClockChange:
+    return ClockChange(*(real(row, field.name, least=0, most=MOST) for field in fields(ClockChange)))
 
 
 def _check_shapes(plans: PlanSet) -> None:

@@ -8,8 +8,10 @@ from typing import Literal
 
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
+from perseus_ds.profile import Profile
 
 Split = Literal["auto", "never"]
+Wait = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +19,30 @@ class Switching:
     """How clocks change, and what a plan may do with it.
 
     ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
-    No clock is held for less than ``dwell_s``, nor for less than a call takes.
+    No clock is held for less than ``dwell_s``, nor for less than a call takes. ``waits`` "auto" lowers the
+    clock in waits that are long enough, where the power of waiting is known by clock.
     """
 
     change: ClockChange = field(default_factory=ClockChange)
     split: Split = "auto"
     dwell_s: float = 0.0
+    waits: Wait = "never"
+
+    @classmethod
+    def of(cls, profile: Profile) -> Switching:
+        """Take the change as the profile's GPUs were calibrated; a change that was not measured is free."""
+        found = profile.calibration
+        if found is None or found.call_s is None or found.up_s is None or found.down_s is None:
+            return cls()
+        call_s = found.call_s
+        change = ClockChange(call_s, max(0.0, found.up_s - call_s), max(0.0, found.down_s - call_s))
+        return cls(change)
 
     def __post_init__(self) -> None:
         if self.split not in {"auto", "never"}:
             raise PlanError(f"split is {self.split!r}", hint="auto or never")
+        if self.waits not in {"auto", "never"}:
+            raise PlanError(f"waits is {self.waits!r}", hint="auto or never")
         if not (math.isfinite(self.dwell_s) and self.dwell_s >= 0.0):
             raise PlanError(f"dwell_s is {self.dwell_s!r}", hint="expected a finite number, 0 or more")
 

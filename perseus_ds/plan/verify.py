@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, idle_pairs
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -23,9 +24,15 @@ def verify(plans: PlanSet) -> int:
     Cost: one pass over the schedule's graph for all plans together.
     """
     check_baseline(plans)
+    high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
+    low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
+    if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
+        raise CertificateError("plans and baseline do not agree on what waiting takes")
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
-    _same("iteration time", "s", plans.iteration_time_s, _longest_path_s(dag, time_s, plans.fixed_s))
+    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0))
+    effective_j += _high_waits_j(plans, dag, start_s, time_s)
     _same("effective energy", "J", plans.effective_energy_j, effective_j)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
@@ -54,12 +61,13 @@ def check_baseline(plans: PlanSet) -> None:
     """
     dag = dag_of(plans.schedule)
     time_s = [_at_highest(plans, node)[0] for node in dag.nodes]
-    iteration_time_s = float(_longest_path_s(dag, np.array(time_s)[:, None], plans.fixed_s)[0])
+    column_s = np.array(time_s)[:, None]
+    iteration_time_s = float((_starts_s(dag, column_s, plans.fixed_s) + column_s).max())
     energy_j = 0.0
     for order in plans.schedule.orders:
         spent = [_at_highest(plans, i) for i in order if i.kind.is_computation]
         waiting_s = iteration_time_s - sum(own_s for own_s, _ in spent)
-        energy_j += sum(own_j for _, own_j in spent) + plans.blocking_power_w * waiting_s
+        energy_j += sum(own_j for _, own_j in spent) + plans.baseline.blocking_power_w * waiting_s
     said = plans.baseline
     for what, unit, value, found in (
         ("an iteration time", "s", said.iteration_time_s, iteration_time_s),
@@ -98,7 +106,38 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
     return time_s, effective_j
 
 
-def _longest_path_s(
+def _high_waits_j(
+    plans: PlanSet, dag: Dag, start_s: NDArray[np.float64], time_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What waits take beyond the power of the low clock: all of them, less those that are named as low.
+
+    Raises:
+        CertificateError: a wait is named as low that is too short, or as low for another time.
+    """
+    clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
+    if clock is None:
+        return np.zeros(len(plans))
+    columns = [place[i] for i in plans.computations()]
+    busy_s, said_s = np.zeros(len(plans)), np.zeros((len(columns), len(plans)))
+    for column, i in enumerate(plans.computations()):
+        busy_s += plans.blended(column, plans.options[i.stage, i.kind].time_s)
+    said_s[plans.waits.column, plans.waits.plan] = plans.waits.low_s
+    for column, following, again in idle_pairs(plans.schedule):
+        here, there = columns[column], columns[following]
+        wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
+        low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
+        possible = low_s > clock.change.call_s + clock.change.settle_up_s
+        wrong = np.abs(said_s[column] - np.where(possible, low_s, 0.0)) > _RELATIVE * plans.iteration_time_s
+        for plan in np.flatnonzero(wrong & (said_s[column] != 0.0)):
+            raise CertificateError(
+                f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s after"
+                f" {plans.computations()[column]}; it could be for {max(float(low_s[plan]), 0.0):.9g} s"
+            )
+    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s - said_s.sum(axis=0)
+    return np.asarray((clock.high_power_w - clock.power_w) * high_s)
+
+
+def _starts_s(
     dag: Dag, time_s: NDArray[np.float64], fixed_s: Mapping[Computation, float]
 ) -> NDArray[np.float64]:
     after = dag.followers(fixed_s)
@@ -107,8 +146,7 @@ def _longest_path_s(
         end_s = start_s[node] + time_s[node]
         for follower, delay_s in after[node]:
             np.maximum(start_s[follower], end_s + delay_s, out=start_s[follower])
-    longest: NDArray[np.float64] = (start_s + time_s).max(axis=0)
-    return longest
+    return start_s
 
 
 def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:

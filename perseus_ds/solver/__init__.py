@@ -7,7 +7,7 @@ from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.dual import total_bounds
 from perseus_ds.solver.frontier import Frontier, Result, solve_frontier
 from perseus_ds.solver.grid import REACH, plan_times, worth_keeping
-from perseus_ds.solver.plans import Plans, blended
+from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.split import GRAIN, split
 
@@ -27,5 +27,6 @@ __all__ = [
     "solve_frontier",
     "split",
     "total_bounds",
+    "undominated",
     "worth_keeping",
 ]

@@ -53,23 +53,21 @@ class ClockSchedule(ClockPolicy):
     A request while it runs is sent so long after its start, in device time; it is the request for what
     comes later, asked ahead by the latency of the change.
 
-    Shape: ``during``, ``over`` [computations of this rank], each as (clock, seconds) and as clocks.
+    Shape: ``during``, ``over`` [computations of this rank], each pairs of clock and seconds.
     """
 
     first_mhz: int
     during: tuple[tuple[tuple[int, float], ...], ...]
-    over: tuple[tuple[int, ...], ...]
+    over: tuple[tuple[tuple[int, float], ...], ...]
 
     @classmethod
     def of(cls, requests: Sequence[ClockRequest], first_mhz: int, computations: int) -> ClockSchedule:
         """Sort requests by the computation that they are asked in."""
         during: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
-        over: list[list[int]] = [[] for _ in range(computations)]
+        over: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
         for request in requests:
-            if request.offset_s is None:
-                over[request.position].append(request.clock_mhz)
-            else:
-                during[request.position].append((request.clock_mhz, request.offset_s))
+            when = over if request.over else during
+            when[request.position].append((request.clock_mhz, request.offset_s))
         return cls(first_mhz, tuple(map(tuple, during)), tuple(map(tuple, over)))
 
     def begins(self, sequencer: ClockSequencer) -> None:
@@ -84,8 +82,11 @@ class ClockSchedule(ClockPolicy):
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
-        for clock_mhz in self.over[sequencer.position % len(self.over)]:
-            sequencer.request(clock_mhz)
+        for clock_mhz, delay_s in self.over[sequencer.position % len(self.over)]:
+            if delay_s:
+                sequencer.request_later(clock_mhz, delay_s)
+            else:
+                sequencer.request(clock_mhz)
         sequencer.position += 1
 
 

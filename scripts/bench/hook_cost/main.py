@@ -59,7 +59,8 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     latency_s = gpu.capabilities().switch_latency_s
     clocks_mhz = [CLOCKS_MHZ[place % len(CLOCKS_MHZ)] for place in range(computations + 1)]
     requests_of_plan = [
-        ClockRequest(place, 0.4 - latency_s, clock_mhz) for place, clock_mhz in enumerate(clocks_mhz[1:])
+        ClockRequest(place, False, 0.4 - latency_s, clock_mhz)
+        for place, clock_mhz in enumerate(clocks_mhz[1:])
     ]
     clock_policy = ClockSchedule.of(requests_of_plan, clocks_mhz[0], computations)
     found = []

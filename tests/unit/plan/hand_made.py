@@ -29,7 +29,7 @@ def hand_made() -> PlanSet:
         lower_bound_j=np.array([1580.0, 1500.0, 1500.0]),
         effective_bound_j=np.array([980.0, 800.0, 600.0]),
         choice=np.array([[0, 0, 0, 0], [1, 0, 1, 1], [1, 2, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0, blocking_power_w=50.0),
         t_min_s=6.0,
         t_star_s=9.0,
         solve_time_s=0.25,

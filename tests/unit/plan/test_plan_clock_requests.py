@@ -38,7 +38,7 @@ def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[
     for iteration in range(3):
         for request in clock_requests(plan, rank, change):
             computation = own[request.position]
-            offset_s = computation.duration_s if request.offset_s is None else request.offset_s
+            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
             asked_s = iteration * plan.iteration_time_s + computation.start_s + offset_s
             at_s = queue.ask(0, asked_s, from_mhz=now_mhz, to_mhz=request.clock_mhz)
             changes.append((at_s, request.clock_mhz))
@@ -68,8 +68,8 @@ def test_requests_of_a_rank_are_apart_by_a_call_and_in_order(change: ClockChange
         own, last_s = own_of(plan, rank), -1.0
         for request in clock_requests(plan, rank, change):
             computation = own[request.position]
-            offset_s = computation.duration_s if request.offset_s is None else request.offset_s
-            assert 0.0 <= offset_s <= computation.duration_s
+            assert request.offset_s >= 0.0
+            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
             asked_s = computation.start_s + offset_s
             assert asked_s >= last_s + change.call_s - 1e-9 or last_s < 0
             last_s = asked_s

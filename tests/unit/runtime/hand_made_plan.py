@@ -26,7 +26,7 @@ def hand_made() -> PlanSet:
         lower_bound_j=np.array([1590.0, 1590.0]),
         effective_bound_j=np.array([990.0, 790.0]),
         choice=np.array([[0, 0, 0, 0], [0, 1, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0, blocking_power_w=50.0),
         t_min_s=6.0,
         t_star_s=8.0,
         solve_time_s=0.1,
