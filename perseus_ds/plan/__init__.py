@@ -1,5 +1,6 @@
 """From a profile to a frontier of plans, to the one that a job runs at."""
 
+from perseus_ds.plan.bound_by_lp import check_bounds_by_lp
 from perseus_ds.plan.build import build
 from perseus_ds.plan.clock_requests import ClockRequest, clock_requests, first_clock_mhz
 from perseus_ds.plan.doubt import doubt
@@ -22,6 +23,7 @@ __all__ = [
     "Splits",
     "build",
     "certified",
+    "check_bounds_by_lp",
     "clock_requests",
     "doubt",
     "dumps",

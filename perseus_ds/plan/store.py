@@ -34,11 +34,11 @@ from perseus_ds.plan.packing import (
     unpack_waits,
 )
 from perseus_ds.plan.record import Baseline, Options, PlanSet
-from perseus_ds.plan.verify import check_baseline
+from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Kind, Schedule
+from perseus_ds.schedule import Kind, Schedule, validate
 
 FORMAT = "perseus-plan"
 VERSION = 2
@@ -129,7 +129,8 @@ def loads(text: str | bytes) -> PlanSet:
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
-        check_baseline(plans)
+        validate(plans.schedule)
+        check_figures(plans)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
@@ -138,7 +139,7 @@ def loads(text: str | bytes) -> PlanSet:
 def _said(error: Exception) -> str:
     """What is wrong, in one line that no file can make long."""
     kind = "" if type(error) is PerseusError else f"{type(error).__name__} "
-    return f"{kind}{error!s:.200}"
+    return f"{kind}{str(error).splitlines()[0]:.200}" if str(error) else kind.strip()
 
 
 def _options_row(key: Computation, options: Options) -> dict[str, object]:

@@ -23,17 +23,14 @@ def verify(plans: PlanSet) -> int:
         CertificateError: the first plan that is not what it says.
     Cost: one pass over the schedule's graph for all plans together.
     """
-    check_baseline(plans)
-    high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
-    low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
-    if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
-        raise CertificateError("plans and baseline do not agree on what waiting takes")
+    check_figures(plans)
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
     start_s = _starts_s(dag, time_s, plans.fixed_s)
-    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0))
-    effective_j += _high_waits_j(plans, dag, start_s, time_s)
-    _same("effective energy", "J", plans.effective_energy_j, effective_j)
+    every = np.arange(len(plans))
+    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0), every)
+    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
+    _check_low_waits(plans, dag, start_s, time_s)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
         "bound on effective energy",
@@ -48,6 +45,55 @@ def verify(plans: PlanSet) -> int:
     times_s = plans.iteration_time_s
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     return len(plans)
+
+
+def check_figures(plans: PlanSet) -> None:
+    """Check what takes no longer than reading the file: options, baseline, saving, some plans' times.
+
+    Raises:
+        CertificateError: what would change a clock, a time or a saving.
+    Cost: a pass over the computations for all plans, one over the graph for a few.
+    """
+    _check_options(plans)
+    high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
+    low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
+    if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
+        raise CertificateError("plans and baseline do not agree on what waiting takes")
+    check_baseline(plans)
+    some = np.unique(np.linspace(0, len(plans) - 1, _PLAYED).astype(np.int64))
+    dag = dag_of(plans.schedule)
+    time_s, effective_j = _played(plans, dag)
+    every = np.arange(len(plans))
+    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
+    lengths_s = (_starts_s(dag, time_s[:, some], plans.fixed_s) + time_s[:, some]).max(axis=0)
+    _same("iteration time", "s", plans.iteration_time_s[some], lengths_s, some)
+    fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
+    t_min_s = float((_starts_s(dag, fastest, plans.fixed_s) + fastest).max())
+    if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
+        raise CertificateError(f"T_min is {t_min_s:.9g} s, it says {plans.t_min_s:.9g} s")
+    if not plans.t_min_s <= plans.iteration_time_s[0] * (1.0 + _RELATIVE):
+        raise CertificateError("the fastest plan is faster than T_min")
+    if not plans.iteration_time_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
+        raise CertificateError("the slowest plan is slower than T*")
+
+
+_PLAYED = 8
+
+
+def _check_options(plans: PlanSet) -> None:
+    """Clocks descend, every computation has options, and times and energies are numbers above 0."""
+    for stage, kind in {(i.stage, i.kind) for i in plans.computations()}:
+        options = plans.options[stage, kind]
+        if (np.diff(options.clock_mhz) >= 0).any() or (options.clock_mhz <= 0).any():
+            raise CertificateError(f"{stage}{kind.value}: clocks do not descend from the highest")
+        for values in (options.time_s, options.energy_j):
+            if not (np.isfinite(values) & (values > 0.0)).all():
+                raise CertificateError(f"{stage}{kind.value}: a time or an energy is not above 0")
+
+
+def _shortest_s(plans: PlanSet, node: Instruction) -> float:
+    key = node.stage, node.kind
+    return float(plans.options[key].time_s.min()) if node.kind.is_computation else plans.fixed_s[key]
 
 
 def check_baseline(plans: PlanSet) -> None:
@@ -106,35 +152,43 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
     return time_s, effective_j
 
 
-def _high_waits_j(
-    plans: PlanSet, dag: Dag, start_s: NDArray[np.float64], time_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """What waits take beyond the power of the low clock: all of them, less those that are named as low.
-
-    Raises:
-        CertificateError: a wait is named as low that is too short, or as low for another time.
-    """
-    clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
+def _high_waits_j(plans: PlanSet) -> NDArray[np.float64]:
+    """What waits take beyond the power of the low clock: all but the time that is said to be low."""
+    clock = plans.wait_clock
     if clock is None:
         return np.zeros(len(plans))
-    columns = [place[i] for i in plans.computations()]
-    busy_s, said_s = np.zeros(len(plans)), np.zeros((len(columns), len(plans)))
+    busy_s = np.zeros(len(plans))
     for column, i in enumerate(plans.computations()):
         busy_s += plans.blended(column, plans.options[i.stage, i.kind].time_s)
+    low_s = np.bincount(plans.waits.plan, weights=plans.waits.low_s, minlength=len(plans))
+    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s - low_s
+    return np.asarray((clock.high_power_w - clock.power_w) * high_s)
+
+
+def _check_low_waits(
+    plans: PlanSet, dag: Dag, start_s: NDArray[np.float64], time_s: NDArray[np.float64]
+) -> None:
+    """Refuse a wait that is too short to be low, low for another time, or no wait at all."""
+    clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
+    if clock is None:
+        if len(plans.waits):
+            raise CertificateError("waits are low, and there is no clock for it")
+        return
+    columns = [place[i] for i in plans.computations()]
+    said_s, possible_s = np.zeros((len(columns), len(plans))), np.zeros((len(columns), len(plans)))
     said_s[plans.waits.column, plans.waits.plan] = plans.waits.low_s
     for column, following, again in idle_pairs(plans.schedule):
         here, there = columns[column], columns[following]
         wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
         low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
-        possible = low_s > clock.change.call_s + clock.change.settle_up_s
-        wrong = np.abs(said_s[column] - np.where(possible, low_s, 0.0)) > _RELATIVE * plans.iteration_time_s
-        for plan in np.flatnonzero(wrong & (said_s[column] != 0.0)):
-            raise CertificateError(
-                f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s after"
-                f" {plans.computations()[column]}; it could be for {max(float(low_s[plan]), 0.0):.9g} s"
-            )
-    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s - said_s.sum(axis=0)
-    return np.asarray((clock.high_power_w - clock.power_w) * high_s)
+        longer = low_s > clock.change.call_s + clock.change.settle_up_s
+        possible_s[column] = np.where(longer, low_s, 0.0)
+    wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
+    for column, plan in np.argwhere(wrong):
+        raise CertificateError(
+            f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s after"
+            f" {plans.computations()[column]}; it could be for {possible_s[column, plan]:.9g} s"
+        )
 
 
 def _starts_s(
@@ -149,17 +203,20 @@ def _starts_s(
     return start_s
 
 
-def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:
-    for plan in np.flatnonzero(np.abs(said - found) > _RELATIVE * np.abs(found)):
+def _same(
+    what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64], numbers: NDArray[np.int64]
+) -> None:
+    for row in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
         raise CertificateError(
-            f"plan {plan} says {what} {said[plan]:.9g} {unit}; played again it is {found[plan]:.9g} {unit}"
+            f"plan {numbers[row]} says {what} {said[row]:.9g} {unit};"
+            f" played again it is {found[row]:.9g} {unit}"
         )
 
 
 def _not_above(
     lower: str, upper: str, unit: str, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> None:
-    for plan in np.flatnonzero(low > high * (1.0 + _RELATIVE)):
+    for plan in np.flatnonzero(~(low <= high + _RELATIVE * np.abs(high))):
         raise CertificateError(
             f"plan {plan}: {lower} {low[plan]:.9g} {unit} is above its {upper} {high[plan]:.9g} {unit}"
         )

@@ -124,8 +124,8 @@ DAMAGE = {
         "for 0 plans",
     ),
     "a baseline that is doubled": (
-        change("baseline", "energy_j", to=4200.0),
-        "the baseline says an energy of 4200 J; recomputed it is 2100 J",
+        change("baseline", "energy_j", to=3200.0),
+        "the baseline says an energy of 3200 J; recomputed it is 1600 J",
     ),
     "choices of another type": (change("choice", "dtype", to="object"), "choice is of type 'object'"),
     "choices of another shape": (

@@ -174,11 +174,11 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
 def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Default clocks: 1500 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
+    """Default clocks: 1000 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
     job = Job(tmp_path)
     job.play(20)
     job.play(20, slow=SLOWED)
-    assert f"{100 * (1 - (800 + 900) / (1500 + 900)):.1f} % energy saved" in capsys.readouterr().out
+    assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy saved" in capsys.readouterr().out
 
 
 def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
