@@ -8,7 +8,7 @@ from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
-from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_requests import Requests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
@@ -35,7 +35,7 @@ class Session:
         status_exchange: StatusExchange,
         recorder: Recorder,
         sequencer: ClockSequencer,
-        requests: ClockRequests,
+        requests: Requests,
         context: JobContext,
         scalars: Scalars,
         raises: bool,
