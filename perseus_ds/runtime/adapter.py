@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from perseus_ds.schedule import Kind, Order, Schedule
+from perseus_ds.schedule import Instruction, Kind, Order, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Place:
     will run it. ``replica`` numbers the pipelines that wait for each other; tensor-parallel peers share both.
     ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
     grows with them) cover the model stages that this rank holds.
+    ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
+    `last_backwards`): what they take tells nothing of a clock.
     """
 
     pipeline_rank: int
@@ -43,6 +45,7 @@ class Place:
     parameters: Mapping[int, int]
     weights: Mapping[int, float]
     dtypes: str
+    left_out: frozenset[Instruction] = frozenset()
 
 
 class SyncPoint(Enum):

@@ -31,7 +31,7 @@ class Emulation:
 
     def listener(self, session: InstructionListener, job: Job, batch: Batch) -> InstructionListener:
         """Put what emulates in front of the session."""
-        work = EmulatedWork(session, self.gpu, self.works, job.schedule.orders[job.stage])
+        work = EmulatedWork(session, self.gpu, self.works, job.order)
         clock = self.gpu.virtual_time
         if clock is None or self.messages is None:
             return work
@@ -39,7 +39,7 @@ class Emulation:
             work,
             clock,
             batch=batch,
-            routes=routes_of(job.schedule, job.stage),
+            routes=routes_of(job.schedule, job.pipeline_rank),
             neighbours=neighbours_of(self.places, job.rank),
             messages=self.messages,
             settings=self.gpu.settings,

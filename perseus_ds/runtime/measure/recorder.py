@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind, Order, heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,15 @@ class _Marks:
 
 
 class Recorder:
-    """Take marks while the engine runs; hand out whole iterations once the device has passed them."""
+    """Take marks while the engine runs; hand out whole iterations once the device has passed them.
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
+    ``order`` is what this rank runs in an iteration: it gives what was heard its names.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, order: Order = ()) -> None:
         self._stopwatch = stopwatch
+        self._order = order
+        self._named: tuple[list[Kind], tuple[Instruction, ...]] = ([], ())
         self._mark = stopwatch.mark
         self._marks = _Marks()
         self._waiting: list[tuple[int, Mark | None, Mark, _Marks]] = []
@@ -86,10 +91,17 @@ class Recorder:
 
     def _resolve(self, index: int, start: Mark | None, end: Mark, marks: _Marks) -> Iteration:
         seconds = self._stopwatch.seconds
-        rows = zip(marks.kinds, seconds(marks.starts), seconds(marks.ends), strict=True)
+        names = self._names(marks.kinds)
+        rows = zip(names, seconds(marks.starts), seconds(marks.ends), strict=True)
         return Iteration(
             index=index,
             start_s=None if start is None else seconds([start])[0],
             end_s=seconds([end])[0],
-            intervals=tuple(Interval(kind, begin_s, end_s) for kind, begin_s, end_s in rows),
+            intervals=tuple(Interval(name, begin_s, end_s) for name, begin_s, end_s in rows),
         )
+
+    def _names(self, kinds: list[Kind]) -> tuple[Instruction, ...]:
+        """Name what was heard, as in the iteration before if it was the same."""
+        if kinds != self._named[0]:
+            self._named = kinds, heard(self._order, kinds) if kinds else ()
+        return self._named[1]

@@ -52,13 +52,14 @@ def recognise(
     return Job(
         rank=channel.rank,
         ranks=channel.size,
-        stage=here.pipeline_rank,
+        pipeline_rank=here.pipeline_rank,
         replica=here.replica,
         schedule=schedule,
         fingerprint=_fingerprint(adapter, schedule, members, config),
         groups=hardware_groups_of(
             Placement(m.place.replica, m.place.pipeline_rank, m.gpu, m.driver) for m in members
         ),
+        left_out=here.left_out,
     )
 
 

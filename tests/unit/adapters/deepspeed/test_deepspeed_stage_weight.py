@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from perseus_ds.emulation import weight_of_stage
+from perseus_ds.adapters.deepspeed.stage_weight import weight_of_stage
 
 
 class Tensor:
