@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from random import Random
+from weakref import WeakSet
 
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import Gpu
@@ -19,18 +20,28 @@ from perseus_ds.device.simulated.truth import Truth, TruthNow
 from perseus_ds.device.simulated.work import Work
 from perseus_ds.errors import DeviceUnsupportedError
 
+_opened: WeakSet[SimulatedGpu] = WeakSet()
+
+
+def opened() -> list[SimulatedGpu]:
+    """List the simulated GPUs of this process, oldest first: for who wants to know the truth."""
+    return sorted(_opened, key=lambda gpu: gpu.number)
+
 
 class SimulatedGpu(Gpu):
     """A physical device in software: what is asked happens later, and what is read is late and noisy.
 
     `lock_clock` returns at once; the old clock runs on through call and settle, and calls queue as they do
-    in a driver. Ground truth is in `truth` and `true_now`.
+    in a driver. Ground truth is in `truth` and `true_now`. ``slowness`` is how many times longer everything
+    takes on it, for no reason that it gives.
     """
 
     def __init__(self, settings: SimulatedSettings, index: int = 0, *, time: TimeBase | None = None) -> None:
         self.settings = settings
         self.model = model_named(settings.gpu)
         self.truth = Truth(self.model)
+        self.slowness = 1.0
+        self.number = len(_opened)
         self._index = index
         self._time = _time_of(settings) if time is None else time
         self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
@@ -39,6 +50,7 @@ class SimulatedGpu(Gpu):
         self._change = _change_of(self.model, settings)
         self._queue = ChangeQueue(self._change)
         self._wanted_mhz = self.model.max_clock_mhz
+        _opened.add(self)
 
     def identify(self) -> Identity:
         """Name the model; the UUID follows from seed and index, so it is the same in every run."""
@@ -69,6 +81,7 @@ class SimulatedGpu(Gpu):
             raise DeviceUnsupportedError(
                 f"{clock_mhz} MHz is not a clock of {self.model.name}: it has {grid}"
             )
+        self.truth.locks += bool(self.truth.count)
         self._switch(clock_mhz)
 
     def reset_clock(self) -> None:
@@ -119,7 +132,7 @@ class SimulatedGpu(Gpu):
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
         with self._changed:
             self._advance()
-            return self._timeline.begin(work.scaled(factor))
+            return self._timeline.begin(work.scaled(factor * self.slowness))
 
     def release(self, task: Task) -> None:
         """Say that the host's part of an instruction is over."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from perseus_ds.device.simulated import SimulatedSettings, VirtualTime
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.runtime.emulation.routes import REDUCTION, Peer, Route
-from perseus_ds.runtime.emulation.time_messages import TimeMessages
 from perseus_ds.schedule import Kind
 
 
@@ -19,6 +19,22 @@ class Neighbours:
 
     pipeline: Sequence[int]
     alike: Sequence[int]
+
+
+class Messages(Protocol):
+    """What brings moments from rank to rank."""
+
+    def iteration_begins(self) -> None:
+        """Let go of what is over."""
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        """Send a moment on its way."""
+
+    def receive(self, source: int, tag: int) -> float:
+        """Wait for a moment; minus infinity from who is gone."""
+
+    def close(self) -> None:
+        """Tell all that nothing more comes."""
 
 
 class CarriedTime:
@@ -37,7 +53,7 @@ class CarriedTime:
         batch: Batch,
         routes: Sequence[Route],
         neighbours: Neighbours,
-        messages: TimeMessages,
+        messages: Messages,
         settings: SimulatedSettings,
     ) -> None:
         self._listener = listener
