@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 __version__ = "0.1.0"
 
 
-def attach(engine: object) -> None:
-    """Serve a DeepSpeed pipeline engine whose configuration has an enabled ``perseus`` block.
+def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve an engine, by ``config`` (a ``perseus`` block) or by the enabled block of its own configuration.
 
     Not needed where the start-up hook works (``perseus-ds hook status``); harmless where it did already.
-    """
-    from perseus_ds.engine.doors import attach as serve  # noqa: PLC0415  # importing us imports no torch
 
-    serve(engine)
+    Raises:
+        UnsupportedEngineError: the object is of no framework that we know.
+    """
+    from perseus_ds.adapters import door_of  # noqa: PLC0415  # importing us imports no framework
+
+    door_of(engine).attach(engine, config=config)
 
 
 def detach(engine: object) -> None:
     """Stop serving an engine: its own methods, and the GPU's own clocks, are back when this returns."""
-    from perseus_ds.engine.doors import detach as leave  # noqa: PLC0415
+    from perseus_ds.adapters import door_of  # noqa: PLC0415
 
-    leave(engine)
+    door_of(engine).detach(engine)
 
 
 def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> None:

@@ -1,7 +1,8 @@
-"""What PyTorch calls at the end of ``import torch``: wait for DeepSpeed's pipeline engine, and nothing else.
+"""What PyTorch calls at the end of ``import torch``: wait for training frameworks, and nothing else.
 
 Standard library only, never raises, does its work once. The finder stays first in ``sys.meta_path`` until
-the one module that it waits for is imported, and then takes itself out.
+every module that it waits for has been imported. Frameworks whose jobs say nothing of us in their own
+configuration are waited for only where ``PERSEUS_CONFIG`` is set.
 
 Source: the ``torch.backends`` entry-point group, documented as autoload since PyTorch 2.5; the pattern of a
 post-import hook is that of PEP 369 and wrapt.
@@ -9,51 +10,64 @@ post-import hook is that of PEP 369 and wrapt.
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-AWAITED = "deepspeed.runtime.pipe.engine"
+DOORS = {
+    "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed.door",
+}
+"""Modules that show that a framework is there, and the door that watches it."""
+
+DOORS_BY_FILE: dict[str, str] = {}
+"""The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
 
 
 def arm() -> None:
-    """Have every pipeline engine looked at when it is built."""
+    """Have every engine looked at when it is built."""
     try:
-        if AWAITED in sys.modules:
-            _arrived(sys.modules[AWAITED])
-        elif not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Awaiting())
+        doors = DOORS | (DOORS_BY_FILE if os.environ.get("PERSEUS_CONFIG") else {})
+        for name in [name for name in doors if name in sys.modules]:
+            _arrived(sys.modules[name], doors.pop(name))
+        if doors and not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Awaiting(doors))
     except Exception as error:  # noqa: BLE001  # an exception here would break `import torch`
         sys.stderr.write(f"perseus: not armed: {error}\n")
 
 
-def _arrived(module: ModuleType) -> None:
-    from perseus_ds.engine.doors import watch_constructions  # noqa: PLC0415  # only jobs with DeepSpeed pay
-
-    watch_constructions(module)
+def _arrived(module: ModuleType, door: str) -> None:
+    import_module(door).watch(module)  # only jobs with this framework pay
 
 
 class _Awaiting(MetaPathFinder):
-    """Find the awaited module as everybody would, and run it with one more line at the end."""
+    """Find awaited modules as everybody would, and run each with one more line at the end."""
+
+    def __init__(self, doors: dict[str, str]) -> None:
+        self._doors = doors
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != AWAITED:
+        door = self._doors.pop(fullname, None)
+        if door is None:
             return None
-        sys.meta_path.remove(self)
+        if not self._doors:
+            sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)  # type: ignore[arg-type]  # passed on as it came
         if spec is not None and spec.loader is not None:
-            spec.loader = _Following(spec.loader)
+            spec.loader = _Following(spec.loader, door)
         return spec
 
 
 class _Following(Loader):
-    """Run a module with its own loader, then tell that it is there."""
+    """Run a module with its own loader, then open the door."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, door: str) -> None:
         self._loader = loader
+        self._door = door
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -64,6 +78,6 @@ class _Following(Loader):
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         try:
-            _arrived(module)
-        except Exception as error:  # noqa: BLE001  # the host wins: DeepSpeed works without us
+            _arrived(module, self._door)
+        except Exception as error:  # noqa: BLE001  # the host wins: the framework works without us
             sys.stderr.write(f"perseus: not armed: {error}\n")

@@ -124,3 +124,10 @@ class EngineError(PerseusError):
 
 class UnsupportedEngineError(EngineError):
     """A DeepSpeed, or a use of it, that we do not attach to."""
+
+
+def as_perseus_error(error: Exception) -> PerseusError:
+    """Return an error of ours as it is, and any other as one: a line to read, and where to take it."""
+    if isinstance(error, PerseusError):
+        return error
+    return PerseusError(f"an unexpected {type(error).__name__}: {error}", hint="please report it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseus_ds.plan import FrequencyPlan
+from perseus_ds.plan import FrequencyPlan, certified
 from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
 
@@ -13,7 +13,7 @@ def headline(plan: FrequencyPlan) -> str:
     return (
         f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({slower} %),"
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
-        f" gap {plans.gap_pct[plan.index]:.3f} %\n"
+        f"\n{certified(float(plans.gap_pct[plan.index]))}\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"
     )
 

@@ -1,7 +1,7 @@
 """Tell a running job about a straggler that is known in advance.
 
 The others of its pipelines (data-parallel replicas) then run as slowly as that one, at the plan of least
-energy for it. The job hears it within two iterations, and believes the run directory's owner and root.
+energy for it. The job takes it within two iterations, and believes the run directory's owner and root.
 A slowdown of 1 ends it.
 
 A scheduler may as well write the file itself, at one stroke (write another file, rename it):

@@ -19,9 +19,8 @@ from perseus_ds.cli.output import remark, say
 from perseus_ds.cli.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import count, positive
-from perseus_ds.cli.verify import verify
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import build, write_plans
+from perseus_ds.plan import build, doubt, verify, write_plans
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import TEXTBOOK, textbook
 
@@ -90,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=profile.fingerprint,
             progress=progress,
         )
+    if doubtful := doubt(plans):
+        remark(doubtful)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(plans, options.output)

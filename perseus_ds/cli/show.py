@@ -15,10 +15,10 @@ from pathlib import Path
 
 from perseus_ds.cli.clock_grid import clock_grid, headline
 from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import remark, say
 from perseus_ds.cli.quantity import not_negative, positive
 from perseus_ds.config import Objective
-from perseus_ds.plan import FrequencyPlan, read_plans, select
+from perseus_ds.plan import FrequencyPlan, doubt, read_plans, select
 from perseus_ds.plan.play import Played, play
 
 COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "start_s", "duration_s", "energy_j")
@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it."""
     plan = select(read_plans(options.plan), _objective(options))
+    if doubtful := doubt(plan.of):
+        remark(doubtful)
     if options.format == "csv":
         rows = csv.writer(sys.stdout, lineterminator="\n")
         rows.writerow(COLUMNS)

@@ -1,5 +1,6 @@
 """The ``perseus`` block of the DeepSpeed JSON: read, checked, frozen."""
 
+from perseus_ds.config.block_file import ENABLED_BY_FILE, read_block, refuse_two_blocks
 from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspeed_json
 from perseus_ds.config.settings import (
     AuditSettings,
@@ -13,6 +14,7 @@ from perseus_ds.config.settings import (
 from perseus_ds.config.strict import record_of
 
 __all__ = [
+    "ENABLED_BY_FILE",
     "FLAGS",
     "AuditSettings",
     "Mode",
@@ -24,6 +26,8 @@ __all__ = [
     "is_enabled",
     "load",
     "parse",
+    "read_block",
     "read_deepspeed_json",
     "record_of",
+    "refuse_two_blocks",
 ]

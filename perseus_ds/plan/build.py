@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PlanError
+from perseus_ds.plan.doubt import time_error_pct
 from perseus_ds.plan.record import Baseline, Options, PlanSet
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
@@ -21,6 +22,7 @@ from perseus_ds.solver import (
     discretise,
     plan_times,
     solve_frontier,
+    total_bounds,
     worth_keeping,
 )
 
@@ -80,13 +82,15 @@ def build(
         fixed_s=translation.fixed_s,
         iteration_time_s=plans.time_s,
         effective_energy_j=plans.cost_j,
-        lower_bound_j=plans.bound_j + blocking_total_w * plans.time_s,
+        effective_bound_j=plans.bound_j,
+        lower_bound_j=total_bounds(frontier, plans.time_s, blocking_total_w),
         choice=_choices(plans, translation.dag, schedule),
         baseline=_baseline(translation, schedule, blocking_power_w),
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
         reserve_pct=reserve_pct,
+        time_error_pct=time_error_pct(profile),
     )
 
 

@@ -43,8 +43,12 @@ class PlanSet:
 
     ``energy_j`` is the total of one pipeline over its own iteration time, ``effective_energy_j`` what
     remains when blocking power times ranks times iteration time is taken away, ``lower_bound_j`` a
-    certified bound on ``energy_j`` over all discrete plans that are no slower. Iteration times, and with
-    them the bound, contain the reserve that every stretched computation keeps.
+    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time: it
+    never rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in
+    the model of the profile. Iteration times, and with them the bounds, contain the reserve that every
+    stretched computation keeps.
+
+    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
 
     Shape: vectors [plans]; ``choice`` [plans, computations], positions in the computation's Options.
     Source: arXiv 2312.06902, equation 4.
@@ -58,12 +62,14 @@ class PlanSet:
     iteration_time_s: NDArray[np.float64]
     effective_energy_j: NDArray[np.float64]
     lower_bound_j: NDArray[np.float64]
+    effective_bound_j: NDArray[np.float64]
     choice: NDArray[np.uint8] | NDArray[np.uint16]
     baseline: Baseline
     t_min_s: float
     t_star_s: float
     solve_time_s: float
     reserve_pct: float = 0.0
+    time_error_pct: float = 0.0
 
     @property
     def blocking_total_w(self) -> float:
@@ -77,8 +83,14 @@ class PlanSet:
 
     @property
     def gap_pct(self) -> NDArray[np.float64]:
-        """How far each plan is from its certified bound, in percent of total energy."""
+        """How far each plan is at most above what any plan as fast needs, in percent of that."""
         return 100.0 * (self.energy_j / self.lower_bound_j - 1.0)
+
+    @property
+    def waiting_gap_pct(self) -> NDArray[np.float64]:
+        """The same where the iteration lasts as long as the plan for everybody: who is done early waits."""
+        waiting_j = self.blocking_total_w * self.iteration_time_s
+        return 100.0 * (self.energy_j / (self.effective_bound_j + waiting_j) - 1.0)
 
     def __len__(self) -> int:
         return len(self.iteration_time_s)

@@ -18,10 +18,10 @@ def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
     """
     match objective.policy:
         case "no_slowdown":
-            return _least_energy(plans, plans.iteration_time_s <= _floor_s(plans))
+            return _least_energy(plans, plans.iteration_time_s <= unslowed_s(plans))
         case "max_slowdown":
             assert objective.max_slowdown_pct is not None
-            limit_s = _floor_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
+            limit_s = unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
             return _least_energy(plans, plans.iteration_time_s <= limit_s)
         case "min_energy":
             return _least_energy(plans, np.ones(len(plans), dtype=np.bool_))
@@ -38,14 +38,22 @@ def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
 
     Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
     """
-    limit_s = max(straggler_time_s, _floor_s(plans))
+    limit_s = max(straggler_time_s, unslowed_s(plans))
     fits = np.flatnonzero(plans.iteration_time_s <= limit_s)
     return plans.plan(int(fits[np.argmin(plans.effective_energy_j[fits])]))
 
 
-def _floor_s(plans: PlanSet) -> float:
-    """The fastest plan's own time: the planned T_min on real clocks."""
-    return float(plans.iteration_time_s[0])
+def unslowed_s(plans: PlanSet) -> float:
+    """What an iteration may last without being slowed down: as long as at all-maximum clocks.
+
+    Where no plan is that fast (it cannot be: one of them has all maximum clocks, but for the reserve and
+    the rounding of sums) it is the fastest plan's time. A plan that claims to be faster still is not sought:
+    the highest clock is now and then not the fastest, and then speed would be bought with energy.
+    """
+    return max(float(plans.iteration_time_s[0]), plans.baseline.iteration_time_s * (1.0 + _ROUNDING))
+
+
+_ROUNDING = 1e-9  # of sums of up to a million doubles
 
 
 def _least_energy(plans: PlanSet, allowed: NDArray[np.bool_]) -> FrequencyPlan:
@@ -57,7 +65,7 @@ def _within_deadline(plans: PlanSet, deadline_s: float) -> FrequencyPlan:
     allowed = plans.iteration_time_s <= deadline_s
     if not allowed.any():
         raise InfeasibleError(
-            f"no plan meets a deadline of {deadline_s:.6g} s: T_min is {_floor_s(plans):.6g} s",
+            f"no plan meets a deadline of {deadline_s:.6g} s: T_min is {plans.iteration_time_s[0]:.6g} s",
             hint="ask for T_min or later",
         )
     return _least_energy(plans, allowed)

@@ -25,12 +25,13 @@ from perseus_ds.plan.bounds import (
     reals,
 )
 from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.plan.verify import check_baseline
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Kind, Schedule
 
 FORMAT = "perseus-plan"
-VERSION = 1
+VERSION = 2
 
 
 def write_plans(plans: PlanSet, path: Path) -> None:
@@ -62,6 +63,7 @@ def dumps(plans: PlanSet) -> str:
         "iteration_time_s": plans.iteration_time_s,
         "effective_energy_j": plans.effective_energy_j,
         "lower_bound_j": plans.lower_bound_j,
+        "effective_bound_j": plans.effective_bound_j,
     }
     content = {
         "format": FORMAT,
@@ -77,6 +79,7 @@ def dumps(plans: PlanSet) -> str:
         "t_star_s": plans.t_star_s,
         "solve_time_s": plans.solve_time_s,
         "reserve_pct": plans.reserve_pct,
+        "time_error_pct": plans.time_error_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -111,6 +114,7 @@ def loads(text: str | bytes) -> PlanSet:
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
+        check_baseline(plans)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
@@ -170,6 +174,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         iteration_time_s=reals(frontier, "iteration_time_s"),
         effective_energy_j=reals(frontier, "effective_energy_j"),
         lower_bound_j=reals(frontier, "lower_bound_j"),
+        effective_bound_j=reals(frontier, "effective_bound_j"),
         choice=_unpack(cast("dict[str, object]", content["choice"])),
         baseline=Baseline(
             *(real(baseline, key, least=0, most=MOST) for key in ("iteration_time_s", "energy_j"))
@@ -178,6 +183,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         t_star_s=real(content, "t_star_s", least=0, most=MOST),
         solve_time_s=real(content, "solve_time_s", least=0, most=MOST),
         reserve_pct=real(content, "reserve_pct", least=0, most=MOST),
+        time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
     )
 
 
@@ -200,7 +206,8 @@ def _check_shapes(plans: PlanSet) -> None:
         raise ValueError(
             f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
         )
-    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j)
+    bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
+    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
     for (stage, kind), options in plans.options.items():
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.time_s, options.energy_j)
     if (np.diff(plans.iteration_time_s) < 0).any():

@@ -66,7 +66,7 @@ def _frontier(contents: Contents, found: Figures, path: Path) -> Picture:
     assert contents.chosen is not None
     measured = None if contents.summary is None else per_pipeline(contents.summary, contents.chosen.of)
     draw_frontier(contents.chosen, measured, path, title=predicted_headline(found), subtitle=found.job)
-    caption = "Every kept plan; below it, the certified bound that no choice of clocks can beat."
+    caption = "Every kept plan; below it, the least that any plan as fast needs in the model of this profile."
     if contents.summary is not None and measured is None:
         caption += " Measured energies are of the whole job, of an unknown number of GPUs: not drawn."
     return Picture(path, "Frontier", caption)

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.figures import Figures
 from perseus_ds.report.gallery import MEASURED_DURATIONS, Picture, Place
@@ -57,8 +58,7 @@ def _cards(found: Figures) -> str:
         text = f"energy saved, predicted ({saving.source})"
         cards.append(card("predicted", f"{saving.saving_pct:.1f} %", text))
     if found.gap_pct is not None:
-        text = "at most above the best possible plan (certified)"
-        cards.append(card("predicted", f"{found.gap_pct:.3f} %", text))
+        cards.append(card("predicted", f"{found.gap_pct:.3f} %", certified(found.gap_pct)))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 

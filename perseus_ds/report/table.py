@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.figures import Figures, Row, Saving, figures
 from perseus_ds.report.number import short, signed
@@ -49,7 +50,7 @@ def _savings(found: Figures) -> list[str]:
     if found.predicted is not None:
         lines.append(_saving("saving predicted", found.predicted, ""))
     if found.gap_pct is not None:
-        lines.append(f"certified: no plan as fast needs {found.gap_pct:.3f} % less than this one")
+        lines += _folded(certified(found.gap_pct))
     return lines
 
 

@@ -5,6 +5,7 @@ from perseus_ds.schedule.grid import grid, order_grid
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.join import dag_of
 from perseus_ds.schedule.orders import TEXTBOOK, textbook
+from perseus_ds.schedule.rendezvous import with_rendezvous
 from perseus_ds.schedule.schedule import Order, Schedule
 from perseus_ds.schedule.validate import validate
 
@@ -20,4 +21,5 @@ __all__ = [
     "order_grid",
     "textbook",
     "validate",
+    "with_rendezvous",
 ]

@@ -11,7 +11,7 @@ from perseus_ds.schedule.schedule import Order, Schedule
 
 Pair = tuple[Instruction, Instruction]
 _BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT})
-_ENDS = {
+ENDS = {
     Kind.FORWARD: (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION),
     Kind.BACKWARD: (Kind.SEND_GRAD, Kind.RECV_GRAD),
     Kind.BACKWARD_INPUT: (Kind.SEND_GRAD, Kind.RECV_GRAD),
@@ -38,7 +38,7 @@ def handovers(schedule: Schedule) -> tuple[list[Pair], Mapping[Pair, tuple[int, 
         elif streams:
             _check_brought(giver, taker, ready[here], ready[there])
         else:
-            buffered[giver, taker] = giver.stage, _ENDS[giver.kind][0]
+            buffered[giver, taker] = giver.stage, ENDS[giver.kind][0]
     return direct, buffered
 
 
@@ -111,7 +111,7 @@ def _check_brought(
     there: Mapping[Instruction, int],
 ) -> None:
     """See that a transfer leaves after the giver and arrives before the taker."""
-    send_kind, receive_kind = _ENDS[giver.kind]
+    send_kind, receive_kind = ENDS[giver.kind]
     send = Instruction(giver.stage, send_kind, giver.microbatch)
     receive = Instruction(taker.stage, receive_kind, taker.microbatch)
     if send not in here or here[send] < here[giver]:

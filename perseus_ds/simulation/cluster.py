@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.simulation.pipeline import Pipeline
-from perseus_ds.straggler import Round, Verdict, Vigil
+from perseus_ds.straggler import ReplicaObservation, StragglerController, StragglerDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class Trouble:
     """What besets one replica in one iteration.
 
     ``slowdown`` multiplies the whole iteration, ``slow_stages`` the durations of single stages; no clock
-    above ``cap_mhz`` is reached; ``told`` was announced from outside; ``unknown``: its numbers are lost.
+    above ``cap_mhz`` is reached; ``announced`` comes from outside; ``unknown``: its numbers are lost.
     """
 
     slowdown: float = 1.0
     slow_stages: tuple[float, ...] | None = None
     cap_mhz: int | None = None
-    told: float = 1.0
+    announced: float = 1.0
     unknown: bool = False
 
 
@@ -35,14 +35,14 @@ class Played:
     """What happened, iteration by iteration.
 
     Shape: ``own_s``, ``plan`` [iterations, replicas]; ``free_s`` is what each would have taken at its
-    objective's plan (its fastest, for a straggler the same here); ``verdicts`` are those reached with the
+    objective's plan (its fastest, for a straggler the same here); ``decisions`` are those reached with the
     numbers of each iteration.
     """
 
     own_s: NDArray[np.float64]
     plan: NDArray[np.int64]
     free_s: NDArray[np.float64]
-    verdicts: tuple[Verdict, ...]
+    decisions: tuple[StragglerDecision, ...]
 
     @property
     def job_s(self) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ class Played:
 
     def switches(self) -> int:
         """How often the aims changed."""
-        return sum(verdict.changed for verdict in self.verdicts)
+        return sum(decision.changed for decision in self.decisions)
 
 
 class Cluster:
@@ -64,9 +64,10 @@ class Cluster:
     def __init__(self, replicas: Sequence[Pipeline], *, lag: int = 2) -> None:
         self._replicas = replicas
         self._lag = lag
-        menus = [one.menu for one in replicas]
-        self._vigil = Vigil(
-            np.array([menu.objective_s for menu in menus]), np.array([menu.fastest_s for menu in menus])
+        indexes = [one.frontier_index for one in replicas]
+        self._controller = StragglerController(
+            np.array([frontier_index.objective_s for frontier_index in indexes]),
+            np.array([frontier_index.fastest_s for frontier_index in indexes]),
         )
 
     def play(
@@ -81,34 +82,36 @@ class Cluster:
         ``answered`` False plays the objective's plans throughout, for comparison.
         """
         count = len(self._replicas)
-        objective = [one.menu.objective for one in self._replicas]
+        objective = [one.frontier_index.objective for one in self._replicas]
         coming = [list(objective) for _ in range(self._lag)]
         own_s, free_s = np.zeros((iterations, count)), np.zeros((iterations, count))
         plan = np.zeros((iterations, count), dtype=np.int64)
-        verdicts = []
+        decisions = []
         for n in range(iterations):
             plan[n] = coming.pop(0)
             beset = [trouble(replica, n) for replica in range(count)]
             for replica, one in enumerate(beset):
                 own_s[n, replica] = self._own_s(replica, int(plan[n, replica]), n, one)
                 free_s[n, replica] = self._own_s(replica, objective[replica], n, one)
-            verdict = self._vigil.hear(self._round(own_s[n], plan[n], beset))
-            verdicts.append(verdict)
-            chosen = [one.menu.choose(verdict.aim(r)) for r, one in enumerate(self._replicas)]
+            decision = self._controller.observe(self._round(own_s[n], plan[n], beset))
+            decisions.append(decision)
+            chosen = [one.frontier_index.choose(decision.budget(r)) for r, one in enumerate(self._replicas)]
             coming.append(chosen if answered else list(objective))
-        return Played(own_s, plan, free_s, tuple(verdicts))
+        return Played(own_s, plan, free_s, tuple(decisions))
 
     def _own_s(self, replica: int, plan: int, n: int, trouble: Trouble) -> float:
         return trouble.slowdown * self._replicas[replica].own_s(
             plan, n, slow_stages=trouble.slow_stages, cap_mhz=trouble.cap_mhz
         )
 
-    def _round(self, own_s: NDArray[np.float64], plan: NDArray[np.int64], beset: Sequence[Trouble]) -> Round:
+    def _round(
+        self, own_s: NDArray[np.float64], plan: NDArray[np.int64], beset: Sequence[Trouble]
+    ) -> ReplicaObservation:
         unknown = np.array([one.unknown for one in beset])
         pairs = list(zip(self._replicas, plan, beset, strict=True))
-        return Round(
+        return ReplicaObservation(
             own_s=np.where(unknown, np.nan, own_s),
-            planned_s=np.array([one.menu.expected_s[index] for one, index, _ in pairs]),
-            told=np.array([one.told for one in beset]),
+            planned_s=np.array([one.frontier_index.expected_s[index] for one, index, _ in pairs]),
+            announced=np.array([one.announced for one in beset]),
             capped=np.array([one.throttles(int(index), where.cap_mhz) for one, index, where in pairs]),
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler import Menu
+from perseus_ds.straggler import FrontierIndex
 
 BLOCK = 256
 
@@ -26,7 +26,7 @@ class Pipeline:
         self, plans: PlanSet, *, noise: float = 0.0, seed: int = 0, objective: Objective | None = None
     ) -> None:
         self.plans = plans
-        self.menu = Menu.of(plans, objective or Objective())
+        self.frontier_index = FrontierIndex.of(plans, objective or Objective())
         self._noise = noise
         self._seed = seed
         self._dag = dag_of(plans.schedule)

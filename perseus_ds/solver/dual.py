@@ -52,6 +52,42 @@ def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
     return np.array(best)
 
 
+def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Floats:
+    """Bound cost plus ``base_power_w`` times duration, over all plans that take at most each time.
+
+    A flow's line falls with the time as long as the flow is worth more than the base power: its least value
+    is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power
+    mix to one that is worth exactly that: a bound that holds for every duration.
+    """
+    worth_w = np.append(frontier.price_w, 0.0)[frontier.kept]
+    turn = int(np.searchsorted(-worth_w, -base_power_w))
+    around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
+    near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
+    lines = {at: _line(frontier, at) for at in sorted(set().union(*near))}
+    always_j = _mixed([lines[at] for at in sorted(around)], base_power_w)
+    return np.array(
+        [
+            max(always_j, *(_least(lines[at], base_power_w, frontier.t_min_s, time_s) for at in snapshots))
+            for snapshots, time_s in zip(near, times_s.tolist(), strict=True)
+        ]
+    )
+
+
+def _least(line: tuple[float, float], base_power_w: float, t_min_s: float, time_s: float) -> float:
+    """The least value of one flow's line between T_min and ``time_s``, base power included."""
+    base_j, worth_w = line
+    return base_j + (base_power_w - worth_w) * (time_s if worth_w >= base_power_w else t_min_s)
+
+
+def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
+    """What two flows prove, mixed so that they are worth the base power; nothing where it is not between."""
+    (high_j, high_w), (low_j, low_w) = lines[0], lines[-1]
+    if not high_w >= base_power_w >= low_w:
+        return -np.inf
+    share = (base_power_w - low_w) / (high_w - low_w) if high_w > low_w else 1.0
+    return share * high_j + (1.0 - share) * low_j
+
+
 def _line(frontier: Frontier, snapshot: int) -> tuple[float, float]:
     through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
     return dual_value(frontier.whole.problem, through_w, across_w)

@@ -1,22 +1,22 @@
 """Who is slow, and how slowly the others can wait: decided alike on every rank from the same numbers."""
 
 from perseus_ds.straggler.announcing import Announced, notify
-from perseus_ds.straggler.menu import Menu
+from perseus_ds.straggler.controller import StragglerController
+from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
+from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.notices import Heard, Notices
-from perseus_ds.straggler.round import Round
-from perseus_ds.straggler.verdict import Aim, Cause, Straggler, Verdict
-from perseus_ds.straggler.vigil import Vigil
+from perseus_ds.straggler.observation import ReplicaObservation
 
 __all__ = [
-    "Aim",
     "Announced",
     "Cause",
+    "FrontierIndex",
     "Heard",
-    "Menu",
     "Notices",
-    "Round",
+    "ReplicaObservation",
     "Straggler",
-    "Verdict",
-    "Vigil",
+    "StragglerController",
+    "StragglerDecision",
+    "TimeBudget",
     "notify",
 ]

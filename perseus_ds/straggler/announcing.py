@@ -29,7 +29,7 @@ class Announced:
 def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> Announced:
     """Announce that one pipeline (data-parallel replica) takes ``slowdown`` times as long; 1 ends it.
 
-    The job hears it within two iterations. It is believed if the run directory's owner or root says it.
+    The job takes it within two iterations. It is believed if the run directory's owner or root says it.
 
     Raises:
         OSError: the file cannot be written.
@@ -51,10 +51,10 @@ def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str =
 
 
 def _pipelines(directory: RunDirectory) -> int | None:
-    """How many pipelines the running job has, as its journal tells; None where it does not.
+    """How many pipelines the running job has, as its journal says; None where it does not.
 
     Raises:
-        PerseusError: no run directory, or no job that could hear.
+        PerseusError: no run directory, or no job that listens.
     """
     if not directory.events.is_file():
         raise PerseusError(
@@ -83,7 +83,7 @@ def _deaf(attached: Mapping[str, object]) -> str | None:
     """Why a job that runs does not answer stragglers; None where it does."""
     if attached.get("replicas") == 1:
         return "its job has one pipeline and nobody waits for it"
-    if attached.get("opening") == "observe":
+    if attached.get("start") == "observe":
         return "its job only observes"
     if attached.get("stragglers") is False:
         return "its job has straggler.enabled false"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.round import Round
+from perseus_ds.straggler.observation import ReplicaObservation
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
     LEAST_JUMP,
@@ -48,16 +48,16 @@ class Capping:
         return bool(self._locks)
 
     def locked(self) -> list[int]:
-        """Replicas that play their own best plan now."""
+        """Replicas that run their own best plan now."""
         return [replica for replica, lock in self._locks.items() if not lock.tries_left]
 
     def capped(self, replica: int) -> bool:
         """Whether a cap is what makes it slow."""
         return replica in self._locks
 
-    def hear(
+    def observe(
         self,
-        heard: Round,
+        observed: ReplicaObservation,
         ratio: NDArray[np.float64],
         *,
         fastest_s: NDArray[np.float64],
@@ -71,13 +71,13 @@ class Capping:
         above which a locked replica breaks its promise.
         """
         self.turned = False
-        for one in map(int, np.flatnonzero(slow & settled & heard.capped)):
+        for one in map(int, np.flatnonzero(slow & settled & observed.capped)):
             if one not in self._locks:
                 self._locks[one] = _Lock(PROBE_AFTER, PROBE_AFTER)
                 self.turned = True
         if not self._locks:
             return ratio
-        at_full_speed = heard.planned_s <= fastest_s * _AT_FULL_SPEED
+        at_full_speed = observed.planned_s <= fastest_s * _AT_FULL_SPEED
         for replica, lock in list(self._locks.items()):
             if not slow[replica]:
                 del self._locks[replica]
@@ -97,7 +97,7 @@ def promise_band(usual: float, scatter: NDArray[np.float64]) -> NDArray[np.float
 
 
 def _step(lock: _Lock, *, at_full_speed: bool, late: bool) -> bool:
-    """One known iteration of a capped replica; return whether its aim changes."""
+    """One known iteration of a capped replica; return whether its budget changes."""
     if lock.tries_left:
         lock.tries_left -= at_full_speed
         return not lock.tries_left

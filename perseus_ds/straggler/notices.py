@@ -21,14 +21,14 @@ _MOST_BYTES = 4096
 class Heard:
     """The slowdowns that hold now ([replicas], 1 where none), and lines about files that are ignored."""
 
-    told: NDArray[np.float64]
+    announced: NDArray[np.float64]
     complaints: tuple[str, ...] = ()
 
 
 class Notices:
     """Read ``RUN_DIR/notices``.
 
-    A file that is half written, wrong, or not the run directory's owner's changes nothing: it is said
+    A file that is half written, wrong, or not the run directory's owner's changes nothing: it is logged
     once, and what held before holds on. A file that is gone holds no more. Nothing in the folder raises.
     """
 
@@ -36,7 +36,7 @@ class Notices:
         self._folder = folder
         self._replicas = replicas
         self._seen: dict[str, _Signature] = {}
-        self._told: dict[str, float] = {}
+        self._announced: dict[str, float] = {}
         self._complaint = ""
 
     def poll(self) -> Heard:
@@ -48,7 +48,7 @@ class Notices:
             complaints = self._look()
         except FileNotFoundError:
             self._seen.clear()
-            self._told.clear()
+            self._announced.clear()
             complaints = []
         except (OSError, PerseusError) as error:
             complaints = self._once(error)
@@ -70,7 +70,7 @@ class Notices:
         notices = {path.name: _signature(path) for path in self._folder.iterdir() if _speaks(path)}
         for name in self._seen.keys() - notices.keys():
             self._seen.pop(name)
-            self._told.pop(name, None)
+            self._announced.pop(name, None)
         fresh = [name for name, found in notices.items() if self._seen.get(name) != found]
         if not fresh:
             return []
@@ -91,7 +91,7 @@ class Notices:
             return [f"{path} {error}: ignored"]
         except OSError as error:
             return [f"{path}: {error.strerror}: ignored"]
-        self._told[name] = notice.slowdown
+        self._announced[name] = notice.slowdown
         return []
 
     def _check_pipeline(self, name: str) -> None:
@@ -101,10 +101,10 @@ class Notices:
             raise PerseusError(f"speaks of pipeline {pipeline}, the job has 0 to {self._replicas - 1}")
 
     def _vector(self) -> NDArray[np.float64]:
-        told = np.ones(self._replicas)
-        for name, slowdown in self._told.items():
-            told[pipeline_of(name)] = slowdown
-        return told
+        announced = np.ones(self._replicas)
+        for name, slowdown in self._announced.items():
+            announced[pipeline_of(name)] = slowdown
+        return announced
 
     def _once(self, error: OSError | PerseusError) -> list[str]:
         reason = (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
@@ -123,7 +123,7 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError:
-        return  # somebody else's: the next job refuses or hears it as this one did
+        return  # somebody else's: the next job refuses or takes it as this one did
 
 
 def _signature(path: Path) -> _Signature:

@@ -4,7 +4,7 @@ WINDOW = 16
 """Iterations that a median is taken over."""
 
 REVIEW_EVERY = 4
-"""Iterations between two medians after one that changed an aim; then twice as many, and so on."""
+"""Iterations between two medians after one that changed a budget; then twice as many, and so on."""
 
 REVIEW_EVERY_MOST = 8
 """The most iterations between two medians while somebody waits."""

@@ -1,4 +1,4 @@
-"""One whole course of a job, run once and looked at by many tests; a node of fake GPUs.
+"""One whole lifecycle of a job, run once and looked at by many tests; a node of fake GPUs.
 
 The only conftest below e2e: its tests import from it by name.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import STAGES, Course, block, happened, train_until
+from jobs import STAGES, Lifecycle, block, happened, train_until
 from nodes import FakeNvml, fake_nvml
 from ranks import config, run_ranks
 
 
 @pytest.fixture(scope="session")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
     """Four stages, gradient clipping, mode auto, from an empty run directory to the first measured saving."""
-    run_dir = tmp_path_factory.mktemp("course")
+    run_dir = tmp_path_factory.mktemp("lifecycle")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
-    return Course(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
+    return Lifecycle(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Course:
+class Lifecycle:
     """A job that warmed up, profiled, planned, ran its plan and audited it."""
 
     run_dir: Path
@@ -78,7 +78,7 @@ def wait_for_default(gpu: SimulatedGpu) -> None:
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
-    """A perseus block whose whole course takes seconds."""
+    """A perseus block whose whole lifecycle takes seconds."""
     return {
         "enabled": True,
         "run_dir": str(run_dir),
@@ -125,12 +125,12 @@ def train_until(
 
 
 def agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
-    """Rank 0's word, for everyone."""
+    """Rank 0's report, for everyone."""
     if already:
         return False
-    word = torch.tensor([float(mine)])
-    torch.distributed.broadcast(word, src=0)
-    return bool(word.item())
+    rank_status = torch.tensor([float(mine)])
+    torch.distributed.broadcast(rank_status, src=0)
+    return bool(rank_status.item())
 
 
 def events(run_dir: Path) -> list[dict[str, Any]]:

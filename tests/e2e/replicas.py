@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 from jobs import Gpus, events, watched_gpus
 from ranks import batches, build, config, run_ranks
-from virtual import carry_time, in_virtual_time, perseus_block, write_plan
+from virtual import carry_time, deepspeed_schedule, in_virtual_time, perseus_block, write_plan
 
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.engine.account import Mode
-from perseus_ds.engine.news import Layout, News
-from perseus_ds.engine.phases import Running
-from perseus_ds.engine.recorder import Iteration
-from perseus_ds.engine.stream import schedule_of
+from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
+from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
 
-Spells = Mapping[int, list[tuple[int, int, float]]]
+FlapDamping = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
 
 Act = Callable[[int, int], None]
@@ -49,27 +48,27 @@ class Book:
 def keep_book(gpus: Gpus) -> Book:
     """Look over the shoulder of the running phase of this (forked) process."""
     book = Book()
-    following, news = Running.following, Layout.news
+    following, job_status = Running.following, StatusLayout.job_status
     last_j = [0.0]
 
-    def note(phase: Running, index: int, passed: list[Iteration], told: News | None) -> object:
+    def note(phase: Running, index: int, passed: list[Iteration], announced: JobStatus | None) -> object:
         truth = gpus.made[-1].true_now()
-        book.plans.append([int(plan) for plan in phase._part.plans])
+        book.plans.append([int(plan) for plan in phase._active_plan.plans])
         book.modes.append(phase.mode)
         book.energy_j.append(truth.energy_j - last_j[0])
         book.end_s.append(gpus.made[-1].now_s())
         last_j[0] = truth.energy_j
-        return following(phase, index, passed, told)
+        return following(phase, index, passed, announced)
 
-    def hear(layout: Layout, numbers: np.ndarray) -> News:
-        found = news(layout, numbers)
+    def hear(layout: StatusLayout, numbers: np.ndarray) -> JobStatus:
+        found = job_status(layout, numbers)
         if found.replicas is not None and book.plans:
             book.own_s.append(found.replicas.own_s.tolist())
             book.duration_s.append(found.iteration_s or float("nan"))
         return found
 
     Running.following = note  # type: ignore[assignment, method-assign]  # in a process of the test's own
-    Layout.news = hear  # type: ignore[method-assign]
+    StatusLayout.job_status = hear  # type: ignore[method-assign]
     return book
 
 
@@ -87,7 +86,7 @@ def straggle(
     rank: int,
     content: Mapping[str, Any],
     stages: int,
-    spells: Spells,
+    spells: FlapDamping,
     iterations: int,
     *,
     virtual: bool = True,
@@ -134,13 +133,11 @@ def planned_job(
     **settings: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
     """Write the plan of a job into its run directory and return its configuration."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
-
     block = perseus_block(folder / "run", forward_s, **(perseus or {}))
     seen = block | {"mode": "observe", "run_dir": str(folder / "seen")}
     settings = {"gradient_clipping": 1.0, **settings}
     run_ranks(ranks, look_once, config(perseus=seen, **settings), len(forward_s))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
-    schedule = schedule_of(TrainSchedule(4, len(forward_s), 0), tied_stages=())
+    schedule = deepspeed_schedule(microbatches=4, stages=len(forward_s))
     write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint)
     return config(perseus=block, **settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import STAGES, Course, block, copy_of, happened, lines, train_until
+from jobs import STAGES, Lifecycle, block, copy_of, happened, lines, train_until
 from ranks import config, run_ranks
 from replicas import Book, planned_job, straggle
 
@@ -59,8 +59,8 @@ def series(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-def test_the_csv_monitor_shows_what_is_played_and_saved(course: Course, tmp_path: Path) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "run")
+def test_the_csv_monitor_shows_what_is_played_and_saved(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "run")
     monitor = {"enabled": True, "output_path": str(tmp_path / "csv"), "job_name": "job"}
     content = config(gradient_clipping=1.0, perseus=block(run_dir), csv_monitor=monitor, steps_per_print=2)
     run_ranks(4, train_until, content, STAGES, happened("measured"))

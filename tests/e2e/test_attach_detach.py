@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import STAGES, UNEVEN, Course, block, copy_of, wait_for_default, watched_gpus
+from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, wait_for_default, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 import perseus_ds
@@ -63,7 +63,7 @@ INIT = "PipelineEngine.__init__"
 
 def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str, Any]]:
     """What engines are made of, with PyTorch's autoload on or off."""
-    told = subprocess.run(
+    announced = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(Path(__file__).parent), json.dumps(contents)],
         capture_output=True,
         text=True,
@@ -71,8 +71,8 @@ def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str,
         timeout=120,
         env=os.environ | ALONE | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload))},
     )
-    assert told.returncode == 0, told.stderr[-2000:]
-    line = next(line for line in told.stdout.splitlines() if line.startswith("MADE OF "))
+    assert announced.returncode == 0, announced.stderr[-2000:]
+    line = next(line for line in announced.stdout.splitlines() if line.startswith("MADE OF "))
     found: list[dict[str, Any]] = json.loads(line.removeprefix("MADE OF "))
     return found
 
@@ -97,8 +97,10 @@ def test_without_an_enabled_block_nothing_of_the_engine_differs(
     """One class attribute is ours, the ``__init__`` that looks for a block; it calls DeepSpeed's own."""
     made = dict(unserved[name])
     ours = made.pop("ours")
-    assert "perseus_ds.engine.doors" in ours, "the start-up hook was not armed: this test shows nothing"
-    assert "perseus_ds.engine.session" not in ours
+    assert "perseus_ds.adapters.deepspeed.door" in ours, (
+        "the start-up hook was not armed: this test shows nothing"
+    )
+    assert "perseus_ds.runtime.lifecycle.session" not in ours
     assert made["classes"][INIT] != untouched["classes"][INIT]
     assert made["original init"] == untouched["classes"][INIT]
     made["classes"] = {**made["classes"], INIT: untouched["classes"][INIT]}
@@ -132,8 +134,8 @@ def attach_and_detach(rank: int, content: Mapping[str, Any]) -> dict[str, object
     return found
 
 
-def test_detaching_leaves_no_trace(course: Course, tmp_path: Path) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "left")
+def test_detaching_leaves_no_trace(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "left")
     for said in run_ranks(4, attach_and_detach, config(perseus=block(run_dir))):
         assert said.value == {
             "first": (True, 1410.0),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import (
     STAGES,
-    Course,
+    Lifecycle,
     block,
     copy_of,
     events,
@@ -36,24 +36,24 @@ def trained_for_a_while(
     return run_ranks(4, train, content, STAGES, STEPS)
 
 
-def test_auto_leaves_every_file_of_the_contract(course: Course) -> None:
-    summary = json.loads((course.run_dir / "summary.json").read_text())
+def test_auto_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
+    summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
     assert set(summary) >= {"baseline", "perseus", "saving_pct", "slowdown_pct", "measured"}
     assert summary["measured"] is True
     for side in ("baseline", "perseus"):
         assert set(summary[side]) >= {"iteration_time_s", "energy_j"}
-    assert [line["name"] for line in json.loads((course.run_dir / "timelines.json").read_text())] == [
+    assert [line["name"] for line in json.loads((lifecycle.run_dir / "timelines.json").read_text())] == [
         "baseline",
         "perseus",
     ]
-    assert len(list((course.run_dir / "ranks").iterdir())) == STAGES
-    assert len(read_plans(course.run_dir / "plan.json")) > 1
-    points = read_profile(course.run_dir / "profile.json").points
+    assert len(list((lifecycle.run_dir / "ranks").iterdir())) == STAGES
+    assert len(read_plans(lifecycle.run_dir / "plan.json")) > 1
+    points = read_profile(lifecycle.run_dir / "profile.json").points
     assert set(points) == {(stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)}
 
 
-def test_auto_says_what_it_does_in_this_order(course: Course) -> None:
-    happened_in_order = list(dict.fromkeys(names(course.run_dir)))
+def test_auto_says_what_it_does_in_this_order(lifecycle: Lifecycle) -> None:
+    happened_in_order = list(dict.fromkeys(names(lifecycle.run_dir)))
     assert happened_in_order == [
         "attached",
         "calibrated",
@@ -66,28 +66,28 @@ def test_auto_says_what_it_does_in_this_order(course: Course) -> None:
     ]
 
 
-def test_only_rank_0_speaks(course: Course) -> None:
-    assert lines(course.said[0])
-    assert [lines(said) for said in course.said[1:]] == [[], [], []]
+def test_only_rank_0_speaks(lifecycle: Lifecycle) -> None:
+    assert lines(lifecycle.said[0])
+    assert [lines(said) for said in lifecycle.said[1:]] == [[], [], []]
 
 
-def test_the_measured_saving_is_the_predicted_one(course: Course) -> None:
+def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
     """Within a few points: on a busy host an audit of six iterations at a hundredth of real time is rough."""
-    summary = json.loads((course.run_dir / "summary.json").read_text())
+    summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
     assert summary["saving_pct"] > 5
     assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=8)
 
 
-def test_a_second_start_runs_at_once(course: Course, tmp_path: Path) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "again")
+def test_a_second_start_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "again")
     said = trained_for_a_while(run_dir)
     assert names(run_dir) == ["attached", "calibrated", "warming_up", "running"]
     assert all(one.value.locks > STEPS for one in said[:-1])
     assert [one.value.losses for one in said] == plain_losses(STEPS)
 
 
-def test_other_microbatches_are_planned_from_the_same_profile(course: Course, tmp_path: Path) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "more")
+def test_other_microbatches_are_planned_from_the_same_profile(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "more")
     content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
     assert names(run_dir) == ["attached", "calibrated", "warming_up", "planning", "running"]
@@ -105,8 +105,8 @@ def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
-def test_observe_never_asks_for_a_clock(course: Course, tmp_path: Path, *, planned: bool) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "seen", without=() if planned else ("plan.json",))
+def test_observe_never_asks_for_a_clock(lifecycle: Lifecycle, tmp_path: Path, *, planned: bool) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "seen", without=() if planned else ("plan.json",))
     said = trained_for_a_while(run_dir, mode="observe")
     assert [one.value.locks for one in said] == [0] * STAGES
     assert ("predicted" in names(run_dir)) is planned

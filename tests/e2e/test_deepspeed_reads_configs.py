@@ -20,7 +20,7 @@ from deepspeed.runtime.config import DeepSpeedConfig
 
 comm.get_rank = lambda: 0
 
-class Replicas:
+class ReplicaStatus:
     def __init__(self, content):
         micro = content["train_micro_batch_size_per_gpu"] * content["gradient_accumulation_steps"]
         self.count = content.get("train_batch_size", micro) // micro
@@ -29,19 +29,19 @@ class Replicas:
 
 read = {}
 for path in sys.argv[1:]:
-    config = DeepSpeedConfig(path, Replicas(hjson.load(open(path))))
+    config = DeepSpeedConfig(path, ReplicaStatus(hjson.load(open(path))))
     read[path] = config._param_dict["perseus"]
 print(json.dumps(read))
 """
 
 
 def test_every_file_is_accepted_with_its_block() -> None:
-    told = subprocess.run(
+    announced = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, *map(str, FILES)],
         capture_output=True,
         text=True,
         check=True,
     )
-    read = json.loads(told.stdout.splitlines()[-1])
+    read = json.loads(announced.stdout.splitlines()[-1])
     assert list(read) == [str(file) for file in FILES]
     assert all(block["enabled"] is True for block in read.values())

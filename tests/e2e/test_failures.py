@@ -12,8 +12,8 @@ import pytest
 from jobs import (
     STAGES,
     UNEVEN,
-    Course,
     Gpus,
+    Lifecycle,
     block,
     copy_of,
     lines,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.e2e
 STEPS = 10
 FAILING_RANK = 2
 FAILS_AT = 5
-SOON_S = 60.0  # the council's own patience is twice that: who gets there was left hanging
+SOON_S = 60.0  # the channel's own patience is twice that: who gets there was left hanging
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def lose_a_device(rank: int, content: Mapping[str, Any], fails: tuple[str, ...])
     ],
 )
 def test_a_lost_device_takes_all_ranks_out_together(
-    course: Course, tmp_path: Path, mode: str, fails: tuple[str, ...]
+    lifecycle: Lifecycle, tmp_path: Path, mode: str, fails: tuple[str, ...]
 ) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "lost")
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "lost")
     content = config(gradient_clipping=1.0, perseus=block(run_dir, mode=mode))
     said = run_ranks(4, lose_a_device, content, fails)
     seen = [one.value for one in said]
@@ -113,8 +113,8 @@ def raise_of_it(rank: int, content: Mapping[str, Any]) -> str:
     return ""
 
 
-def test_a_lost_device_ends_the_job_where_the_user_wants_that(course: Course, tmp_path: Path) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "raised")
+def test_a_lost_device_ends_the_job_where_the_user_wants_that(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "raised")
     said = run_ranks(4, raise_of_it, config(perseus=block(run_dir, on_error="raise")))
     assert "fallen off the bus" in said[FAILING_RANK].value
 
@@ -156,10 +156,10 @@ def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path
 
 def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
     """Rank 1 has no plugin: its engine is built without our hook, as where the start-up hook is off."""
-    import perseus_ds.engine.roll_call as call  # noqa: PLC0415
+    import perseus_ds.runtime.comm.rendezvous as call  # noqa: PLC0415
     from perseus_ds import detach  # noqa: PLC0415
 
-    call.roll_call.__kwdefaults__["patience_s"] = 1.0
+    call.rendezvous.__kwdefaults__["patience_s"] = 1.0
     engine = build(content, stages=STAGES, inner=UNEVEN)
     if rank == 1:
         detach(engine)

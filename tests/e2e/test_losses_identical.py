@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Course, block, happened, names, plain_losses, train, train_until
+from jobs import Lifecycle, block, happened, names, plain_losses, train, train_until
 from ranks import config, run_ranks
 
 pytestmark = pytest.mark.e2e
 
 
-def test_over_the_full_course_of_four_stages(course: Course) -> None:
-    ours = [said.value.losses for said in course.said]
+def test_over_the_full_course_of_four_stages(lifecycle: Lifecycle) -> None:
+    ours = [said.value.losses for said in lifecycle.said]
     assert ours == plain_losses(len(ours[0]))
 
 

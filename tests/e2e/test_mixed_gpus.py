@@ -27,15 +27,14 @@ from jobs import (
 from ranks import Said, config, losses, run_ranks
 from ranks import build as build_engine
 from replicas import Book, look_once, straggle
-from virtual import perseus_block, write_plan
+from virtual import deepspeed_schedule, perseus_block, write_plan
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings
-from perseus_ds.engine.account import Mode
-from perseus_ds.engine.stream import schedule_of
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import read_profile
-from perseus_ds.straggler import Menu
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.straggler import FrontierIndex
 
 pytestmark = pytest.mark.e2e
 
@@ -90,7 +89,7 @@ def frontiers(run_dir: Path) -> list[PlanSet]:
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
-    """A whole course from an empty run directory: each kind of GPU with a grid of its own."""
+    """A whole lifecycle from an empty run directory: each kind of GPU with a grid of its own."""
     run_dir = tmp_path_factory.mktemp("mixed") / "run"
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     return run_dir, run_ranks(RANKS, train_mixed_until, content, happened("measured"))
@@ -127,7 +126,7 @@ def test_a_second_start_finds_both_plans(profiled: tuple[Path, list[Said]], tmp_
     for name in ("profile.1.json", "plan.1.json"):
         (again / name).write_bytes((profiled[0] / name).read_bytes())
     run_ranks(RANKS, train_mixed, config(gradient_clipping=1.0, perseus=block(again)), 6)
-    assert events(again)[0]["opening"] == "run"
+    assert events(again)[0]["start"] == "run"
     assert names(again).count("running") == len(GPUS)
     assert "profiling" not in names(again)
 
@@ -139,7 +138,7 @@ def test_a_plan_that_is_missing_is_made_from_the_profiles(
     (again / "profile.1.json").write_bytes((profiled[0] / "profile.1.json").read_bytes())
     content = config(gradient_clipping=1.0, perseus=block(again))
     run_ranks(RANKS, train_mixed_until, content, happened("running"))
-    assert events(again)[0]["opening"] == "plan"
+    assert events(again)[0]["start"] == "plan"
     assert "profiling" not in names(again)
     assert len(frontiers(again)[1]) > 1
 
@@ -147,19 +146,17 @@ def test_a_plan_that_is_missing_is_made_from_the_profiles(
 @pytest.fixture(scope="module")
 def meeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
     """In virtual time, with plans from the physics of each GPU: figures are exact."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("meeting")
     playing = perseus_block(folder / "run", FORWARD_S)
     seen = playing | {"mode": "observe", "run_dir": str(folder / "seen")}
     run_ranks(RANKS, look_mixed, config(perseus=seen, gradient_clipping=1.0))
-    told = events(folder / "seen")[0]
-    schedule = schedule_of(TrainSchedule(4, STAGES, 0), tied_stages=())
-    for gpu, team, name, slower in zip(
-        GPUS, told["teams"], ("plan.json", "plan.1.json"), (1.0, SLOWER), strict=True
+    announced = events(folder / "seen")[0]
+    schedule = deepspeed_schedule(microbatches=4, stages=STAGES)
+    for gpu, group, name, slower in zip(
+        GPUS, announced["hardware_groups"], ("plan.json", "plan.1.json"), (1.0, SLOWER), strict=True
     ):
         seconds = [slower * s for s in FORWARD_S]
-        write_plan(folder / "run" / name, schedule, seconds, told["fingerprint"] | team["own"], gpu=gpu)
+        write_plan(folder / "run" / name, schedule, seconds, announced["fingerprint"] | group["own"], gpu=gpu)
     return folder / "run", run_ranks(RANKS, straggle_mixed, config(perseus=playing, gradient_clipping=1.0))
 
 
@@ -175,24 +172,24 @@ def test_the_faster_meets_the_slower_at_its_own_frontier(meeting: tuple[Path, li
     run_dir, said = meeting
     book = said[0].value
     fast, slow = frontiers(run_dir)
-    menu, its = Menu.of(fast, Objective()), Menu.of(slow, Objective())
-    assert menu.objective_s < its.objective_s
+    frontier_index, its = FrontierIndex.of(fast, Objective()), FrontierIndex.of(slow, Objective())
+    assert frontier_index.objective_s < its.objective_s
     first, second = np.array(book.plans[SETTLED:]).T
     assert set(second) == {its.objective}
     cost_j = fast.effective_energy_j + fast.blocking_total_w * its.objective_s
-    best_j = cost_j[menu.expected_s <= its.objective_s].min()
+    best_j = cost_j[frontier_index.expected_s <= its.objective_s].min()
     above_pct = 100.0 * (cost_j[first].max() / best_j - 1.0)
     took_s = (book.end_s[-1] - book.end_s[SETTLED]) / (ITERATIONS - 1 - SETTLED)
     excess_pct = 100.0 * (took_s / fmean(own[1] for own in book.own_s[SETTLED:]) - 1.0)
     energy_j = sum(np.array(one.value.energy_j) for one in said if one.rank % REPLICAS == 0)
     unanswered_j, answered_j = energy_j[1], energy_j[SETTLED:].mean()
     sys.stdout.write(
-        f"\nT' = {its.objective_s:.4g} s, alone {menu.objective_s:.4g} s: plan {first[-1]} is "
+        f"\nT' = {its.objective_s:.4g} s, alone {frontier_index.objective_s:.4g} s: plan {first[-1]} is "
         f"{above_pct:.2f} % above the best; the job {excess_pct:+.3f} % above the slower one's own; truly "
         f"{answered_j:.0f} J per iteration, unanswered {unanswered_j:.0f} J\n"
     )
-    assert menu.objective not in first
-    assert menu.expected_s[first].max() <= its.objective_s
+    assert frontier_index.objective not in first
+    assert frontier_index.expected_s[first].max() <= its.objective_s
     assert above_pct <= 1.0
     assert excess_pct <= 0.5
     assert answered_j < unanswered_j
@@ -200,8 +197,8 @@ def test_the_faster_meets_the_slower_at_its_own_frontier(meeting: tuple[Path, li
 
 def test_it_is_told_as_structural_and_booked_as_ordinary(meeting: tuple[Path, list[Said]]) -> None:
     run_dir, said = meeting
-    told = [event for event in events(run_dir) if event["event"] == "straggler"]
-    assert {(one["replica"], one["cause"]) for event in told for one in event["stragglers"]} == {
+    announced = [event for event in events(run_dir) if event["event"] == "straggler"]
+    assert {(one["replica"], one["cause"]) for event in announced for one in event["stragglers"]} == {
         (1, "structural")
     }
     assert set(said[0].value.modes[SETTLED:]) <= {Mode.PERSEUS, Mode.NEITHER}

@@ -58,7 +58,7 @@ def counts(run_dir: Path, rank: int) -> dict[str, int]:
     return {row["kind"]: row["count"] for row in content["conflicts"]}
 
 
-def told(said: list[Said], words: str) -> list[int]:
+def announced(said: list[Said], words: str) -> list[int]:
     """The ranks that said something, once for every time."""
     return [one.rank for one in said for line in lines(one) if words in line]
 
@@ -71,8 +71,8 @@ def test_a_foreign_clock_ends_our_control_and_not_the_training(node: FakeNvml, t
 
     said = afflicted(node, run_dir, change, leaves=True)
     assert conflicts(run_dir) == [("foreign_clock", VICTIM, "give_up")]
-    assert told(said, "conflict on rank 2: somebody else changed the clock") == [0]
-    assert told(said, "off, training goes on at default clocks: somebody else") == [VICTIM]
+    assert announced(said, "conflict on rank 2: somebody else changed the clock") == [0]
+    assert announced(said, "off, training goes on at default clocks: somebody else") == [VICTIM]
     assert counts(run_dir, VICTIM)["foreign_clock"] >= 3
     assert all(one.value.left_after is not None for one in said)
     assert node.locked_mhz() == [0, 0, 0, 0]
@@ -93,7 +93,7 @@ def test_a_throttled_gpu_is_said_and_goes_on(
 
     said = afflicted(node, run_dir, throttle, leaves=False)
     assert conflicts(run_dir) == [(kind, VICTIM, "go_on")]
-    assert told(said, words) == [0]
+    assert announced(said, words) == [0]
     assert counts(run_dir, VICTIM)[kind] >= 1
     assert [one.value.left_after for one in said] == [None] * 4
     assert node.locked_mhz() == [0, 0, 0, 0]
@@ -108,7 +108,7 @@ def test_a_changed_power_profile_is_said_and_goes_on(node: FakeNvml, tmp_path: P
 
     said = afflicted(node, run_dir, change, leaves=False)
     assert conflicts(run_dir) == [("power_profile", VICTIM, "go_on")]
-    assert told(said, "the workload power profile changed") == [0]
+    assert announced(said, "the workload power profile changed") == [0]
     assert counts(run_dir, VICTIM) == {"power_profile": 1}
     assert [one.value.left_after for one in said] == [None] * 4
 
@@ -121,8 +121,8 @@ def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml
 
     said = afflicted(node, run_dir, lose, leaves=True)
     assert ("gpu_lost", VICTIM, "give_up") in conflicts(run_dir)
-    assert told(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
-    assert VICTIM in told(said, "off, training goes on at default clocks")
+    assert announced(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
+    assert VICTIM in announced(said, "off, training goes on at default clocks")
     assert all(one.value.left_after is not None for one in said)
     assert node.locked_mhz() == [0, 0, 1410, 0]
     node.state.gpu[VICTIM].any_error = 0

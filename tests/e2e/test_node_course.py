@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True)
 class NodeCourse:
-    """A finished course, and the clocks that stood in the driver while the plan ran."""
+    """A finished lifecycle, and the clocks that stood in the driver while the plan ran."""
 
     run_dir: Path
     said: list[Said]

@@ -155,9 +155,9 @@ def test_where_guards_and_ranks_were_killed_the_command_puts_back(node: FakeNvml
         send(signal.SIGKILL, *(pair.rank for pair in there))
         assert eventually(lambda: not any(alive(pair.guard) for pair in there))
         assert node.locked_mhz() == [1410] * STAGES
-        told = clocks_reset(node)
-        assert told.returncode == 0, told.stdout + told.stderr
-        assert told.stdout.count("put back") == STAGES
+        announced = clocks_reset(node)
+        assert announced.returncode == 0, announced.stdout + announced.stderr
+        assert announced.stdout.count("put back") == STAGES
 
     assert Struck(node, tmp_path / "run", kill_all).after_s is not None
     assert node.locked_mhz() == FREE

@@ -16,7 +16,7 @@ from deepspeed.runtime.pipe.engine import PipelineEngine
 from jobs import block, lines
 from ranks import batches, build, config, run_ranks
 
-from perseus_ds.engine.seam import crashes_with_timers
+from perseus_ds.adapters.deepspeed.seam import crashes_with_timers
 
 pytestmark = pytest.mark.e2e
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from jobs import STAGES, UNEVEN, Course, block, copy_of, lines, watched_gpus
+from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, lines, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 pytestmark = pytest.mark.e2e
@@ -30,10 +30,10 @@ def resized(rank: int, content: Mapping[str, Any]) -> Seen:
     engine = build(content, stages=STAGES, inner=UNEVEN)
     data, losses, asked = batches(), [], {}
 
-    def some(steps: int, part: str) -> None:
+    def some(steps: int, active_plan: str) -> None:
         before = gpus.locks
         losses.extend(float(engine.train_batch(data)).hex() for _ in range(steps))
-        asked[part] = gpus.locks - before
+        asked[active_plan] = gpus.locks - before
 
     some(WARM_UP, "at first")
     engine.set_train_batch_size(12)
@@ -44,8 +44,10 @@ def resized(rank: int, content: Mapping[str, Any]) -> Seen:
     return Seen(losses, asked)
 
 
-def test_other_microbatches_run_at_default_clocks(course: Course, tmp_path: pytest.TempPathFactory) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "resized")
+def test_other_microbatches_run_at_default_clocks(
+    lifecycle: Lifecycle, tmp_path: pytest.TempPathFactory
+) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "resized")
     said = run_ranks(4, resized, config(perseus=block(run_dir, mode="run")))
     plain = run_ranks(4, resized, config())
     assert [one.value.losses for one in said] == [one.value.losses for one in plain]
@@ -71,8 +73,8 @@ def evaluated(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
     return losses
 
 
-def test_evaluation_between_steps(course: Course, tmp_path: pytest.TempPathFactory) -> None:
-    run_dir = copy_of(course.run_dir, tmp_path / "evaluated")
+def test_evaluation_between_steps(lifecycle: Lifecycle, tmp_path: pytest.TempPathFactory) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "evaluated")
     said = run_ranks(4, evaluated, config(perseus=block(run_dir)), 12)
     plain = run_ranks(4, evaluated, config(), 12)
     assert [one.value for one in said] == [one.value for one in plain]

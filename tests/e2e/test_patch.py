@@ -57,11 +57,11 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the installed DeepSpeed is not pristine")
     folder = tmp_path_factory.mktemp("site-packages")
     shutil.copytree(source.parent, folder / "deepspeed", ignore=shutil.ignore_patterns("__pycache__"))
-    told = subprocess.run(
+    announced = subprocess.run(
         ["patch", "-p1", "-d", folder], input=PATCH.read_text(), capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert told.stdout.split() == ["patching", "file", "deepspeed/__init__.py"]  # no offset, no fuzz
+    assert announced.returncode == 0, announced.stdout + announced.stderr
+    assert announced.stdout.split() == ["patching", "file", "deepspeed/__init__.py"]  # no offset, no fuzz
     return folder
 
 
@@ -75,9 +75,11 @@ def test_changes_seven_lines_of_one_file() -> None:
 
 def test_an_engine_with_our_block_is_attached_and_another_is_not(patched: Path, tmp_path: Path) -> None:
     (patched / "perseus_ds.py").write_text(STAND_IN)
-    told = run(patched, tmp_path)
-    assert told.returncode == 0, told.stderr
-    spoken = [line for line in told.stdout.splitlines() if line.startswith(("building", "attached", "done"))]
+    announced = run(patched, tmp_path)
+    assert announced.returncode == 0, announced.stderr
+    spoken = [
+        line for line in announced.stdout.splitlines() if line.startswith(("building", "attached", "done"))
+    ]
     assert spoken == [
         "building",
         "building perseus",
@@ -88,10 +90,10 @@ def test_an_engine_with_our_block_is_attached_and_another_is_not(patched: Path, 
 
 def test_a_job_without_us_trains_on_with_one_warning(patched: Path, tmp_path: Path) -> None:
     (patched / "perseus_ds.py").write_text("raise ImportError('no such luck')")
-    told = run(patched, tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert "done with" in told.stdout
-    said = told.stdout + told.stderr
+    announced = run(patched, tmp_path)
+    assert announced.returncode == 0, announced.stderr
+    assert "done with" in announced.stdout
+    said = announced.stdout + announced.stderr
     assert said.count("perseus_ds cannot be imported: no such luck") == 1
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from jobs import MICROBATCHES, STAGES, UNEVEN, Course, block, copy_of, watched_gpus
+from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of, watched_gpus
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.config import Objective
@@ -40,16 +40,16 @@ def mean_clock_mhz(gpu: SimulatedGpu, task: Task) -> float:
 
 
 def play(rank: int, content: Mapping[str, Any]) -> Held:
-    from perseus_ds.engine.session import Session  # noqa: PLC0415
+    from perseus_ds.runtime.lifecycle.session import Session  # noqa: PLC0415
 
     modes: list[str] = []
-    begins = Session._play
+    begins = Session._run
 
     def note(session: Session) -> None:
-        modes.append(session._course.mode.value)
+        modes.append(session._lifecycle.mode.value)
         begins(session)
 
-    Session._play = note  # type: ignore[method-assign]  # in a process of the test's own
+    Session._run = note  # type: ignore[method-assign]  # in a process of the test's own
     gpus = watched_gpus()
     engine = build(content, stages=STAGES, inner=UNEVEN)
     data = batches()
@@ -61,16 +61,16 @@ def play(rank: int, content: Mapping[str, Any]) -> Held:
 
 
 @pytest.fixture(scope="module")
-def held(course: Course, tmp_path_factory: pytest.TempPathFactory) -> list[Held]:
-    run_dir = copy_of(course.run_dir, tmp_path_factory.mktemp("played") / "run")
+def held(lifecycle: Lifecycle, tmp_path_factory: pytest.TempPathFactory) -> list[Held]:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path_factory.mktemp("played") / "run")
     audit = {"every_iterations": 3, "iterations": 3}
     said = run_ranks(4, play, config(perseus=block(run_dir, mode="run", audit=audit)))
     return [one.value for one in said]
 
 
-def test_plan_iterations_hold_the_clocks_of_the_plan(course: Course, held: list[Held]) -> None:
+def test_plan_iterations_hold_the_clocks_of_the_plan(lifecycle: Lifecycle, held: list[Held]) -> None:
     """A switch takes time, so a computation may begin at its neighbours' clock; most do not."""
-    plan = select(read_plans(course.run_dir / "plan.json"), Objective())
+    plan = select(read_plans(lifecycle.run_dir / "plan.json"), Objective())
     exact = total = 0
     for stage, seen in enumerate(held):
         planned = plan.clocks_of_stage(stage)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import MICROBATCHES, STAGES, UNEVEN, Course, block, copy_of, names, plain_losses
+from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of, names, plain_losses
 from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds.errors import PerseusError
@@ -28,14 +28,14 @@ class Case:
     microbatches: int = MICROBATCHES
 
 
-def cases(course: Course, root: Path) -> dict[str, Case]:
+def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
     """Every refusal, each with a run directory of its own where it needs one."""
     plain = block(root / "none")
     other_gpu = {"time_scale": 0.01, "gpu": "h100-sxm"}
-    earlier = copy_of(course.run_dir, root / "earlier")
-    cut_short = copy_of(course.run_dir, root / "cut short")
+    earlier = copy_of(lifecycle.run_dir, root / "earlier")
+    cut_short = copy_of(lifecycle.run_dir, root / "cut short")
     shorten(cut_short / "plan.json")
-    not_text = copy_of(course.run_dir, root / "not text")
+    not_text = copy_of(lifecycle.run_dir, root / "not text")
     (not_text / "plan.json").write_bytes(b"\x80\x81\xff" * 100)
     return {
         "unknown key": Case({**plain, "modus": "auto"}, ("perseus.modus",)),
@@ -100,8 +100,8 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def blocks(course: Course, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    return cases(course, tmp_path_factory.mktemp("refused"))
+def blocks(lifecycle: Lifecycle, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    return cases(lifecycle, tmp_path_factory.mktemp("refused"))
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +112,12 @@ def refused(blocks: dict[str, Case]) -> list[Said]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_line_names_what_is_wrong(refused: list[Said], blocks: dict[str, Case], name: str) -> None:
-    said = next(part for part in refused[0].output.split("== ") if part.startswith(name))
+    said = next(active_plan for active_plan in refused[0].output.split("== ") if active_plan.startswith(name))
     lines = [line for line in said.splitlines() if line.startswith("perseus: ")]
     assert len(lines) == 1
     assert lines[0].startswith("perseus: off, training goes on at default clocks: ")
-    for word in blocks[name].named:
-        assert word in lines[0]
+    for rank_status in blocks[name].named:
+        assert rank_status in lines[0]
     assert "unexpected" not in lines[0]
 
 
@@ -147,7 +147,7 @@ def test_raised_where_the_user_wants_that(blocks: dict[str, Case]) -> None:
     for said in run_ranks(4, raise_through, blocks):
         assert list(said.value) == list(NAMES)
         for name, case in blocks.items():
-            assert all(word in said.value[name] for word in case.named)
+            assert all(rank_status in said.value[name] for rank_status in case.named)
 
 
 def damaged(run_dir: Path, name: str, damage: Callable[[Path], None]) -> Path:
@@ -163,10 +163,10 @@ def start(rank: int, blocks: list[Mapping[str, Any]]) -> None:
             engine.train_batch(data)
 
 
-def test_auto_starts_again_from_what_is_left(course: Course, tmp_path: Path) -> None:
+def test_auto_starts_again_from_what_is_left(lifecycle: Lifecycle, tmp_path: Path) -> None:
     """A plan cut short is planned again, a profile cut short is measured again; both say why."""
-    no_plan = damaged(copy_of(course.run_dir, tmp_path / "a"), "plan.json", shorten)
-    nothing = copy_of(course.run_dir, tmp_path / "b", without=("plan.json",))
+    no_plan = damaged(copy_of(lifecycle.run_dir, tmp_path / "a"), "plan.json", shorten)
+    nothing = copy_of(lifecycle.run_dir, tmp_path / "b", without=("plan.json",))
     damaged(nothing, "profile.json", shorten)
     run_ranks(4, start, [block(no_plan), block(nothing)])
     assert names(no_plan)[:4] == ["attached", "calibrated", "warming_up", "planning"]

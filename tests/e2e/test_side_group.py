@@ -17,7 +17,7 @@ from ranks import batches, build, run_ranks
 from replicas import Book, planned_job, straggle
 from virtual import carry_time, in_virtual_time
 
-from perseus_ds.engine.council import Council
+from perseus_ds.runtime.comm.control_channel import ControlChannel
 
 pytestmark = pytest.mark.e2e
 
@@ -31,32 +31,36 @@ import os, signal, sys
 from datetime import timedelta
 import numpy as np
 import torch.distributed as dist
-from perseus_ds.engine.council import Council
+from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.errors import EngineError
 rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)
-council = Council()
-council.post(np.array([0.0, rank]))
-assert council.collect().tolist() == [0.0, 2.0]
+channel = ControlChannel()
+channel.post(np.array([0.0, rank]))
+assert channel.collect().tolist() == [0.0, 2.0]
 if rank == 2 and fate != "lives":
     os.kill(os.getpid(), signal.SIGSTOP if fate == "freezes" else signal.SIGKILL)
-council.post(np.array([0.0, 10.0 + rank]))
+channel.post(np.array([0.0, 10.0 + rank]))
 try:
-    print("heard", council.collect(patience_s=60.0 if fate == "lives" else 2.0).tolist(), flush=True)
+    print("observed", channel.collect(patience_s=60.0 if fate == "lives" else 2.0).tolist(), flush=True)
 except EngineError as error:
     print(error, flush=True)
 if fate == "lives":
-    council.post(np.array([0.0, 20.0]))
-council.close()
+    channel.post(np.array([0.0, 20.0]))
+channel.close()
 """
 
 
 @pytest.mark.parametrize(
-    ("fate", "heard"),
-    [("lives", "heard [0.0, 12.0]"), ("freezes", "a rank fell silent"), ("is killed", "a rank fell silent")],
+    ("fate", "observed"),
+    [
+        ("lives", "observed [0.0, 12.0]"),
+        ("freezes", "a rank fell silent"),
+        ("is killed", "a rank fell silent"),
+    ],
 )
 def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
-    tmp_path: Path, fate: str, heard: str
+    tmp_path: Path, fate: str, observed: str
 ) -> None:
     ranks = [
         subprocess.Popen(
@@ -70,7 +74,7 @@ def test_the_process_ends_soon_and_well_whatever_becomes_of_another(
     try:
         for process in ranks[:2]:
             output, error = process.communicate(timeout=60.0)
-            assert heard in output
+            assert observed in output
             assert "terminate called" not in error
             assert process.returncode == 0, error
     finally:
@@ -106,8 +110,8 @@ def falling_silent(rank: int, content: dict[str, Any]) -> Book:
 
     def fall_silent(rank: int, iteration: int) -> None:
         if rank == VICTIM and iteration == AT:
-            Council.post = lambda *_: None  # type: ignore[method-assign]  # in a process of the test's own
-            Council.collect = lambda *_, **__: None  # type: ignore[method-assign]
+            ControlChannel.post = lambda *_: None  # type: ignore[method-assign]  # in a process of the test's own
+            ControlChannel.collect = lambda *_, **__: None  # type: ignore[method-assign]
 
     return straggle(rank, content, 2, {1: [(3, 99, 1.2)]}, ITERATIONS, act=fall_silent)
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 WATCHED = "deepspeed.runtime.pipe.engine"
 
 
-def told(
+def announced(
     program: str, *, autoload: bool = True, path: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)), "OMP_NUM_THREADS": "1"}
@@ -29,7 +29,7 @@ def told(
 
 
 def last_line(program: str, *, autoload: bool = True) -> str:
-    done = told(program, autoload=autoload)
+    done = announced(program, autoload=autoload)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()[-1]
 
@@ -45,7 +45,7 @@ def test_importing_torch_imports_nothing_of_us_but_the_hook() -> None:
 
 
 def test_that_test_can_fail() -> None:
-    assert "perseus_ds.engine" in last_line(OURS.replace("torch\n", "torch, perseus_ds.engine\n"))
+    assert "perseus_ds.adapters" in last_line(OURS.replace("torch\n", "torch, perseus_ds.adapters\n"))
 
 
 def test_the_hook_does_not_import_numpy() -> None:
@@ -100,14 +100,14 @@ def test_an_error_of_ours_never_breaks_the_import(where: str) -> None:
     program = {
         "import": "import sys; sys.meta_path = Broken(sys.meta_path); import torch",
         "arm": "import sys, perseus_ds._autoload as hook; sys.meta_path = Broken(sys.meta_path); hook.arm()",
-        "arrival": f"import sys; sys.modules['perseus_ds.engine.doors'] = None; import {WATCHED}",
+        "arrival": f"import sys; sys.modules['perseus_ds.adapters.deepspeed.door'] = None; import {WATCHED}",
     }[where]
     broken = """
 class Broken(list):
     def insert(self, *args):
         raise RuntimeError("a bug of ours")
 """
-    done = told(broken + program + "; print('imported')")
+    done = announced(broken + program + "; print('imported')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "imported"
     assert "perseus: not armed: " in done.stderr

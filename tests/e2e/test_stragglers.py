@@ -1,4 +1,4 @@
-"""Replicas of two stages, one 1.2 times slower for a while: who plays what, when, and at what cost."""
+"""ReplicaStatus of two stages, one 1.2 times slower for a while: who plays what, when, and at what cost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ranks import Said, build, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
-from perseus_ds.engine.account import Mode
 from perseus_ds.plan import PlanSet, read_plans
-from perseus_ds.straggler import Menu
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.straggler import FrontierIndex
 
 pytestmark = pytest.mark.e2e
 
@@ -36,7 +36,7 @@ class Job:
     content: dict[str, Any]
     said: list[Said]
     plans: PlanSet
-    menu: Menu
+    frontier_index: FrontierIndex
 
     @property
     def book(self) -> Book:
@@ -66,7 +66,7 @@ def job_of(folder: Path, replicas: int) -> Job:
     spells = {STRAGGLER: [(SLOW_FROM, SLOW_TO, SLOWDOWN)]}
     said = run_ranks(replicas * STAGES, straggle, content, STAGES, spells, ITERATIONS)
     plans = read_plans(folder / "run" / "plan.json")
-    return Job(folder / "run", content, said, plans, Menu.of(plans, Objective()))
+    return Job(folder / "run", content, said, plans, FrontierIndex.of(plans, Objective()))
 
 
 @pytest.fixture(
@@ -88,30 +88,36 @@ def test_all_ranks_play_the_same_plans_at_the_same_iterations(job: Job) -> None:
 
 
 def test_nobody_waits_before_somebody_is_slow(job: Job) -> None:
-    assert set(map(tuple, job.book.plans[:SLOW_FROM])) == {(job.menu.objective,) * len(job.book.plans[0])}
+    assert set(map(tuple, job.book.plans[:SLOW_FROM])) == {
+        (job.frontier_index.objective,) * len(job.book.plans[0])
+    }
 
 
 def test_the_others_wait_within_3_iterations_after_the_second_slow_one(job: Job) -> None:
     for replica in job.waiting:
         played = job.played_by(replica)
-        first = next(index for index in range(SLOW_FROM, SLOW_TO) if played[index] != job.menu.objective)
+        first = next(
+            index for index in range(SLOW_FROM, SLOW_TO) if played[index] != job.frontier_index.objective
+        )
         after = first - (SLOW_FROM + 1)
         tell(f"replica {replica} waits {after} iterations after the second slow one")
         assert 0 < after <= 3
-        assert job.menu.objective not in played[first:SLOW_TO]
+        assert job.frontier_index.objective not in played[first:SLOW_TO]
 
 
 def test_the_straggler_runs_at_full_speed(job: Job) -> None:
-    assert set(job.played_by(STRAGGLER)) == {job.menu.fastest}
+    assert set(job.played_by(STRAGGLER)) == {job.frontier_index.fastest}
 
 
 def test_everyone_is_back_within_2_iterations_after_recovery(job: Job) -> None:
     for replica in job.waiting:
         played = job.played_by(replica)
-        back = next(index for index in range(SLOW_TO, ITERATIONS) if played[index] == job.menu.objective)
+        back = next(
+            index for index in range(SLOW_TO, ITERATIONS) if played[index] == job.frontier_index.objective
+        )
         tell(f"replica {replica} is back {back - SLOW_TO} iterations after the first fast one")
         assert back - SLOW_TO <= 2
-        assert set(played[back:]) == {job.menu.objective}
+        assert set(played[back:]) == {job.frontier_index.objective}
 
 
 def test_the_job_is_as_fast_as_its_straggler(job: Job) -> None:
@@ -126,9 +132,9 @@ def test_the_job_is_as_fast_as_its_straggler(job: Job) -> None:
 
 def test_the_waiting_replica_is_within_1_percent_of_the_best_frontier_point(job: Job) -> None:
     """As planned, and truly: the best plan's energy for the true T' against what the GPUs took."""
-    true_s = SLOWDOWN * job.menu.fastest_s
+    true_s = SLOWDOWN * job.frontier_index.fastest_s
     cost_j = job.plans.effective_energy_j + job.plans.blocking_total_w * true_s
-    best_j = cost_j[job.menu.expected_s <= true_s].min()
+    best_j = cost_j[job.frontier_index.expected_s <= true_s].min()
     for replica in job.waiting:
         chosen = job.played_by(replica)[SLOW_TO - 1]
         above_pct = 100.0 * (cost_j[chosen] / best_j - 1.0)
@@ -139,7 +145,7 @@ def test_the_waiting_replica_is_within_1_percent_of_the_best_frontier_point(job:
             f"T' = {true_s:.4g} s; truly {truth_j:.0f} J per iteration, unanswered {default_j:.0f} J "
             f"({100 * (1 - truth_j / default_j):.1f} % less)"
         )
-        assert job.menu.expected_s[chosen] <= true_s
+        assert job.frontier_index.expected_s[chosen] <= true_s
         assert above_pct <= 1.0
         assert truth_j < 0.9 * default_j
 
@@ -155,8 +161,8 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(job: Job) -> None:
     said = [line for line in lines(job.said[0]) if "replica 1" in line]
     assert [line.split(":")[1].strip() for line in said] == ["straggler", "replica 1 keeps up again"]
     assert [lines(other) for other in job.said[1:]] == [[]] * (len(job.said) - 1)
-    told = [event for event in events(job.run_dir) if event["event"] == "straggler"]
-    assert told[0]["waiting"] == job.waiting
+    announced = [event for event in events(job.run_dir) if event["event"] == "straggler"]
+    assert announced[0]["waiting"] == job.waiting
     assert names(job.run_dir).count("straggler_gone") == 1
 
 
@@ -193,7 +199,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: str) -> None:
-    """In host time, with the engine's own waits: a busy host makes stragglers, so this one is slower."""
+    """In host time, with the engine's own has_slack: a busy host makes stragglers, so this one is slower."""
     content = planned_job(
         tmp_path,
         ranks=4,
@@ -226,8 +232,8 @@ def throttled(rank: int, content: dict[str, Any]) -> Book:
 
 def test_a_hot_straggler_runs_its_own_best_plan(tmp_path: Path) -> None:
     said = run_ranks(4, throttled, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
-    told = [event for event in events(tmp_path / "run") if event["event"] == "straggler"]
-    causes = [one["cause"] for event in told for one in event["stragglers"]]
+    announced = [event for event in events(tmp_path / "run") if event["event"] == "straggler"]
+    causes = [one["cause"] for event in announced for one in event["stragglers"]]
     assert causes[0] == "measured"
     assert "capped" in causes
     fastest = said[0].value.plans[0][STRAGGLER]

@@ -17,7 +17,9 @@ import torch
 import torch.distributed as dist
 from ranks import PipelineEngine
 
-import perseus_ds.engine.attach as attaching
+import perseus_ds.runtime.startup.assembly as assembling
+import perseus_ds.runtime.startup.begin as beginning
+from perseus_ds.adapters.deepspeed.orders import order_of
 from perseus_ds.device import Capabilities, Gpu
 from perseus_ds.device.simulated import (
     SimulatedGpu,
@@ -27,10 +29,10 @@ from perseus_ds.device.simulated import (
     model_named,
     physics,
 )
-from perseus_ds.engine.clock_requests import Request
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import build, write_plans
 from perseus_ds.profile import Point, Profile, candidate_clocks
+from perseus_ds.runtime.control.clock_requests import Request
 from perseus_ds.schedule import Kind, Schedule
 
 CLOCKS_MHZ = tuple(range(1410, 600, -45))
@@ -73,8 +75,8 @@ def in_virtual_time() -> VirtualTime:
         return gpu.capabilities(), None
 
     SimulatedGpu.__init__ = make  # type: ignore[assignment, method-assign]  # in a process of the test's own
-    attaching.ClockRequests = ClocksInTime  # type: ignore[assignment, misc]
-    attaching.calibrated = declared  # type: ignore[assignment]
+    assembling.ClockRequests = ClocksInTime  # type: ignore[assignment, misc]
+    beginning.calibrated = declared  # type: ignore[assignment]
     return clock
 
 
@@ -87,18 +89,18 @@ def carry_time(engine: PipelineEngine, clock: VirtualTime) -> None:
         return int(engine.grid.stage_to_global(engine.stage_id + step))
 
     def send(to: int) -> None:
-        word = torch.tensor([clock.now_s()], dtype=torch.float64)
-        under_way.append((dist.isend(word, to, group=group), word))
+        rank_status = torch.tensor([clock.now_s()], dtype=torch.float64)
+        under_way.append((dist.isend(rank_status, to, group=group), rank_status))
 
     def receive(source: int) -> None:
-        word = torch.zeros(1, dtype=torch.float64)
-        dist.recv(word, source, group=group)
-        clock.pass_s(max(0.0, float(word) - clock.now_s()))
+        rank_status = torch.zeros(1, dtype=torch.float64)
+        dist.recv(rank_status, source, group=group)
+        clock.pass_s(max(0.0, float(rank_status) - clock.now_s()))
 
     def meet(_: int) -> None:
-        word = torch.tensor([clock.now_s()], dtype=torch.float64)
-        dist.all_reduce(word, op=dist.ReduceOp.MAX, group=engine.grid.get_data_parallel_group())
-        clock.pass_s(float(word) - clock.now_s() + FIXED_S[Kind.REDUCE_GRADS])
+        rank_status = torch.tensor([clock.now_s()], dtype=torch.float64)
+        dist.all_reduce(rank_status, op=dist.ReduceOp.MAX, group=engine.grid.get_data_parallel_group())
+        clock.pass_s(float(rank_status) - clock.now_s() + FIXED_S[Kind.REDUCE_GRADS])
         while under_way:
             under_way.pop()[0].wait()
 
@@ -127,6 +129,17 @@ def carry_time(engine: PipelineEngine, clock: VirtualTime) -> None:
         command: around(handler, *ways[command.__name__]) if command.__name__ in ways else handler
         for command, handler in engine._INSTRUCTION_MAP.items()
     }
+
+
+def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
+    """The schedule of a pipeline without tied weights, as its ranks would say it."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+
+    orders = [
+        order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
+        for stage in range(stages)
+    ]
+    return Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders))
 
 
 def write_plan(

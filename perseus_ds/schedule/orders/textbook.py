@@ -56,7 +56,7 @@ def textbook(
     """
     if name not in TEXTBOOK:
         raise InvalidScheduleError(f"schedule {name!r} is not known", hint=f"known: {', '.join(TEXTBOOK)}")
-    if stages < 1 or microbatches < 1 or (group or 1) < 1:
+    if stages < 1 or microbatches < 1 or (group is not None and group < 1):
         raise InvalidScheduleError(
             f"{stages} stages and {microbatches} microbatches do not make a pipeline",
             hint="both are at least 1, as is a group",

@@ -30,7 +30,7 @@ import fake_nvml  # noqa: E402 - the line above says where it is
 from fake_nvml import FakeNvml, GpuState  # noqa: E402
 
 from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
-from perseus_ds.engine.clock_requests import ClockRequests, Request  # noqa: E402
+from perseus_ds.runtime.control.clock_requests import ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
 SERVICE = TRAINER.with_name("service.py")

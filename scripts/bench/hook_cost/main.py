@@ -23,17 +23,17 @@ import torch.distributed as dist
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
-from perseus_ds.engine.clock_requests import ClockRequests
-from perseus_ds.engine.conductor import Conductor, Planned, Step
-from perseus_ds.engine.council import Council
-from perseus_ds.engine.news import Layout, Replicas, Word
-from perseus_ds.engine.recorder import Recorder
-from perseus_ds.engine.stopwatch import HostStopwatch
-from perseus_ds.engine.vigilance import Vigilance
 from perseus_ds.plan import build
 from perseus_ds.profile import Point, Profile
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.status import RankStatus, ReplicaStatus, StatusLayout
+from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, ClockStep
+from perseus_ds.runtime.control.replica_plans import ReplicaPlans
+from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.stopwatch import HostStopwatch
 from perseus_ds.schedule import Instruction, Kind, textbook
-from perseus_ds.straggler import Menu
+from perseus_ds.straggler import FrontierIndex
 
 BAR_US = 20.0
 STAGES, MICROBATCHES = 4, 8
@@ -52,26 +52,26 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     gpu = SimulatedGpu(SimulatedSettings())
     requests = ClockRequests(gpu)
     stopwatch = HostStopwatch(gpu)
-    conductor = Conductor(requests, gpu.now_s, event=stopwatch.event)
+    sequencer = ClockSequencer(requests, gpu.now_s, event=stopwatch.event)
     recorder = Recorder(stopwatch)
     order = instructions()
     computations = sum(i.kind.is_computation for i in order)
-    steps = tuple(Step(CLOCKS_MHZ[place % len(CLOCKS_MHZ)], 0.4) for place in range(computations))
-    score = Planned(steps, gpu.capabilities().switch_latency_s)
+    steps = tuple(ClockStep(CLOCKS_MHZ[place % len(CLOCKS_MHZ)], 0.4) for place in range(computations))
+    clock_policy = ClockSchedule(steps, gpu.capabilities().switch_latency_s)
     found = []
     for _ in range(iterations):
         recorder.begin()
-        conductor.play(score)
+        sequencer.begin(clock_policy)
         for instruction in order:
             began = perf_counter_ns()
-            conductor.before(instruction.kind)
+            sequencer.before(instruction.kind)
             recorder.started(instruction.kind)
             between = perf_counter_ns()
             if instruction.kind.is_computation:
                 sleep(pause_s)
             resumed = perf_counter_ns()
             recorder.ended()
-            conductor.after(instruction.kind)
+            sequencer.after(instruction.kind)
             found.append((perf_counter_ns() - resumed + between - began) / 1e3)
         recorder.finish()
         recorder.passed()
@@ -80,31 +80,31 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     return found
 
 
-def gather_and_stack(council: Council) -> Callable[[], None]:
-    """Exchange four numbers as an all-gather of a row per rank, to compare with."""
+def gather_and_stack(channel: ControlChannel) -> Callable[[], None]:
+    """StatusExchange four numbers as an all-gather of a row per rank, to compare with."""
     present: list[tuple[dist.Work, list[torch.Tensor]]] = []
 
     def turn() -> None:
         if present:
-            work, seats = present.pop()
+            work, placements = present.pop()
             work.wait()
-            np.stack([seat.numpy() for seat in seats])
+            np.stack([placement.numpy() for placement in placements])
         mine = torch.tensor((0.0, 0.0, 1.0, 0.0), dtype=torch.float64)
-        seats = [torch.empty_like(mine) for _ in range(council.size)]
-        present.append((dist.all_gather(seats, mine, group=council._group, async_op=True), seats))  # noqa: SLF001
+        placements = [torch.empty_like(mine) for _ in range(channel.size)]
+        present.append((dist.all_gather(placements, mine, group=channel._group, async_op=True), placements))  # noqa: SLF001
 
     return turn
 
 
-def hear_and_tell(council: Council, replicas: int) -> Callable[[], None]:
-    """Read what came back and post the next word, as a session does once per iteration."""
-    layout = Layout(kinds=KINDS, replicas=replicas, replica=council.rank % replicas)
+def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
+    """Read what came back and post the next report, as a session does once per iteration."""
+    layout = StatusLayout(kinds=KINDS, replicas=replicas, replica=channel.rank % replicas)
 
     def turn() -> None:
-        numbers = council.collect()
+        numbers = channel.collect()
         if numbers is not None:
-            layout.news(numbers)
-        council.post(layout.vector(Word(duration_s=1.0, own_s=1.0, told=np.ones(replicas))))
+            layout.job_status(numbers)
+        channel.post(layout.vector(RankStatus(duration_s=1.0, own_s=1.0, announced=np.ones(replicas))))
 
     return turn
 
@@ -114,16 +114,16 @@ def watch_over_replicas(replicas: int) -> Callable[[], None]:
     plans = build(
         profile(), textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES), blocking_power_w=80.0
     )
-    vigilance = Vigilance([Menu.of(plans, Objective())] * replicas)
+    replica_plans = ReplicaPlans([FrontierIndex.of(plans, Objective())] * replicas)
     random = np.random.default_rng(0)
     own_s = plans.iteration_time_s[0] * (1 + 0.01 * random.standard_normal((64, replicas)))
-    none, told = np.zeros(replicas, dtype=np.bool_), np.ones(replicas)
+    none, announced = np.zeros(replicas, dtype=np.bool_), np.ones(replicas)
     turns = count()
 
     def turn() -> None:
         index = next(turns)
-        vigilance.hear(index - 1, Replicas(own_s[index % 64], none, told))
-        vigilance.will_play(index + 1)
+        replica_plans.observe(index - 1, ReplicaStatus(own_s[index % 64], none, announced))
+        replica_plans.will_run(index + 1)
 
     return turn
 
@@ -145,8 +145,8 @@ def rank_of_job(
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
     turns = {
-        "all_gather_us": gather_and_stack(Council()),
-        "exchange_us": hear_and_tell(Council(), REPLICAS),
+        "all_gather_us": gather_and_stack(ControlChannel()),
+        "exchange_us": hear_and_tell(ControlChannel(), REPLICAS),
         "vigil_us": watch_over_replicas(REPLICAS),
     }
     found: dict[str, list[float]] = {name: [] for name in turns}

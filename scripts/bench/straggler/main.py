@@ -17,11 +17,17 @@ import numpy as np
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ConflictKind
-from perseus_ds.engine.news import Layout, Word
 from perseus_ds.plan import build
+from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
-from perseus_ds.straggler import Aim, Menu, Round, Verdict, Vigil
+from perseus_ds.straggler import (
+    FrontierIndex,
+    ReplicaObservation,
+    StragglerController,
+    StragglerDecision,
+    TimeBudget,
+)
 
 RANKS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 MOST_GROWTH = 1.2  # exponent of the time per decision between 1 024 and 16 384 ranks: 2 would be quadratic
@@ -29,31 +35,33 @@ SCATTER = 0.004
 SETTLED = 50
 
 
-def decisions_us(replicas: int, rounds: int, *, slowdown: float) -> tuple[list[float], Verdict]:
+def decisions_us(replicas: int, rounds: int, *, slowdown: float) -> tuple[list[float], StragglerDecision]:
     """Thread CPU time of every decision once windows are full; replica 1 is slow from the beginning."""
-    vigil = Vigil(np.ones(replicas), np.ones(replicas))
+    controller = StragglerController(np.ones(replicas), np.ones(replicas))
     rng = np.random.default_rng(replicas)
     pace = np.ones(replicas)
     pace[1] = slowdown
-    planned_s = told = np.ones(replicas)
+    planned_s = announced = np.ones(replicas)
     capped = np.zeros(replicas, dtype=np.bool_)
     found = []
     for _ in range(SETTLED + rounds):
         own_s = pace * planned_s * (1.0 + SCATTER * rng.standard_normal(replicas))
-        heard = Round(own_s, planned_s, told, capped)
+        observed = ReplicaObservation(own_s, planned_s, announced, capped)
         began = thread_time_ns()
-        verdict = vigil.hear(heard)
+        decision = controller.observe(observed)
         found.append((thread_time_ns() - began) / 1e3)
-    return found[SETTLED:], verdict
+    return found[SETTLED:], decision
 
 
-def packing_us(layout: Layout, replicas: int, rounds: int) -> float:
+def packing_us(layout: StatusLayout, replicas: int, rounds: int) -> float:
     """Thread CPU time to write one rank's vector and to read the common one."""
-    word = Word(own_s=1.0, duration_s=1.0, conflicts=(0,) * len(ConflictKind), told=np.ones(replicas))
+    rank_status = RankStatus(
+        own_s=1.0, duration_s=1.0, conflicts=(0,) * len(ConflictKind), announced=np.ones(replicas)
+    )
     found = []
     for _ in range(rounds):
         began = thread_time_ns()
-        layout.news(layout.vector(word))
+        layout.job_status(layout.vector(rank_status))
         found.append((thread_time_ns() - began) / 1e3)
     return statistics.median(found)
 
@@ -61,12 +69,12 @@ def packing_us(layout: Layout, replicas: int, rounds: int) -> float:
 def one_size(ranks: int, stages: int, rounds: int) -> dict[str, object]:
     """Measure one number of ranks."""
     replicas = ranks // stages
-    layout = Layout(kinds=len(ConflictKind), replicas=replicas, replica=0)
+    layout = StatusLayout(kinds=len(ConflictKind), replicas=replicas, replica=0)
     calm_us, calm = decisions_us(replicas, rounds, slowdown=1.0)
     slow_us, slow = decisions_us(replicas, rounds, slowdown=1.2)
-    assert calm.meeting_s is None
+    assert calm.sync_time_s is None
     assert len(slow.waiting) == replicas - 1
-    vector_bytes = layout.vector(Word()).nbytes
+    vector_bytes = layout.vector(RankStatus()).nbytes
     return {
         "ranks": ranks,
         "replicas": replicas,
@@ -87,12 +95,12 @@ def look_ups(stages: int, microbatches: int) -> dict[str, object]:
     weights = [1.0 + 0.05 * (stage % 3) for stage in range(stages)]
     plans = build(textbook_profile(weights), schedule, blocking_power_w=70.0, reserve_pct=1.0)
     began = thread_time_ns()
-    menu = Menu.of(plans, Objective())
+    frontier_index = FrontierIndex.of(plans, Objective())
     made_ms = (thread_time_ns() - began) / 1e6
-    limits_s = np.linspace(menu.fastest_s, float(menu.expected_s[-1]), 1000).tolist()
+    limits_s = np.linspace(frontier_index.fastest_s, float(frontier_index.expected_s[-1]), 1000).tolist()
     began = thread_time_ns()
     for limit_s in limits_s:
-        menu.choose(Aim(limit_s))
+        frontier_index.choose(TimeBudget(limit_s))
     return {
         "plans": len(plans),
         "computations": int(plans.choice.shape[1]),

@@ -62,14 +62,14 @@ def played() -> tuple[Pipeline, Played]:
 def draw(path: Path) -> None:
     """Write the picture."""
     pipeline, job = played()
-    meeting_s = [np.nan if v.meeting_s is None else v.meeting_s for v in job.verdicts]
+    sync_time_s = [np.nan if v.sync_time_s is None else v.sync_time_s for v in job.decisions]
     figure, (above, below) = plt.subplots(2, 1, figsize=(10, 6), sharex=True, height_ratios=(3, 2))
     for replica in range(REPLICAS):
         colour = STRAGGLER if replica in {1, 2} else WAITING
         above.plot(job.own_s[:, replica], ".", ms=3, color=colour, alpha=0.6)
     above.plot([], [], ".", color=STRAGGLER, label="own time of replicas 1 and 2, which are slow at times")
     above.plot([], [], ".", color=WAITING, label="own time of replicas 0 and 3, which wait")
-    above.plot(meeting_s, color="black", lw=1.2, label="T' as decided")
+    above.plot(sync_time_s, color="black", lw=1.2, label="T' as decided")
     above.set_ylabel("seconds per iteration")
     above.legend(loc="upper right", fontsize=8, framealpha=0.9)
     above.set_title("Simulated: hiccup, straggler, a second one, flapping (answered twice), slow drift")

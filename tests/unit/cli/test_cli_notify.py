@@ -32,10 +32,10 @@ def attached(path: Path, pid: int, **facts: object) -> None:
     append_event(RunDirectory(path).events, "attached", here | facts)
 
 
-def told(run_dir: Path) -> list[float]:
-    heard = Notices(run_dir / "notices", replicas=4).poll()
-    assert heard.complaints == ()
-    return heard.told.tolist()
+def announced(run_dir: Path) -> list[float]:
+    observed = Notices(run_dir / "notices", replicas=4).poll()
+    assert observed.complaints == ()
+    return observed.announced.tolist()
 
 
 def test_what_is_announced_is_what_a_job_hears(run_dir: Path, perseus: Program) -> None:
@@ -44,7 +44,7 @@ def test_what_is_announced_is_what_a_job_hears(run_dir: Path, perseus: Program) 
     path = run_dir / "notices" / "pipeline_1.json"
     assert answer.out == f"pipeline 1 is announced to be 1.2 times slower: {path}\n"
     assert answer.err == ""
-    assert told(run_dir) == [1.0, 1.2, 1.0, 1.0]
+    assert announced(run_dir) == [1.0, 1.2, 1.0, 1.0]
 
 
 def test_slowdown_1_ends_it_and_may_be_said_twice(run_dir: Path, perseus: Program) -> None:
@@ -52,7 +52,7 @@ def test_slowdown_1_ends_it_and_may_be_said_twice(run_dir: Path, perseus: Progra
     for _ in range(2):
         answer = perseus("notify", run_dir, "--pipeline", 1, "--slowdown", 1)
         assert (answer.code, answer.out) == (0, "pipeline 1 is not announced to be slow any more\n")
-        assert told(run_dir) == [1.0] * 4
+        assert announced(run_dir) == [1.0] * 4
 
 
 def test_json(run_dir: Path, perseus: Program) -> None:
@@ -69,7 +69,7 @@ def test_the_file_is_its_owners_alone_whatever_the_umask(run_dir: Path) -> None:
         perseus_ds.notify(run_dir, pipeline=0, slowdown=1.2)
     finally:
         os.umask(before)
-    assert told(run_dir) == [1.2, 1.0, 1.0, 1.0]
+    assert announced(run_dir) == [1.2, 1.0, 1.0, 1.0]
     assert [path.name for path in (run_dir / "notices").iterdir()] == ["pipeline_0.json"]
 
 
@@ -112,7 +112,7 @@ def test_a_job_that_is_over(run_dir: Path, refused: Refused, event: str, reason:
     assert line == f"{run_dir}: {reason}, nobody would hear"
     attached(run_dir, os.getpid())
     perseus_ds.notify(run_dir, pipeline=0, slowdown=1.2)
-    assert told(run_dir)[0] == 1.2
+    assert announced(run_dir)[0] == 1.2
 
 
 def test_a_job_that_was_killed(tmp_path: Path, refused: Refused) -> None:
@@ -125,7 +125,7 @@ def test_a_job_that_was_killed(tmp_path: Path, refused: Refused) -> None:
 
 DEAF = [
     ({"replicas": 1}, "its job has one pipeline and nobody waits for it"),
-    ({"opening": "observe"}, "its job only observes"),
+    ({"start": "observe"}, "its job only observes"),
     ({"stragglers": False}, "its job has straggler.enabled false"),
 ]
 

@@ -23,7 +23,7 @@ def test_prints_the_figures(perseus: Program, profile_csv: Path) -> None:
         "T_min 0.69 s",
         "T*",
         "saving %",
-        "gap to the certified bound: mean",
+        "gap to the certified bound in the model of\nthis profile, over each plan's time: mean",
         "solved in",
         "verified:",
     ):

@@ -104,7 +104,7 @@ def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], pl
     ("damage", "named"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"version": 1', '"version": 7', 1), "version 7"),
+        (lambda text: text.replace('"version": 2', '"version": 7', 1), "version 7"),
         (lambda _: '{"format": "something"}', "is not a plan"),
         (lambda text: text.replace('"choice"', '"choices"'), "damaged"),
         (lambda text: text.replace('"F"', '"Q"', 1), "damaged"),

@@ -27,7 +27,7 @@ def test_one_point_tells_its_clocks_in_running_order() -> None:
 def test_saving_and_slowdown_are_against_the_baseline() -> None:
     plan = hand_made().plan(1)
     assert (plan.iteration_time_s, plan.energy_j) == (7.0, 1500.0)
-    assert plan.saving_pct == pytest.approx(25.0)
+    assert plan.saving_pct == pytest.approx(100 * (1 - 1500 / 2100))
     assert plan.slowdown_pct == pytest.approx(100 / 6)
 
 

@@ -18,9 +18,9 @@ from perseus_ds.plan.store import _pack, _unpack
 def assert_same(read: PlanSet, written: PlanSet) -> None:
     for name in ("fingerprint", "schedule", "blocking_power_w", "fixed_s", "baseline"):
         assert getattr(read, name) == getattr(written, name)
-    for name in ("t_min_s", "t_star_s", "solve_time_s"):
+    for name in ("t_min_s", "t_star_s", "solve_time_s", "reserve_pct", "time_error_pct"):
         assert getattr(read, name) == getattr(written, name)
-    for name in ("iteration_time_s", "effective_energy_j", "lower_bound_j", "choice"):
+    for name in ("iteration_time_s", "effective_energy_j", "lower_bound_j", "effective_bound_j", "choice"):
         np.testing.assert_array_equal(getattr(read, name), getattr(written, name), strict=True)
     assert list(read.options) == list(written.options)
     for key, options in written.options.items():
@@ -80,7 +80,7 @@ def change(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
 PACKED = "zlib_b85_row_differences"
 DAMAGE = {
     "another format": (change("format", to="else"), 'is not a plan (expected "format": "perseus-plan")'),
-    "another version": (change("version", to=2), "is a plan of version 2, we read version 1"),
+    "an older version": (change("version", to=1), "is a plan of version 1, we read version 2"),
     "no version": (lambda content: content.pop("version"), "is a plan of version None"),
     "a key is missing": (lambda content: content.pop("t_min_s"), "is damaged: has no t_min_s"),
     "a number is text": (change("blocking_power_w", to="hot"), "is damaged: blocking_power_w is 'hot'"),
@@ -112,8 +112,20 @@ DAMAGE = {
         "iteration times do not ascend",
     ),
     "no plan": (
-        change("frontier", to={"iteration_time_s": [], "effective_energy_j": [], "lower_bound_j": []}),
+        change(
+            "frontier",
+            to={
+                "iteration_time_s": [],
+                "effective_energy_j": [],
+                "lower_bound_j": [],
+                "effective_bound_j": [],
+            },
+        ),
         "for 0 plans",
+    ),
+    "a baseline that is doubled": (
+        change("baseline", "energy_j", to=4200.0),
+        "the baseline says an energy of 4200 J; recomputed it is 2100 J",
     ),
     "choices of another type": (change("choice", "dtype", to="object"), "choice is of type 'object'"),
     "choices of another shape": (

@@ -1,10 +1,11 @@
 import pytest
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule import grid, order_grid, textbook
+from perseus_ds.schedule import Kind, grid, order_grid, textbook
 
-# Checked by eye against figure 4 of arXiv 2006.09503 (1F1B) and figure 2 of arXiv 1811.06965 (GPipe),
-# with a backward as long as a forward.
+# Checked by eye against figure 4 of arXiv 2006.09503 (1F1B), figure 2 of arXiv 1811.06965 (GPipe), figure 4
+# of arXiv 2104.04473 (interleaved), figures 3 and 6 of arXiv 2401.10241 (ZB-H1, ZBV), with all computations
+# of one length. Where a rank holds several stages, a cell says which: 2F0 is stage 2's F of microbatch 0.
 ONE_F_ONE_B = """
 stage 0 | F0 F1 F2 F3 .  .  .  B0 F4 B1 F5 B2 .  B3 .  B4 .  B5
 stage 1 | .  F0 F1 F2 .  .  B0 F3 B1 F4 B2 F5 B3 .  B4 .  B5 .
@@ -25,6 +26,52 @@ stage 2 | .  .  F0 B0 F1 B1 .  .
 """
 
 
+GPIPE_FIFO = """
+stage 0 | F0 F1 F2 .  .  .  .  B0 B1 B2
+stage 1 | .  F0 F1 F2 .  .  B0 B1 B2 .
+stage 2 | .  .  F0 F1 F2 B0 B1 B2 .  .
+"""
+
+# Stage s owes s weight gradients at most, and pays them back in the bubble at the end.
+ZB_H1 = """
+stage 0 | F0 F1 F2 F3 .  .  .  B0 F4 B1 F5 B2 .  B3 .  B4 .  B5 .
+stage 1 | .  F0 F1 F2 .  .  I0 F3 B1 F4 B2 F5 I3 W0 I4 W3 I5 W4 W5
+stage 2 | .  .  F0 F1 .  I0 F2 I1 F3 B2 F4 B3 F5 I4 W0 I5 W1 W4 W5
+stage 3 | .  .  .  F0 I0 F1 I1 F2 I2 F3 B3 F4 B4 F5 I5 W0 W1 W2 W5
+"""
+
+INTERLEAVED = """
+rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 .   2B2 .   2B3 0B2 0B3
+rank 1 | .   1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3 .
+"""
+
+LOOPED_BFS = """
+rank 0 | 0F0 0F1 0F2 2F0 2F1 2F2 .   .   2B2 2B1 2B0 0B2 0B1 0B0
+rank 1 | .   1F0 1F1 1F2 3F0 3F1 3F2 3B2 3B1 3B0 1B2 1B1 1B0 .
+"""
+
+INTERLEAVED_ZB = """
+rank 0 | 0F0 0F1 2F0 2F1 .   2I0 2W0 0F2 2I1 2W1 0F3 0I0 0W0 2F2 0I1 0W1 2F3 2I2 2W2 2I3 2W3 0I2 0W2 0I3 0W3
+rank 1 | .   1F0 1F1 3F0 3I0 3F1 3I1 3W0 1F2 1I0 3W1 1F3 1I1 1W0 3F2 3I2 1W1 3F3 3I3 3W2 1I2 3W3 1I3 1W2 1W3
+"""
+
+# The V: rank 0 holds the first stage and the last; no cell is idle but while the V fills and drains.
+ZBV = """
+rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 0W2 0I3 0W3 .
+rank 1 | .   1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2 2W2 1I2 2I3 1I3 1W2 2W3 1W3
+"""
+
+DUALPIPE_V = """
+rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 0F4 3B2 3F3 0B1 3B3 3F4 0B2 3B4 0I3 0W3 0I4 0W4
+rank 1 | .   1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 1F4 2B2 2F4 1B2 2B3 1B3 2I4 1I4 2W4 1W4
+"""
+
+DUALPIPE_V_WHOLE = """
+rank 0 | 0F0 0F1 0F2 3F0 3B0 3F1 0F3 3B1 3F2 0B0 0F4 3B2 3F3 0B1 3B3 .   3F4 0B2 3B4 0B3 .   0B4
+rank 1 | .   1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 1F4 2B2 2F4 1B2 2B3 1B3 2B4 1B4 .
+"""
+
+
 def trimmed(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
@@ -37,10 +84,20 @@ def trimmed(text: str) -> list[str]:
         ("1f1b", 3, 2, FEWER_MICROBATCHES_THAN_STAGES),
         ("1f1b", 1, 2, "stage 0 | F0 B0 F1 B1"),
         ("gpipe", 1, 2, "stage 0 | F0 F1 B1 B0"),
+        ("gpipe-fifo", 3, 3, GPIPE_FIFO),
+        ("zb-h1", 4, 6, ZB_H1),
+        ("interleaved", 4, 4, INTERLEAVED),
+        ("interleaved-zb", 4, 4, INTERLEAVED_ZB),
+        ("looped-bfs", 4, 3, LOOPED_BFS),
+        ("zbv", 4, 4, ZBV),
+        ("dualpipe-v", 4, 5, DUALPIPE_V),
+        ("dualpipe-v-whole", 4, 5, DUALPIPE_V_WHOLE),
     ],
 )
 def test_triangle(name: str, stages: int, microbatches: int, triangle: str) -> None:
-    assert trimmed(grid(textbook(name, stages=stages, microbatches=microbatches))) == trimmed(triangle)
+    chunks = 1 if triangle.lstrip().startswith("stage") else 2
+    schedule = textbook(name, stages=stages, microbatches=microbatches, chunks=chunks)
+    assert trimmed(grid(schedule)) == trimmed(triangle)
 
 
 def test_orders_side_by_side_without_timing() -> None:
@@ -59,3 +116,55 @@ def test_refuses_sizes_that_make_no_pipeline(stages: int, microbatches: int) -> 
 def test_refuses_an_unknown_name_and_says_the_known_ones() -> None:
     with pytest.raises(InvalidScheduleError, match=r"'1f2b' is not known \(known: 1f1b, gpipe, gpipe-fifo, "):
         textbook("1f2b", stages=2, microbatches=2)
+
+
+NO_SUCH_PIPELINE = {
+    "stages that do not fill their ranks": (
+        {"name": "interleaved", "stages": 5, "chunks": 2},
+        "5 stages do not fill ranks of 2 chunks",
+    ),
+    "chunks in an order of one stage": (
+        {"name": "1f1b", "stages": 4, "chunks": 2},
+        r"1f1b with 2 chunks on every rank does not exist \(it has 1\)",
+    ),
+    "a V with three arms": (
+        {"name": "zbv", "stages": 6, "chunks": 3},
+        r"zbv with 3 chunks on every rank does not exist \(it has 2\)",
+    ),
+    "too few microbatches": (
+        {"name": "dualpipe-v", "stages": 8},
+        "dualpipe-v on 4 ranks needs 8 microbatches, got 4",
+    ),
+    "a group without groups": ({"name": "gpipe", "stages": 2, "group": 2}, "gpipe has no groups"),
+    "a group of none": ({"name": "interleaved", "stages": 2, "group": 0}, "do not make a pipeline"),
+}
+
+
+@pytest.mark.parametrize(("sizes", "why"), NO_SUCH_PIPELINE.values(), ids=NO_SUCH_PIPELINE)
+def test_refuses_what_no_order_can_run(sizes: dict[str, object], why: str) -> None:
+    with pytest.raises(InvalidScheduleError, match=why):
+        textbook(**({"microbatches": 4} | sizes))
+
+
+@pytest.mark.parametrize("ranks", range(1, 9))
+def test_zero_bubble_h1_owes_no_more_than_its_rank(ranks: int) -> None:
+    """Source: arXiv 2401.10241, section 2.2: the memory of 1F1B."""
+    for rank, order in enumerate(textbook("zb-h1", stages=ranks, microbatches=3 * ranks).orders):
+        owed = [0]
+        for instruction in order:
+            step = {Kind.BACKWARD_INPUT: 1, Kind.BACKWARD_WEIGHT: -1}.get(instruction.kind, 0)
+            owed.append(owed[-1] + step)
+        assert max(owed) <= rank + 1
+        assert owed[-1] == 0
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_zbv_has_no_bubble_but_the_triangles_at_both_ends(ranks: int) -> None:
+    """Source: arXiv 2401.10241, section 6: with F, I and W equal, idle steps are those of the V's ends."""
+    microbatches = 3 * ranks
+    lines = grid(textbook("zbv", stages=2 * ranks, microbatches=microbatches)).splitlines()
+    for rank, line in enumerate(lines):
+        cells = line.partition("|")[2].split()
+        busy = [place for place, cell in enumerate(cells) if cell != "."]
+        assert busy[0] == rank
+        assert busy == list(range(busy[0], busy[0] + 6 * microbatches))

@@ -55,9 +55,9 @@ def excess_pct(played: Played, when: slice) -> float:
 def energy_above_best_pct(played: Played, when: slice, replica: int, plans: PlanSet | None = None) -> float:
     """Energy of a waiting replica above that of the best frontier point for the true T'."""
     plans = plans or planned()
-    meeting_s = float(played.free_s[when].max(axis=1).mean())
-    energy_j = plans.effective_energy_j + plans.blocking_total_w * meeting_s
-    best = Pipeline(plans).menu.within(meeting_s)
+    sync_time_s = float(played.free_s[when].max(axis=1).mean())
+    energy_j = plans.effective_energy_j + plans.blocking_total_w * sync_time_s
+    best = Pipeline(plans).frontier_index.within(sync_time_s)
     return float(100.0 * (energy_j[played.plan[when, replica]].mean() / energy_j[best] - 1.0))
 
 

@@ -58,7 +58,7 @@ def test_the_first_stage_tells_what_its_replica_needs(
 ) -> None:
     pipeline = Pipeline(planned())
     straggler_s = pipeline.own_s(0, 0, slow_stages=slow_stages)
-    waiting_s = float(pipeline.menu.expected_s[waiting_plan])
+    waiting_s = float(pipeline.frontier_index.expected_s[waiting_plan])
     job_s, own_s = own_times_s([waiting_plan, 0], [(1.0,) * 4, slow_stages], one_step=one_step)
     assert own_s[:, 0] == pytest.approx([waiting_s, straggler_s], rel=1e-9)
     assert job_s == pytest.approx(max(waiting_s, straggler_s), rel=1e-9), "all meet at the slower one"

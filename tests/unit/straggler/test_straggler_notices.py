@@ -1,4 +1,4 @@
-"""Files in the notices folder: what is heard, what is ignored, and that each complaint is said once."""
+"""Files in the notices folder: what is observed, what is ignored, and that each complaint is said once."""
 
 import json
 import os
@@ -18,53 +18,53 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def told(notices: Notices) -> list[float]:
-    return notices.poll().told.tolist()
+def announced(notices: Notices) -> list[float]:
+    return notices.poll().announced.tolist()
 
 
 def test_no_folder_is_no_notice(tmp_path: Path) -> None:
-    heard = Notices(tmp_path / "notices", replicas=3).poll()
-    assert heard.told.tolist() == [1.0, 1.0, 1.0]
-    assert heard.complaints == ()
+    observed = Notices(tmp_path / "notices", replicas=3).poll()
+    assert observed.announced.tolist() == [1.0, 1.0, 1.0]
+    assert observed.complaints == ()
 
 
 def test_a_notice_is_heard_changed_and_withdrawn(folder: Path) -> None:
     notices = Notices(folder, replicas=3)
     path = folder / "pipeline_1.json"
     path.write_text('{"slowdown": 1.2, "reason": "a slow link"}')
-    assert told(notices) == [1.0, 1.2, 1.0]
-    assert told(notices) == [1.0, 1.2, 1.0]
+    assert announced(notices) == [1.0, 1.2, 1.0]
+    assert announced(notices) == [1.0, 1.2, 1.0]
     path.write_text('{"slowdown": 1.25}')
-    assert told(notices) == [1.0, 1.25, 1.0]
+    assert announced(notices) == [1.0, 1.25, 1.0]
     (folder / "pipeline_2.json").write_text('{"slowdown": 2}')
-    assert told(notices) == [1.0, 1.25, 2.0]
+    assert announced(notices) == [1.0, 1.25, 2.0]
     path.unlink()
-    assert told(notices) == [1.0, 1.0, 2.0]
+    assert announced(notices) == [1.0, 1.0, 2.0]
 
 
 def test_a_folder_that_goes_takes_its_notices_along(folder: Path) -> None:
     notices = Notices(folder, replicas=2)
     (folder / "pipeline_0.json").write_text('{"slowdown": 1.5}')
-    assert told(notices) == [1.5, 1.0]
+    assert announced(notices) == [1.5, 1.0]
     (folder / "pipeline_0.json").unlink()
     folder.rmdir()
-    assert told(notices) == [1.0, 1.0]
+    assert announced(notices) == [1.0, 1.0]
 
 
 def test_a_half_written_file_is_said_once_and_heard_when_whole(folder: Path) -> None:
     notices = Notices(folder, replicas=2)
     path = folder / "pipeline_1.json"
     path.write_text('{"slowdown": 1.1}')
-    assert told(notices) == [1.0, 1.1]
+    assert announced(notices) == [1.0, 1.1]
     path.write_text('{"slowd')
     first, second = notices.poll(), notices.poll()
-    assert first.told.tolist() == [1.0, 1.1], "what held before holds on"
+    assert first.announced.tolist() == [1.0, 1.1], "what held before holds on"
     (line,) = first.complaints
     assert line.startswith(f"{path} is not JSON or is cut short: ")
     assert line.endswith(": ignored")
     assert second.complaints == ()
     path.write_text('{"slowdown": 1.3}')
-    assert told(notices) == [1.0, 1.3]
+    assert announced(notices) == [1.0, 1.3]
 
 
 WRONG = [
@@ -90,9 +90,9 @@ WRONG = [
 def test_a_wrong_file_is_one_line(folder: Path, content: bytes, reason: str) -> None:
     path = folder / "pipeline_0.json"
     path.write_bytes(content)
-    heard = Notices(folder, replicas=1).poll()
-    assert heard.told.tolist() == [1.0]
-    (line,) = heard.complaints
+    observed = Notices(folder, replicas=1).poll()
+    assert observed.announced.tolist() == [1.0]
+    (line,) = observed.complaints
     assert line.startswith(f"{path} {reason}")
     assert line.endswith(": ignored")
     assert "\n" not in line
@@ -101,17 +101,17 @@ def test_a_wrong_file_is_one_line(folder: Path, content: bytes, reason: str) -> 
 def test_an_unknown_pipeline_is_named_with_those_that_exist(folder: Path) -> None:
     path = folder / "pipeline_7.json"
     path.write_text('{"slowdown": 1.2}')
-    heard = Notices(folder, replicas=4).poll()
-    assert heard.complaints == (f"{path} speaks of pipeline 7, the job has 0 to 3: ignored",)
-    assert heard.told.tolist() == [1.0] * 4
+    observed = Notices(folder, replicas=4).poll()
+    assert observed.complaints == (f"{path} speaks of pipeline 7, the job has 0 to 3: ignored",)
+    assert observed.announced.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize("name", ["pipeline_x.json", "pipeline_01.json", ".pipeline_1.json.77", "README"])
 def test_other_files_are_nobodys_business(folder: Path, name: str) -> None:
     (folder / name).write_text('{"slowdown": 1.2}')
-    heard = Notices(folder, replicas=2).poll()
-    assert heard.told.tolist() == [1.0, 1.0]
-    assert heard.complaints == ()
+    observed = Notices(folder, replicas=2).poll()
+    assert observed.announced.tolist() == [1.0, 1.0]
+    assert observed.complaints == ()
 
 
 def test_a_file_that_everyone_may_write_is_refused(folder: Path) -> None:
@@ -119,23 +119,23 @@ def test_a_file_that_everyone_may_write_is_refused(folder: Path) -> None:
     path.write_text('{"slowdown": 1.2}')
     path.chmod(0o666)
     notices = Notices(folder, replicas=1)
-    heard = notices.poll()
-    assert heard.told.tolist() == [1.0]
-    assert heard.complaints == (f"{path} can be written by everyone: ignored",)
+    observed = notices.poll()
+    assert observed.announced.tolist() == [1.0]
+    assert observed.complaints == (f"{path} can be written by everyone: ignored",)
     path.chmod(0o644)
-    assert told(notices) == [1.2]
+    assert announced(notices) == [1.2]
 
 
 def test_a_folder_that_everyone_may_write_is_refused_once(folder: Path) -> None:
     (folder / "pipeline_0.json").write_text('{"slowdown": 1.2}')
     folder.chmod(0o777)
     notices = Notices(folder, replicas=1)
-    heard = notices.poll()
-    assert heard.told.tolist() == [1.0]
-    assert heard.complaints == (f"{folder} can be written by everyone: notices are ignored",)
+    observed = notices.poll()
+    assert observed.announced.tolist() == [1.0]
+    assert observed.complaints == (f"{folder} can be written by everyone: notices are ignored",)
     assert notices.poll().complaints == ()
     folder.chmod(0o755)
-    assert told(notices) == [1.2]
+    assert announced(notices) == [1.2]
 
 
 def test_links_pipes_and_folders_are_no_notices(folder: Path, tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_links_pipes_and_folders_are_no_notices(folder: Path, tmp_path: Path) ->
     (folder / "pipeline_0.json").symlink_to(elsewhere)
     os.mkfifo(folder / "pipeline_1.json")
     (folder / "pipeline_2.json").mkdir()
-    heard = Notices(folder, replicas=3).poll()
-    assert heard.told.tolist() == [1.0] * 3
-    assert len(heard.complaints) == 3
-    assert heard.complaints[1].endswith("is not an ordinary file: ignored")
-    assert heard.complaints[2].endswith("is not an ordinary file: ignored")
+    observed = Notices(folder, replicas=3).poll()
+    assert observed.announced.tolist() == [1.0] * 3
+    assert len(observed.complaints) == 3
+    assert observed.complaints[1].endswith("is not an ordinary file: ignored")
+    assert observed.complaints[2].endswith("is not an ordinary file: ignored")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
@@ -158,9 +158,9 @@ def test_only_the_run_directorys_owner_and_root_are_believed(folder: Path) -> No
         path.write_text(json.dumps({"slowdown": 1.2}))
         os.chown(path, owner, -1)
     os.chown(folder.parent, NOBODY, -1)
-    heard = Notices(folder, replicas=3).poll()
-    assert heard.told.tolist() == [1.2, 1.2, 1.0]
-    (line,) = heard.complaints
+    observed = Notices(folder, replicas=3).poll()
+    assert observed.announced.tolist() == [1.2, 1.2, 1.0]
+    (line,) = observed.complaints
     assert line.endswith("pipeline_2.json belongs to user 1, who is not believed here: ignored")
 
 
@@ -170,5 +170,5 @@ def test_a_job_that_ends_well_takes_its_notices_along(folder: Path) -> None:
     notices = Notices(folder, replicas=2)
     notices.clear()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
-    assert told(notices) == [1.0, 1.0]
+    assert announced(notices) == [1.0, 1.0]
     Notices(folder / "missing", replicas=2).clear()

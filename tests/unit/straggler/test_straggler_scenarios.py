@@ -53,12 +53,12 @@ def test_a_straggler_comes_and_goes(slowdown: float, replicas: int, seed: int) -
 
 
 def test_the_verdict_says_who_and_by_how_much() -> None:
-    verdict = play(160, slow_between(100, 200)).verdicts[-1]
-    (straggler,) = verdict.stragglers
+    decision = play(160, slow_between(100, 200)).decisions[-1]
+    (straggler,) = decision.stragglers
     assert (straggler.replica, straggler.cause) == (1, Cause.MEASURED)
     assert straggler.slowdown == pytest.approx(1.2, rel=0.005)
-    assert verdict.meeting_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
-    assert verdict.waiting == (0, 2, 3)
+    assert decision.sync_time_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
+    assert decision.waiting == (0, 2, 3)
 
 
 @pytest.mark.parametrize("slowdown", [1.02, 1.05])
@@ -90,9 +90,9 @@ def test_a_hiccup_of_a_waiting_replica_changes_nothing() -> None:
 
     quiet, played = play(140, slow_between(0, 140)), play(140, trouble)
     assert np.array_equal(quiet.plan[:104], played.plan[:104])
-    for before, after in zip(quiet.verdicts[100:], played.verdicts[100:], strict=True):
+    for before, after in zip(quiet.decisions[100:], played.decisions[100:], strict=True):
         assert after.waiting == before.waiting
-        assert after.meeting_s == pytest.approx(before.meeting_s, rel=0.002)
+        assert after.sync_time_s == pytest.approx(before.sync_time_s, rel=0.002)
 
 
 def test_flapping_is_answered_twice_and_then_no_more() -> None:
@@ -120,11 +120,11 @@ def test_two_stragglers_meet_at_the_slower_one() -> None:
     for replica in (0, 3):
         assert energy_above_best_pct(played, when, replica) <= 1.0
     assert (played.plan[when, 2] != played.plan[0, 2]).all(), "the lesser straggler waits as well"
-    causes = {one.replica: one.slowdown for one in played.verdicts[290].stragglers}
+    causes = {one.replica: one.slowdown for one in played.decisions[290].stragglers}
     assert causes == pytest.approx({1: 1.2, 2: 1.1}, rel=0.01)
     after = slice(310, 400)
     assert (played.plan[after, 2] == played.plan[0, 2]).all()
-    assert played.verdicts[-1].meeting_s == pytest.approx(1.1 * planned().iteration_time_s[0], rel=0.005)
+    assert played.decisions[-1].sync_time_s == pytest.approx(1.1 * planned().iteration_time_s[0], rel=0.005)
 
 
 def test_a_straggler_while_others_are_slowed_already() -> None:
@@ -165,13 +165,13 @@ def test_slow_drift_is_followed_both_ways(per_iteration: float) -> None:
 def test_everyone_equally_slow_is_nobodys_wait() -> None:
     played = play(400, lambda _, n: Trouble(1.2 if n >= 100 else 1.0))
     assert played.switches() == 0
-    assert played.verdicts[-1].meeting_s is None
+    assert played.decisions[-1].sync_time_s is None
 
 
 def test_replicas_with_their_own_frontiers_meet_at_the_longest() -> None:
     longer = planned(heavier())
     played = play(400, lambda *_: Trouble(), frontiers=[planned(), planned(), longer, planned()])
-    (straggler,) = played.verdicts[-1].stragglers
+    (straggler,) = played.decisions[-1].stragglers
     assert (straggler.replica, straggler.cause) == (2, Cause.STRUCTURAL)
     assert straggler.slowdown == pytest.approx(1.08, rel=0.005)
     when = slice(20, None)
@@ -192,26 +192,26 @@ def test_a_straggler_among_different_frontiers() -> None:
 
 def test_what_is_told_is_believed_at_once_and_until_it_is_withdrawn() -> None:
     def trouble(replica: int, n: int) -> Trouble:
-        return Trouble(told=1.2 if replica == 1 and 100 <= n < 200 else 1.0)
+        return Trouble(announced=1.2 if replica == 1 and 100 <= n < 200 else 1.0)
 
     played = play(260, trouble)
     changed = slowed(played)
     assert changed[0] == 102
     assert changed[-1] == 201
-    assert played.verdicts[150].stragglers[0].cause is Cause.TOLD
-    assert played.verdicts[150].meeting_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
-    assert played.verdicts[150].unfounded == (1,), "it measures as fast as the others"
-    assert played.verdicts[-1].unfounded == ()
+    assert played.decisions[150].stragglers[0].cause is Cause.ANNOUNCED
+    assert played.decisions[150].sync_time_s == pytest.approx(1.2 * planned().iteration_time_s[0], rel=0.005)
+    assert played.decisions[150].unconfirmed == (1,), "it measures as fast as the others"
+    assert played.decisions[-1].unconfirmed == ()
 
 
 def test_what_is_told_gives_way_to_what_is_measured() -> None:
     def trouble(replica: int, n: int) -> Trouble:
         slow = replica == 1 and n >= 102
-        return Trouble(1.15 if slow else 1.0, told=1.2 if replica == 1 and n >= 100 else 1.0)
+        return Trouble(1.15 if slow else 1.0, announced=1.2 if replica == 1 and n >= 100 else 1.0)
 
     played = play(200, trouble)
-    assert played.verdicts[-1].stragglers[0].cause is Cause.MEASURED
-    assert played.verdicts[-1].meeting_s == pytest.approx(1.15 * planned().iteration_time_s[0], rel=0.005)
+    assert played.decisions[-1].stragglers[0].cause is Cause.MEASURED
+    assert played.decisions[-1].sync_time_s == pytest.approx(1.15 * planned().iteration_time_s[0], rel=0.005)
     assert excess_pct(played, slice(110, None)) <= 0.5
 
 
@@ -231,7 +231,7 @@ def test_an_audit_beside_a_straggler_leaves_the_verdict_alone() -> None:
         return Trouble(1.2 if replica == 1 else 1.0, unknown=100 <= n < 140)
 
     played = play(200, trouble)
-    assert not any(verdict.changed for verdict in played.verdicts[100:140])
+    assert not any(decision.changed for decision in played.decisions[100:140])
 
 
 def test_a_capped_straggler_is_locked_below_its_throttle_point_and_tried_again() -> None:
@@ -240,7 +240,7 @@ def test_a_capped_straggler_is_locked_below_its_throttle_point_and_tried_again()
 
     played = play(420, trouble)
     when = slice(120, 300)
-    assert played.verdicts[200].stragglers[0].cause is Cause.CAPPED
+    assert played.decisions[200].stragglers[0].cause is Cause.CAPPED
     locked = played.plan[when, 1] != played.plan[0, 1]
     assert 0.85 < locked.mean() < 1.0, "now and then it tries full speed"
     assert excess_pct(played, when) <= 0.5

@@ -1,0 +1,30 @@
+"""The rooms that know a training framework; none imports another."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from perseus_ds.errors import UnsupportedEngineError
+
+_DOORS = ("deepspeed",)
+"""Adapters, by folder; the first whose door serves a host gets it."""
+
+
+def door_of(host: object) -> ModuleType:
+    """Return the door that a host belongs to.
+
+    A door has ``serves(host)``, ``attach(host, config=...)``, ``detach(host)`` and ``watch(module)``, and
+    imports nothing heavy before it is used.
+
+    Raises:
+        UnsupportedEngineError: no adapter knows such a thing.
+    """
+    for name in _DOORS:
+        door = import_module(f"perseus_ds.adapters.{name}.door")
+        if door.serves(host):
+            return door
+    raise UnsupportedEngineError(
+        f"{type(host).__module__}.{type(host).__qualname__} is no engine that perseus_ds can attach to",
+        hint=f"adapters: {', '.join(_DOORS)}",
+    )

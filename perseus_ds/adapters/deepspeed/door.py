@@ -1,0 +1,126 @@
+"""How a pipeline engine comes to us: when it is built, or when somebody hands it over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import wraps
+from types import ModuleType
+from weakref import WeakSet
+
+from perseus_ds.adapters.deepspeed.seam import (
+    PipelineEngine,
+    PipeSchedule,
+    check,
+    crashes_with_timers,
+    deepspeed_version,
+    is_training,
+    raw_config,
+)
+from perseus_ds.config import ENABLED_BY_FILE, is_enabled, parse, refuse_two_blocks
+
+_watched: WeakSet[type] = WeakSet()
+
+
+def watch(module: ModuleType) -> None:
+    """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
+    kind = module.PipelineEngine
+    if kind in _watched:
+        return
+    _watched.add(kind)
+    original = kind.__init__
+
+    @wraps(original)
+    def built(engine: object, *args: object, **kwargs: object) -> None:
+        original(engine, *args, **kwargs)
+        attach(engine)
+
+    kind.__init__ = built
+
+
+def serves(host: object) -> bool:
+    """Whether this is a pipeline engine of DeepSpeed's."""
+    return any(kind.__name__ == "PipelineEngine" for kind in type(host).__mro__)
+
+
+def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve this engine from its first training iteration on, if it is asked for.
+
+    ``config`` is a block given in code; without it the engine's own configuration, or ``PERSEUS_CONFIG``,
+    says.
+
+    Waiting until then lets subclasses finish their construction. Calling it again, or for an engine
+    without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
+    at default clocks, unless the block says ``"on_error": "raise"``.
+    """
+    content = dict(raw_config(engine))
+    if config is not None:
+        content["perseus"] = {"enabled": True, **config}
+    if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
+        return
+    if "_exec_schedule" in vars(engine):
+        return
+    from perseus_ds.runtime.startup.activation import refuse, say  # noqa: PLC0415  # heavy, and now needed
+
+    block = content.get("perseus")
+    try:
+        found = check(engine)
+        if _enabled(content.get("autotuning")):
+            say("off: autotuning measures the job itself")
+            return
+        if warning := _timers(found, content):
+            say(warning)
+        if block is not None:
+            refuse_two_blocks(os.environ)
+            parse(block, {})
+    except Exception as error:  # noqa: BLE001  # the host wins
+        refuse(error, block)
+        return
+    _begin_with_first_batch(found, block)
+
+
+def detach(engine: object) -> None:
+    """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    if not deactivate(engine):
+        vars(engine).pop("_exec_schedule", None)
+
+
+def _begin_with_first_batch(engine: PipelineEngine, block: object) -> None:
+    original = engine._exec_schedule  # noqa: SLF001  # the seam
+
+    @wraps(original)
+    def first(pipe_schedule: PipeSchedule) -> None:
+        if is_training(pipe_schedule):
+            vars(engine).pop("_exec_schedule", None)
+            _activate(engine, pipe_schedule, block)
+            engine._exec_schedule(pipe_schedule)  # noqa: SLF001  # ours by now, or DeepSpeed's own
+        else:
+            original(pipe_schedule)
+
+    engine._exec_schedule = first  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
+    from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter  # noqa: PLC0415
+    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+
+    adapter = DeepSpeedAdapter(engine, pipe_schedule)
+    activate(engine, adapter, Batch(pipe_schedule.micro_batches), block=block)
+
+
+def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
+    """Say beforehand what will otherwise look like our doing."""
+    on = content.get("wall_clock_breakdown") is True or _enabled(content.get("flops_profiler"))
+    if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
+        return ""
+    return (
+        f"DeepSpeed {deepspeed_version()} crashes pipeline jobs with wall_clock_breakdown or "
+        "flops_profiler on ('timer has already been started'), with us or without: turn both off"
+    )
+
+
+def _enabled(section: object) -> bool:
+    return isinstance(section, dict) and section.get("enabled", False) is True

@@ -1,0 +1,84 @@
+"""Stand between the engine and its instructions: on one instance, keeping and calling the originals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import wraps
+
+from perseus_ds.adapters.deepspeed.seam import KINDS, Handler, PipelineEngine, PipeSchedule, is_training
+from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.schedule import Kind
+
+_INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule")
+
+
+class Hooks:
+    """Instance attributes on one engine; no class, no module is touched.
+
+    The engine looks both names up through ``self``, so that instance attributes suffice (unchanged in
+    DeepSpeed from 0.12.6 to 0.19.8). ``silent`` are kinds that do nothing on this stage and are not in its
+    order.
+    """
+
+    def __init__(
+        self, engine: PipelineEngine, listener: InstructionListener, *, silent: Collection[Kind] = ()
+    ) -> None:
+        self._engine = engine
+        self._listener = listener
+        self._kinds = {name: kind for name, kind in KINDS.items() if kind not in silent}
+        self._wanted = False
+        self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
+
+    def install(self) -> None:
+        """Begin to listen."""
+        engine = self._engine
+        handlers = engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
+        engine._INSTRUCTION_MAP = {  # noqa: SLF001
+            command: self._around(handler, kind) if (kind := self._kinds.get(command.__name__)) else handler
+            for command, handler in handlers.items()
+        }
+        engine._exec_schedule = self._around_schedule(engine._exec_schedule)  # type: ignore[assignment, method-assign] # noqa: SLF001
+
+    def remove(self) -> None:
+        """Give the engine back what it had; safe to call twice, also from within an iteration."""
+        self._wanted = False
+        for name in _INSTANCE_ATTRIBUTES:
+            vars(self._engine).pop(name, None)
+        vars(self._engine).update(self._before)
+
+    def _around(self, handler: Handler, kind: Kind) -> Handler:
+        before, after = self._listener.before, self._listener.after
+
+        @wraps(handler)
+        def listened(engine: object, *args: object, **kwargs: object) -> object:
+            if not self._wanted:
+                return handler(engine, *args, **kwargs)
+            before(kind)
+            result = handler(engine, *args, **kwargs)
+            after(kind)
+            return result
+
+        return listened
+
+    def _around_schedule(
+        self, exec_schedule: Callable[[PipeSchedule], None]
+    ) -> Callable[[PipeSchedule], None]:
+        listener = self._listener
+
+        @wraps(exec_schedule)
+        def listened(pipe_schedule: PipeSchedule) -> None:
+            if not is_training(pipe_schedule):
+                listener.other_schedule_begins()
+                exec_schedule(pipe_schedule)
+                return
+            self._wanted = listener.iteration_begins(Batch(pipe_schedule.micro_batches))
+            try:
+                exec_schedule(pipe_schedule)
+            except BaseException:
+                listener.iteration_broke()
+                raise
+            finally:
+                self._wanted = False
+            listener.iteration_ends()
+
+        return listened

@@ -1,0 +1,11 @@
+"""What a certificate says, in the same words everywhere: log, report, ``show``."""
+
+from __future__ import annotations
+
+
+def certified(gap_pct: float) -> str:
+    """Say how good a plan is, and in what world."""
+    return (
+        f"at most {gap_pct:.3f} % above the least that any plan as fast needs"
+        " in the model of this profile (certified)"
+    )

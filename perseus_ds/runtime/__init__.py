@@ -1,0 +1,1 @@
+"""A job with us inside, of any framework."""

@@ -1,0 +1,136 @@
+"""What a training framework must supply for a job to be served: one protocol, three records.
+
+An adapter knows its framework and nothing of us; the runtime knows this file and no framework. Every adapter
+passes `perseus_ds.testing.AdapterContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import torch
+
+from perseus_ds.schedule import Kind, Order, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What decides whether a plan fits an iteration: equal batches can run the same plan.
+
+    ``shape`` is the microbatch's where the framework tells it ("2 x 4096"), else empty.
+    """
+
+    microbatches: int
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one rank stands and what it runs, as it tells all others.
+
+    ``pipeline_rank`` is the row of `Schedule.orders` that it runs, ``order`` that row as its own framework
+    will run it. ``replica`` numbers the pipelines that wait for each other; tensor-parallel peers share both.
+    ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
+    grows with them) cover the model stages that this rank holds.
+    """
+
+    pipeline_rank: int
+    replica: int
+    order: Order
+    parameters: Mapping[int, int]
+    weights: Mapping[int, float]
+    dtypes: str
+
+
+class SyncPoint(Enum):
+    """Where replicas wait for each other."""
+
+    REDUCTION = "the gradient reduction"
+    UNMARKED = "no instruction of their own"
+
+    @property
+    def tells_own_time(self) -> bool:
+        """Whether an iteration without the wait can be measured, so that stragglers can be answered."""
+        return self is SyncPoint.REDUCTION
+
+
+class InstructionListener(Protocol):
+    """Who is called around instructions, on the training thread; none of these may raise.
+
+    Within an iteration the n-th instruction that is announced is the n-th of the rank's order.
+    """
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """A training iteration starts; the answer is whether its instructions are wanted."""
+
+    def before(self, kind: Kind) -> None:
+        """An instruction is about to be issued."""
+
+    def after(self, kind: Kind) -> None:
+        """An instruction was issued."""
+
+    def iteration_ends(self) -> None:
+        """A training iteration was issued to its end."""
+
+    def other_schedule_begins(self) -> None:
+        """Something that does not train (an evaluation) starts."""
+
+    def iteration_broke(self) -> None:
+        """The host's own code raised inside an iteration; the exception passes unchanged."""
+
+
+class Adapter(Protocol):
+    """One training engine of one framework, in this process.
+
+    ``name`` is the framework's; ``sync_point`` where its replicas wait. All but `install` and `remove` only
+    read.
+    """
+
+    @property
+    def name(self) -> str:
+        """The framework, in a word."""
+
+    @property
+    def sync_point(self) -> SyncPoint:
+        """Where replicas wait for each other."""
+
+    @property
+    def local_rank(self) -> int:
+        """Which of its node's ranks this is."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the engine computes."""
+
+    def place(self) -> Place:
+        """Say where this rank stands and what it runs.
+
+        Raises:
+            UnsupportedEngineError: a schedule, or a use of the framework, that cannot be served.
+        """
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Join the orders of all pipeline ranks, as `place` gave them on every rank.
+
+        Raises:
+            InvalidScheduleError: orders that cannot run to their end.
+        """
+
+    def traits(self) -> Mapping[str, str]:
+        """Return the framework's part of the job's fingerprint, alike on all ranks."""
+
+    def install(self, listener: InstructionListener) -> None:
+        """Begin to call a listener."""
+
+    def remove(self) -> None:
+        """Leave no trace; safe to call twice, also from within an iteration."""
+
+    @property
+    def scalars_every(self) -> int | None:
+        """Iterations between two writes of scalars; None where nobody looks."""
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Show scalars where the framework shows its own; what it raises ends the scalars alone."""

@@ -1,0 +1,1 @@
+"""How ranks agree: rendezvous, control channel, status of every iteration."""

@@ -1,0 +1,66 @@
+"""Look for what is announced from outside, beside the training thread: a file system may be slow, or hang."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.straggler import Notices
+
+_PAUSE_S = 0.25
+
+
+class NoticeWatch:
+    """A thread of rank 0 that looks when an iteration begins and a few times per second in between.
+
+    ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced.
+
+    Shape: [replicas].
+    """
+
+    def __init__(self, notices: Notices, log: EventLog, *, replicas: int) -> None:
+        self._notices = notices
+        self._log = log
+        self._wake = threading.Event()
+        self._closing = False
+        self._complaints: list[str] = []
+        self.announced: NDArray[np.float64] = np.ones(replicas)
+        self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look now, without waiting for what it sees.
+
+        Cost: a microsecond.
+        """
+        self._wake.set()
+
+    def report(self) -> None:
+        """Say what is wrong with a notice, once; on the training thread, which owns the log."""
+        while self._complaints:
+            self._log.event("notice_ignored", self._complaints.pop(0))
+
+    def close(self) -> None:
+        """Stop looking; a file system that hangs is not waited for."""
+        self._closing = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(_PAUSE_S)
+
+    def clear(self) -> None:
+        """Remove all notices: they speak of a job that is over."""
+        self._notices.clear()
+
+    def _watch(self) -> None:
+        while not self._closing:
+            observed = self._notices.poll()
+            self.announced = observed.announced
+            self._complaints += observed.complaints
+            self._wake.wait(_PAUSE_S)
+            self._wake.clear()

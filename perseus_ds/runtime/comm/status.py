@@ -1,0 +1,123 @@
+"""What ranks report to each other every iteration, and the one vector that it travels in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Numbers = NDArray[np.float64]
+
+_HEAD = 3  # failed (channel.FAILED), plan ready, duration
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """What one rank reports; what it does not know is None.
+
+    ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
+    another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
+    cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
+    nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
+    """
+
+    failed: bool = False
+    plan_ready: bool = False
+    duration_s: float | None = None
+    conflicts: Sequence[int] = ()
+    own_s: float | None = None
+    capped: bool = False
+    announced: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaStatus:
+    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
+
+    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+    announced: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What all ranks reported of the iteration before."""
+
+    failed: bool
+    plan_ready: bool
+    iteration_s: float | None
+    conflicts: Sequence[int] = ()
+    replicas: ReplicaStatus | None = None
+
+
+class StatusLayout:
+    """Where everything stands in the vector, of which all ranks get the greatest of each place.
+
+    The slowest of a replica's stages comes out by itself, so that the vector grows with the number of
+    replicas and not with that of ranks. Where more ranks than one have one kind of
+    conflict to report, the last comes through first.
+
+    Shape: 3 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    """
+
+    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
+        self._replicas = replicas if replicas > 1 else 0
+        self._replica = replica
+        self._kinds = kinds
+        first = _HEAD + kinds
+        own, capped, announced, end = (first + row * self._replicas for row in range(4))
+        self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
+        self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
+        if self._replicas:
+            self._blank[self._rows[0]] = -np.inf
+
+    def vector(self, rank_status: RankStatus) -> NDArray[np.float64]:
+        """Write down what this rank reports."""
+        numbers = self._blank.copy()
+        numbers[0], numbers[1], numbers[2] = (
+            rank_status.failed,
+            rank_status.plan_ready,
+            _or_inf(rank_status.duration_s),
+        )
+        if any(rank_status.conflicts):
+            numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
+        if self._replicas:
+            own, capped, announced = self._rows
+            numbers[own.start + self._replica] = _or_inf(rank_status.own_s)
+            numbers[capped.start + self._replica] = rank_status.capped
+            if rank_status.announced is not None:
+                numbers[announced] = rank_status.announced
+        return numbers
+
+    def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
+        """Read what came back."""
+        failed, plan_ready, duration_s, *tellers = numbers[: _HEAD + self._kinds].tolist()
+        return JobStatus(
+            failed=bool(failed),
+            plan_ready=bool(plan_ready),
+            iteration_s=duration_s if math.isfinite(duration_s) else None,
+            conflicts=tuple(map(int, tellers)) if any(tellers) else (),
+            replicas=self._replica_status(numbers) if self._replicas else None,
+        )
+
+    def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
+        own_s, capped, announced = self._tables(numbers)
+        return ReplicaStatus(own_s, capped.astype(np.bool_), announced)
+
+    def _tables(self, numbers: NDArray[np.float64]) -> tuple[_Numbers, _Numbers, _Numbers]:
+        """Own times, caps, announcements: the rows of the vector's end."""
+        own, capped, announced = self._rows
+        return numbers[own], numbers[capped], numbers[announced]
+
+
+def _or_inf(duration_s: float | None) -> float:
+    """An unknown duration is the longest, so that it stays unknown: NaN has no order."""
+    return math.inf if duration_s is None else duration_s

@@ -1,0 +1,1 @@
+"""Clocks: which plan is active, which clock is asked for, and when."""

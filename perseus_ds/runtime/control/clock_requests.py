@@ -1,0 +1,144 @@
+"""Ask for clocks from the training thread without ever waiting: stream order, last wins, no-ops skipped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+import torch
+
+from perseus_ds.device import Gpu
+from perseus_ds.errors import PerseusError, as_perseus_error
+
+_POLL_S = 0.5e-3
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A clock to ask for (None: the device's own choice), now or when something has happened.
+
+    ``event`` is a CUDA event that the device must have reached; ``delay_s`` counts device seconds from
+    there (from ``issued_s`` where there is no event).
+    """
+
+    clock_mhz: int | None
+    issued_s: float
+    event: torch.cuda.Event | None = None
+    delay_s: float = 0.0
+
+    def overtakes(self, older: Request) -> bool:
+        """Whether the device has come as far as this request, so that the older one has no turn left.
+
+        One that must still wait lets an older one without delay pass first.
+        """
+        if self.delay_s and not older.delay_s:
+            return False
+        return self.event is None or bool(self.event.query())  # type: ignore[no-untyped-call]
+
+
+_END = Request(None, 0.0)
+
+
+class ClockRequests:
+    """One thread that forwards requests to the device, in the order of the stream.
+
+    The host runs ahead of the device, so a request first waits for its event. When the device has reached
+    a newer one by then, the older is dropped; a delayed one gives way to whatever the device reaches before
+    it is due. The first error is kept for the training thread to find at its next iteration; after it
+    nothing is asked for any more.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._queue: SimpleQueue[Request] = SimpleQueue()
+        self._asked: int | None = None
+        self._closing = False
+        self.error: PerseusError | None = None
+        self.changes = 0
+        self._thread = threading.Thread(target=self._serve, name="perseus-clocks", daemon=True)
+        self._thread.start()
+
+    def put(self, request: Request) -> None:
+        """Hand a request over.
+
+        Cost: about a microsecond; never blocks.
+        """
+        self._queue.put(request)
+
+    def close(self) -> None:
+        """Give the clock back to the device and end the thread; what still waits is dropped.
+
+        A device that hangs is not waited for: closing the device itself is then what restores the clock.
+        """
+        self._closing = True
+        self._queue.put(_END)
+        self._thread.join(_PATIENCE_S)
+
+    def _serve(self) -> None:
+        present = self._queue.get()
+        while present is not _END:
+            try:
+                present = self._turn(present)
+            except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+                self.error = self.error or as_perseus_error(error)
+                present = _END if self._closing else self._queue.get()
+        self._give_back()
+
+    def _turn(self, present: Request) -> Request:
+        """Ask for a request's clock in its turn, unless it is overtaken; return the next request."""
+        if self._closing:
+            return _END
+        if present.event is not None:
+            present.event.synchronize()
+            present = replace(present, event=None, issued_s=self._gpu.now_s())
+        following = self._until_due(present)
+        if following is not None and following.overtakes(present):
+            return following
+        self._apply(present)
+        return self._queue.get() if following is None else following
+
+    def _until_due(self, present: Request) -> Request | None:
+        """Wait for the end of a delay, or for who overtakes; return the next request if it is there."""
+        following: Request | None = None
+        while True:
+            left_s = self._left_s(present)
+            if following is None:
+                following = self._arriving(left_s)
+            else:
+                time.sleep(min(left_s, _POLL_S))
+            if not left_s or (following is not None and following.overtakes(present)):
+                return following
+
+    def _left_s(self, present: Request) -> float:
+        """Wall-clock seconds until the request is due."""
+        if not present.delay_s:
+            return 0.0
+        return self._gpu.wall_s(max(0.0, present.issued_s + present.delay_s - self._gpu.now_s()))
+
+    def _arriving(self, for_s: float) -> Request | None:
+        try:
+            return self._queue.get(timeout=for_s)
+        except Empty:
+            return None
+
+    def _apply(self, request: Request) -> None:
+        if self.error is not None or self._closing or request.clock_mhz == self._asked:
+            return
+        if request.clock_mhz is None:
+            self._gpu.reset_clock()
+        else:
+            self._gpu.lock_clock(request.clock_mhz)
+        self._asked = request.clock_mhz
+        self.changes += 1
+
+    def _give_back(self) -> None:
+        """Reset the clock, if there is something to reset and the device answers."""
+        if self.error is not None or self._asked is None:
+            return
+        try:
+            self._gpu.reset_clock()
+        except Exception as error:  # noqa: BLE001  # closing the device is the next try
+            self.error = as_perseus_error(error)

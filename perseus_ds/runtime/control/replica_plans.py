@@ -1,0 +1,74 @@
+"""Which plan every replica runs: the objective's, or what a straggler leaves room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.runtime.comm.status import ReplicaStatus
+from perseus_ds.straggler import FrontierIndex, ReplicaObservation, StragglerController, StragglerDecision
+
+_KEPT = 8  # iterations until the numbers of one have come, with room to spare
+
+
+class ReplicaPlans:
+    """Record who runs which plan at which iteration, and ask the controller.
+
+    Every rank keeps the whole book, because what a replica did is judged by what its plan predicted; all
+    are fed alike and so come to the same decision at the same iteration, all stages of a replica together.
+
+    Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
+    """
+
+    def __init__(self, indexes: Sequence[FrontierIndex]) -> None:
+        self._indexes = indexes
+        self._controller = StragglerController(
+            np.array([frontier_index.objective_s for frontier_index in indexes]),
+            np.array([frontier_index.fastest_s for frontier_index in indexes]),
+        )
+        self._unknown = np.full(len(indexes), np.nan)
+        self._run_s: dict[int, NDArray[np.float64]] = {}
+        self.plans = [frontier_index.objective for frontier_index in indexes]
+        self._planned_s = self._predicted_s()
+        self.decision: StragglerDecision | None = None
+        self.observed: ReplicaStatus | None = None
+
+    def observe(self, about: int, observed: ReplicaStatus) -> bool:
+        """Judge iteration ``about``; return whether some replica runs another plan from now on.
+
+        Cost: see scripts/bench/straggler; linear in replicas.
+        """
+        planned_s = self._run_s.pop(about, self._unknown)
+        decision = self._controller.observe(
+            ReplicaObservation(observed.own_s, planned_s, observed.announced, observed.capped)
+        )
+        self.decision, self.observed = decision, observed
+        if not decision.changed:
+            return False
+        before = self.plans
+        self.plans = [
+            frontier_index.choose(decision.budget(replica))
+            for replica, frontier_index in enumerate(self._indexes)
+        ]
+        self._planned_s = self._predicted_s()
+        return self.plans != before
+
+    def will_run(self, index: int) -> None:
+        """Note that iteration ``index`` is run by the present plans; of others nothing is known."""
+        self._run_s.pop(index - _KEPT, None)
+        self._run_s[index] = self._planned_s
+
+    @property
+    def sync_time_s(self) -> float | None:
+        """The iteration time at which all meet; None while nobody waits."""
+        return None if self.decision is None else self.decision.sync_time_s
+
+    def _predicted_s(self) -> NDArray[np.float64]:
+        return np.array(
+            [
+                frontier_index.expected_s[plan]
+                for frontier_index, plan in zip(self._indexes, self.plans, strict=True)
+            ]
+        )

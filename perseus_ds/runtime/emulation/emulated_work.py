@@ -1,0 +1,78 @@
+"""Make every computation last as long as a simulated GPU would need for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perseus_ds.device.simulated import SimulatedGpu, Task
+from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.emulation.stage_work import StageWork
+from perseus_ds.schedule import Instruction, Kind
+
+
+class EmulatedWork:
+    """A listener in front of the session's: the GPU is busy with an instruction until its work is done.
+
+    The session's marks lie around the GPU's work, as they would around kernels. Batches that the session
+    does not want still take their time. A computation that takes the host longer keeps the GPU busy to its
+    own end; `Truth` counts that as an overrun.
+    """
+
+    def __init__(
+        self,
+        listener: InstructionListener,
+        gpu: SimulatedGpu,
+        works: Mapping[int, StageWork],
+        order: Sequence[Instruction],
+    ) -> None:
+        self._listener = listener
+        self._gpu = gpu
+        self._works = works
+        self._computations = [i for i in order if i.kind.is_computation]
+        self._position = 0
+        self._wanted = False
+        self._task: Task | None = None
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Want every instruction, whether the session does or not."""
+        self._position = 0
+        self._wanted = self._listener.iteration_begins(batch)
+        return True
+
+    def before(self, kind: Kind) -> None:
+        """Start the GPU's work where it is a computation."""
+        if self._wanted:
+            self._listener.before(kind)
+        if kind.is_computation:
+            self._task = self._gpu.begin(self._works[self._stage_of(kind)].of(kind))
+            self._position += 1
+
+    def after(self, kind: Kind) -> None:
+        """Wait until the GPU has done it."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            self._gpu.release(task)
+            self._gpu.wait(task)
+        if self._wanted:
+            self._listener.after(kind)
+
+    def iteration_ends(self) -> None:
+        """Pass it on."""
+        self._listener.iteration_ends()
+
+    def other_schedule_begins(self) -> None:
+        """Pass it on."""
+        self._listener.other_schedule_begins()
+
+    def iteration_broke(self) -> None:
+        """Leave the GPU idle."""
+        if self._task is not None:
+            self._gpu.abandon(self._task)
+            self._task = None
+        self._listener.iteration_broke()
+
+    def _stage_of(self, kind: Kind) -> int:
+        """The model stage of the next computation; in a batch of another order, that of the first alike."""
+        if self._position < len(self._computations) and self._computations[self._position].kind is kind:
+            return self._computations[self._position].stage
+        return next((i.stage for i in self._computations if i.kind is kind), next(iter(self._works)))

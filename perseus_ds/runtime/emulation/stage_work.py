@@ -1,0 +1,48 @@
+"""How much work a simulated GPU gets for one forward and one backward of a model stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from perseus_ds.device.simulated import SimulatedSettings, Work
+from perseus_ds.errors import ConfigError
+from perseus_ds.schedule import Kind
+
+_LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundredth of the mean stage
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """The work of one microbatch on one stage."""
+
+    forward: Work
+    backward: Work
+
+    def of(self, kind: Kind) -> Work:
+        """Return the work of a computation."""
+        return self.forward if kind is Kind.FORWARD else self.backward
+
+
+def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:
+    """Work in proportion to each stage's weight, unless the user listed ``forward_s`` per stage.
+
+    Shape: ``weights`` [model stages], of the whole pipeline.
+
+    Raises:
+        ConfigError: ``forward_s`` has another number of entries.
+    """
+    listed = settings.forward_s
+    if listed is not None and len(listed) != len(weights):
+        raise ConfigError(
+            f"perseus.simulated.forward_s has {len(listed)} entries and the job {len(weights)} stages"
+        )
+    mean = fmean(weights.values())
+    works = {}
+    for stage, weight in weights.items():
+        share = max(_LEAST_SHARE, weight / mean if mean > 0 else 1.0)
+        forward_s = settings.mean_forward_s * share if listed is None else listed[stage]
+        forward = Work(forward_s, settings.memory_bound, settings.intensity)
+        works[stage] = StageWork(forward, forward.scaled(settings.backward_over_forward))
+    return works

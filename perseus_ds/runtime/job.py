@@ -1,0 +1,68 @@
+"""What identifies the job that we are in: measurements and plans serve no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perseus_ds.runtime.hardware_groups import HardwareGroup
+from perseus_ds.schedule import Schedule
+
+PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
+"""Parts of the fingerprint that a plan depends on and a profile does not."""
+
+FOR_THE_READER = ("replicas",)
+"""Parts that nothing depends on: a plan is one pipeline's, and serves it beside however many others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
+
+    ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
+    """
+
+    rank: int
+    ranks: int
+    stage: int
+    replica: int
+    schedule: Schedule
+    fingerprint: Mapping[str, str]
+    groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
+
+    @property
+    def replicas(self) -> int:
+        """How many pipelines train side by side."""
+        return int(self.fingerprint["replicas"])
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some stage runs on another GPU in one replica than in another."""
+        return len(self.groups) > 1
+
+    @property
+    def group(self) -> int:
+        """The group of this rank's replica."""
+        return self.group_of(self.replica)
+
+    def group_of(self, replica: int) -> int:
+        """The group of a replica."""
+        return next((index for index, group in enumerate(self.groups) if replica in group.replicas), 0)
+
+    def plan_fingerprint(self, group: int = 0) -> Mapping[str, str]:
+        """What a group's plan must agree with."""
+        return {**self.fingerprint, **self.groups[group].own}
+
+    def profile_fingerprint(self, group: int = 0) -> Mapping[str, str]:
+        """What a group's profile must agree with."""
+        whole = self.plan_fingerprint(group)
+        return {key: value for key, value in whole.items() if key not in PLAN_ONLY}
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Say in words where two fingerprints differ in what matters; empty when they agree."""
+    return "; ".join(
+        f"{key} is {theirs.get(key, 'not given')}, this job's is {value}"
+        for key, value in ours.items()
+        if key not in FOR_THE_READER and theirs.get(key) != value
+    )

@@ -1,0 +1,1 @@
+"""From the first iteration to the last: start, phases, session, shutdown."""

@@ -1,0 +1,36 @@
+"""Make the plan in force on this stage out of what a job knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.replica_plans import ReplicaPlans
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import FrontierIndex
+
+
+def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective: FrequencyPlan) -> ActivePlan:
+    """Prepare this stage's part of every plan, and the watch over replicas where there are several.
+
+    Shape: ``frontiers`` [groups]; ``objective`` is a plan of this rank's.
+    """
+    job, config = context.job, context.config
+    plans = frontiers[job.group]
+    context.arrivals.expect(plans.fixed_s)
+    schedules = ClockScheduleCache(plans, stage=job.stage, lead_s=context.capabilities.switch_latency_s)
+    if job.replicas == 1 or not config.straggler.enabled:
+        return ActivePlan(schedules, objective)
+    indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]
+    groups = [job.group_of(replica) for replica in range(job.replicas)]
+    return ActivePlan(
+        schedules,
+        objective,
+        replica=job.replica,
+        replica_plans=ReplicaPlans([indexes[group] for group in groups]),
+        reporter=StragglerReporter(context.log, [frontiers[group] for group in groups]),
+        behind=context.arrivals.behind,
+    )

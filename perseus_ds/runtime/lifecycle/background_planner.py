@@ -1,0 +1,72 @@
+"""Plan beside the training: a process of its own, polled, never waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from perseus_ds.errors import PlanError
+from perseus_ds.plan import PlanRequest, write_request
+from perseus_ds.run_directory import RunDirectory
+
+_NICE = 10
+
+
+class BackgroundPlanner:
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one group's plan after another.
+
+    Processes and not threads: the solver would hold the interpreter, and a fork would copy the
+    communicators of the job.
+
+    Shape: ``requests`` [groups].
+    """
+
+    def __init__(self, directory: RunDirectory, requests: Sequence[PlanRequest]) -> None:
+        self._directory = directory
+        self._waiting = list(enumerate(requests))
+        self._start(*self._waiting.pop(0))
+
+    def ready(self) -> bool:
+        """Whether every plan file is there; begins the next one where one is.
+
+        Raises:
+            PlanError: the planner ended without one; the message is its last line.
+        """
+        code = self._process.poll()
+        if code is None:
+            return False
+        if code != 0:
+            lines = self._log.read_text().strip().splitlines() or [f"exit code {code}"]
+            raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
+        if self._waiting:
+            self._start(*self._waiting.pop(0))
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+
+    def _start(self, group: int, request: PlanRequest) -> None:
+        directory, mark = self._directory, f".{group}" if group else ""
+        self._log = directory.path / f"planner{mark}.log"
+        asked = directory.path / f"plan_request{mark}.json"
+        write_request(asked, request)
+        files = [directory.profile_of(group), asked, directory.plan_of(group)]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
+                [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                preexec_fn=_step_back,  # noqa: PLW1509  # one system call, no lock is taken
+            )
+
+
+def _step_back() -> None:
+    os.nice(_NICE)

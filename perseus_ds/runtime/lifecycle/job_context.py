@@ -1,0 +1,36 @@
+"""What every step of a job's lifecycle stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Calibration, Capabilities
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.accounting import EnergyAccount
+from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.publishing import Durations
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The job, what the user wants of it, and the parts that all steps share."""
+
+    job: Job
+    config: PerseusConfig
+    capabilities: Capabilities
+    calibration: Calibration | None
+    simulated: bool
+    channel: ControlChannel
+    watch: EnergyWatch
+    account: EnergyAccount
+    durations: Durations
+    arrivals: Arrivals
+    conflict_monitor: ConflictMonitor
+    directory: RunDirectory
+    log: EventLog

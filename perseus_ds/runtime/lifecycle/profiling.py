@@ -1,0 +1,80 @@
+"""From a window of iterations on every rank to one profile of each group of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from perseus_ds.errors import IncompleteProfileError, PerseusError
+from perseus_ds.profile import Estimate, Profile, Sweep, Window, candidate_clocks, estimate
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.sweeps import Sweeps
+
+
+def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
+    """Estimate a window on every rank, gather, pool by group; an error of one is an error of all.
+
+    Raises:
+        IncompleteProfileError: some rank could not report anything from its window.
+        EngineError: a rank fell silent.
+    """
+    try:
+        mine: Measured | PerseusError = Measured(
+            context.job.stage, context.job.replica, _estimate(context.watch, clock_mhz, iterations)
+        )
+    except PerseusError as error:
+        mine = error
+    everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
+    for one in everyone:
+        if isinstance(one, PerseusError):
+            raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
+    return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
+
+
+def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
+    start_s, end_s = iterations[0].start_s, iterations[-1].end_s
+    assert start_s is not None
+    achieved_mhz, reasons = watch.clock_between(start_s, end_s)
+    window = Window(
+        clock_mhz=clock_mhz,
+        start_s=start_s,
+        end_s=end_s,
+        intervals=tuple(interval for iteration in iterations for interval in iteration.intervals),
+        counter=watch.trace(start_s),
+        achieved_mhz=achieved_mhz,
+        event_reasons=reasons,
+    )
+    watch.forget(end_s)
+    return estimate(window)
+
+
+def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, group: int = 0) -> Profile:
+    """Join the windows of a finished sweep; blocking power is the one at the highest clock.
+
+    The calibration is that of rank 0's GPU, which is of the first group.
+    """
+    measured = list(zip(sweep.clocks_mhz, windows, strict=False))
+    fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
+    return Profile(
+        points={key: tuple(points) for key, points in sweep.points.items()},
+        blocking_power_w=windows[0].blocking_power_w,
+        blocking_w={clock: window.blocking_power_w for clock, window in measured},
+        fixed_s=fixed_s,
+        fingerprint=dict(context.job.profile_fingerprint(group)),
+        window_s=context.config.profile.min_window_s,
+        calibration=context.calibration if group == 0 else None,
+    )
+
+
+def sweeps_of(context: JobContext) -> Sweeps:
+    """Begin a sweep for every group; collective where there are several."""
+    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
+    grids = {job.group: clocks_mhz}
+    if job.mixed:
+        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
+        grids = dict(reversed(announced)) | grids
+    most = context.config.profile.max_clocks
+    return Sweeps([Sweep(candidate_clocks(grids[group], most)) for group in sorted(grids)], mine=job.group)

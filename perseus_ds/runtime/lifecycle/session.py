@@ -1,0 +1,234 @@
+"""One job's life with us: listen to the engine, walk from phase to phase, and leave when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
+from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration, Recorder
+from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.schedule import Kind
+
+
+class Session:
+    """The listener behind an adapter's hooks.
+
+    Whatever fails in here is kept from the host: clocks go back, one line is logged, the other ranks learn of
+    it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
+    raised instead, after the clocks are back.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch: Batch,
+        lifecycle: Lifecycle,
+        status_exchange: StatusExchange,
+        recorder: Recorder,
+        sequencer: ClockSequencer,
+        requests: ClockRequests,
+        context: JobContext,
+        scalars: Scalars,
+        raises: bool,
+    ) -> None:
+        self._batch = batch
+        self._lifecycle = lifecycle
+        self._status_exchange = status_exchange
+        self._recorder = recorder
+        self._sequencer = sequencer
+        self._requests = requests
+        self._watch = context.watch
+        self._account = context.account
+        self._durations = context.durations
+        self._conflict_monitor = context.conflict_monitor
+        self._scalars = scalars
+        self._log = context.log
+        self._raises = raises
+        self._modes: dict[int, Mode] = {}
+        self._mode = Mode.NEITHER
+        self._failed: PerseusError | None = None
+        self._leaving: list[Callable[[], None]] = []
+        self._alone = False
+        self.left = False
+
+    def on_leaving(self, act: Callable[[], None]) -> None:
+        """Register what gives something back; run in reverse order, once."""
+        self._leaving.append(act)
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Run the present phase, unless this is not the batch that it was made for."""
+        if self._failed is not None:
+            return False
+        if batch != self._batch:
+            self._guarded(self._run_foreign, batch)
+            return False
+        self._guarded(self._run)
+        return self._failed is None
+
+    def before(self, kind: Kind) -> None:
+        """Mark the start of an instruction and ask for its clock."""
+        try:
+            self._sequencer.before(kind)
+            self._recorder.started(kind)
+        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
+            self._fail(error)
+
+    def after(self, kind: Kind) -> None:
+        """Mark its end and ask for the next clock."""
+        try:
+            self._recorder.ended()
+            self._sequencer.after(kind)
+        except Exception as error:  # noqa: BLE001  # see before()
+            self._fail(error)
+
+    def iteration_ends(self) -> None:
+        """Take stock, exchange numbers, move on."""
+        if not self.left:
+            self._guarded(self._take_stock)
+        elif self._raises and self._failed is not None:
+            raise self._failed
+
+    def other_schedule_begins(self) -> None:
+        """Let evaluation run at default clocks."""
+        if self._failed is None:
+            self._guarded(self._stand_aside)
+
+    def iteration_broke(self) -> None:
+        """Restore the clock: the host's own code failed, and may end the job or try again."""
+        if self._failed is None:
+            self._guarded(self._stand_aside)
+
+    def leave(self) -> None:
+        """Give everything back; safe to call twice."""
+        if self.left:
+            return
+        self.left = True
+        for act in reversed(self._leaving):
+            self._go_on_after(act)
+
+    def end(self, *, well: bool) -> None:
+        """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
+        if not self.left:
+            self._log.event("ended")
+        self.leave()
+        self._go_on_after(lambda: self._status_exchange.close(well=well))
+
+    def _go_on_after(self, act: Callable[[], None]) -> None:
+        """Do one thing of several on the way out: its failure is logged and keeps no other from its turn."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
+            self._log.line_here(f"while leaving: {error}")
+
+    def _run(self) -> None:
+        self._status_exchange.iteration_begins()
+        self._mode = self._lifecycle.mode
+        self._recorder.begin()
+        self._sequencer.begin(self._lifecycle.clock_policy)
+
+    def _run_foreign(self, batch: Batch) -> None:
+        self._log.line_once(
+            f"this batch has {batch.microbatches} microbatches, the plan was made for "
+            f"{self._batch.microbatches}: it runs at default clocks"
+        )
+        self._stand_aside()
+
+    def _stand_aside(self) -> None:
+        self._mode = Mode.NEITHER
+        self._recorder.interrupt()
+        self._sequencer.begin(DEFAULT_CLOCK)
+
+    def _take_stock(self) -> None:
+        for lower in (self._conflict_monitor.check(), self._requests.error, self._watch.error):
+            if lower is not None:
+                raise lower
+        index = self._recorder.finish()
+        self._modes[index] = self._mode
+        passed = self._recorder.passed()
+        self._book(passed)
+        job_status = self._exchanged(index, passed)
+        if job_status is not None and job_status.failed:
+            self._follow()
+            return
+        try:
+            self._lifecycle.advance(index, passed, job_status)
+        except EngineError as error:
+            if not self._alone and self._status_exchange.someone_failed():
+                self._follow()
+                return
+            self._go_alone(error)
+        if self._scalars.wanted:
+            self._scalars.write(self._lifecycle.shown())
+
+    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
+        """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
+        if self._alone:
+            return None
+        try:
+            return self._status_exchange.turn(
+                index, passed, plan_ready=self._lifecycle.plan_ready(), brief=self._lifecycle.stands_alone
+            )
+        except EngineError as error:
+            self._go_alone(error)
+            return None
+
+    def _go_alone(self, error: EngineError) -> None:
+        """Play the plan on where that needs nobody else; where it does, the error stands."""
+        if not self._lifecycle.stands_alone:
+            raise error
+        self._alone = True
+        self._lifecycle.alone()
+        self._log.event(
+            "alone",
+            f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
+            reason=str(error),
+        )
+
+    def _book(self, passed: Sequence[Iteration]) -> None:
+        for iteration in passed:
+            mode = self._modes.pop(iteration.index)
+            if iteration.start_s is not None and iteration.intervals:
+                self._account.add(mode, iteration.start_s, iteration.end_s)
+                if mode is not Mode.NEITHER:
+                    self._durations.add(mode, iteration)
+
+    def _guarded(self, act: Callable[..., None], *args: object) -> None:
+        try:
+            act(*args)
+        except Exception as error:
+            if not self.left:
+                self._fail(error)
+            if self._raises:
+                raise
+
+    def _fail(self, error: Exception) -> None:
+        """Stop working: clocks back at once; the others learn of it, then all leave."""
+        if self._failed is not None:
+            self.leave()
+            return
+        failed = self._failed = as_perseus_error(error)
+        self._go_on_after(lambda: self._conflict_monitor.failed(failed))
+        self._log.line_here(f"off, training goes on at default clocks: {failed}")
+        self._log.event("disabled", reason=str(failed))
+        self._fail_and_leave()
+
+    def _follow(self) -> None:
+        """Leave because another rank had to; it has logged why."""
+        self.leave()
+        if self._raises:
+            self._failed = EngineError("another rank of the job reported an error, see its log")
+            raise self._failed
+
+    def _fail_and_leave(self) -> None:
+        if not self._alone:
+            self._go_on_after(self._status_exchange.fail)
+        self.leave()

@@ -1,0 +1,1 @@
+"""Marks, energy, sweeps and accounts: what a job is measured by."""

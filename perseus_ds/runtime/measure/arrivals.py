@@ -1,0 +1,58 @@
+"""When this rank arrived at the replicas' meeting point: its iterations without the wait for the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from perseus_ds.profile import Computation
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.schedule import Kind
+
+
+class Arrivals:
+    """Durations from release to arrival, on the device's time base; the clocks of hosts play no part.
+
+    Replicas wait for each other in ReduceGrads alone, each stage with its peers. With tied weights the first
+    and last stage of one replica meet in ReduceTiedGrads before, which is no wait for another replica. With
+    ZeRO-1 the parameters are gathered in OptimizerStep, when all have just been released.
+
+    The first stage speaks for its replica: it begins without waiting for anybody, and its last backward
+    comes after all that any stage does, the slowest included. The others arrive earlier, by the time that
+    the pipeline takes to drain: beside a slow replica, which drains slowly, they would seem to be late.
+
+    ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
+    """
+
+    def __init__(self, *, stage: int, behind: int) -> None:
+        self.behind = behind
+        self._stage = stage
+        self._reduction_s = 0.0
+        self._own_s: dict[int, float] = {}
+
+    def expect(self, fixed_s: Mapping[Computation, float]) -> None:
+        """Know how long the reduction itself takes when nobody has to wait: it counts as this rank's own."""
+        self._reduction_s = fixed_s.get((self._stage, Kind.REDUCE_GRADS), 0.0)
+
+    def note(self, passed: Iterable[Iteration]) -> None:
+        """Take in iterations that the device has finished; one without a beginning stays unknown."""
+        for iteration in passed:
+            if iteration.duration_s is not None:
+                self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
+
+    def own_s(self, index: int) -> float | None:
+        """Return one iteration's own time, once, and forget those before it; None where it is unknown.
+
+        On a stage that does not speak it is less than any time.
+        """
+        if self._stage > 0:
+            self._own_s.clear()
+            return -math.inf
+        found = self._own_s.pop(index, None)
+        for older in [one for one in self._own_s if one < index]:
+            del self._own_s[older]
+        return found
+
+    def _waited_s(self, iteration: Iteration) -> float:
+        reducing_s = sum(i.duration_s for i in iteration.intervals if i.kind is Kind.REDUCE_GRADS)
+        return max(0.0, reducing_s - self._reduction_s)

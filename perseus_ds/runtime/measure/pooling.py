@@ -1,0 +1,109 @@
+"""Every rank's estimates at one clock become one point per (stage, kind)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from perseus_ds.profile import Computation, Estimate, Point
+from perseus_ds.runtime.hardware_groups import HardwareGroup
+from perseus_ds.schedule import Kind
+
+_WAYS = (
+    (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1),
+    (Kind.SEND_GRAD, Kind.RECV_GRAD, -1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One rank's report on one clock."""
+
+    stage: int
+    replica: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """All ranks' words on one clock."""
+
+    points: Mapping[Computation, Point]
+    fixed_s: Mapping[Computation, float]
+    blocking_power_w: float
+
+
+def pool(measured: Iterable[Measured]) -> Pooled:
+    """Average over the ranks of each stage (replicas, tensor-parallel peers: one GPU stands for all).
+
+    A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest
+    of all stages (it waits for the gradients' norm over the pipeline): the rest was waiting.
+    """
+    everyone = list(measured)
+    points: dict[Computation, list[Point]] = defaultdict(list)
+    fixed: dict[Computation, list[float]] = defaultdict(list)
+    blocking: list[float] = []
+    for one in everyone:
+        for kind, point in one.estimate.points.items():
+            points[one.stage, kind].append(point)
+        for kind, duration_s in one.estimate.fixed_s.items():
+            fixed[one.stage, kind].append(duration_s)
+        blocking.append(one.estimate.blocking_power_w)
+    fixed_s = {key: min(group) for key, group in sorted(fixed.items(), key=_place)}
+    step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
+    fixed_s |= {key: step_s for key in fixed_s if key[1] is Kind.STEP}
+    return Pooled(
+        points={key: _mean(group) for key, group in sorted(points.items(), key=_place)},
+        fixed_s=fixed_s | _transfers_s(everyone),
+        blocking_power_w=fmean(blocking),
+    )
+
+
+def pool_groups(measured: Iterable[Measured], groups: Sequence[HardwareGroup]) -> list[Pooled]:
+    """Pool each group by itself, but for the reduction where all meet: the shortest that any replica saw."""
+    everyone = list(measured)
+    if len(groups) == 1:
+        return [pool(everyone)]
+    pools = [pool(one for one in everyone if one.replica in group.replicas) for group in groups]
+    keys = {key for one in pools for key in one.fixed_s if key[1] is Kind.REDUCE_GRADS}
+    reduction_s = {key: min(one.fixed_s[key] for one in pools if key in one.fixed_s) for key in keys}
+    return [replace(one, fixed_s={**one.fixed_s, **reduction_s}) for one in pools]
+
+
+def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
+    """Mean duration of the transfers out of each stage, as its later end saw it: the earlier one waited.
+
+    Only durations of both ends are compared, never the clocks of two hosts.
+    """
+    ends = {(one.replica, one.stage): one.estimate.transfers_s for one in everyone}
+    found: dict[Computation, list[float]] = defaultdict(list)
+    for (replica, stage), sent in ends.items():
+        for send, receive, step in _WAYS:
+            received = ends.get((replica, stage + step), {}).get(receive, ())
+            found[stage, send] += map(min, sent.get(send, ()), received)
+    return {key: fmean(durations) for key, durations in sorted(found.items(), key=_place) if durations}
+
+
+def _place(item: tuple[Computation, object]) -> tuple[int, str]:
+    (stage, kind), _ = item
+    return stage, kind.value
+
+
+def _mean(group: list[Point]) -> Point:
+    count = len(group)
+    reasons = 0
+    for point in group:
+        reasons |= point.event_reasons
+    achieved = [point.achieved_mhz for point in group if point.achieved_mhz is not None]
+    return replace(
+        group[0],
+        time_s=fmean(p.time_s for p in group),
+        energy_j=fmean(p.energy_j for p in group),
+        time_se_s=sum(p.time_se_s**2 for p in group) ** 0.5 / count,
+        energy_se_j=sum(p.energy_se_j**2 for p in group) ** 0.5 / count,
+        samples=sum(p.samples for p in group),
+        achieved_mhz=min(achieved, default=None),
+        event_reasons=reasons,
+    )

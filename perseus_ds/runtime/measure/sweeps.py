@@ -1,0 +1,50 @@
+"""Every group's sweep over its own clocks, all in step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.profile import Sweep
+from perseus_ds.runtime.measure.pooling import Pooled
+
+
+class Sweeps:
+    """Each rank keeps all of them, fed alike: so all know when the last one is finished.
+
+    A group that is through with its clocks stays at its highest until the others are. With one group this is
+    its sweep and nothing else.
+
+    Shape: ``sweeps`` and ``windows`` [groups].
+    """
+
+    def __init__(self, sweeps: Sequence[Sweep], *, mine: int = 0) -> None:
+        self.sweeps = sweeps
+        self.windows: list[list[Pooled]] = [[] for _ in sweeps]
+        self._mine = sweeps[mine]
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock that this rank measures now."""
+        return self._mine.clocks_mhz[0] if self._mine.finished else self._mine.clock_mhz
+
+    @property
+    def done(self) -> int:
+        """How many windows were measured."""
+        return max(sweep.done for sweep in self.sweeps)
+
+    @property
+    def total(self) -> int:
+        """How many windows there are at most."""
+        return max(len(sweep.clocks_mhz) for sweep in self.sweeps)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every group is through."""
+        return all(sweep.finished for sweep in self.sweeps)
+
+    def record(self, seen: Sequence[Pooled]) -> None:
+        """Take one window of every group; of those that were finished before it reports nothing new."""
+        for sweep, windows, pooled in zip(self.sweeps, self.windows, seen, strict=True):
+            if not sweep.finished:
+                sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+                windows.append(pooled)

@@ -1,0 +1,1 @@
+"""What a job reports: event log, scalars, conflicts, stragglers, files."""

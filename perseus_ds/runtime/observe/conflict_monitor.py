@@ -1,0 +1,91 @@
+"""Others at work on our GPUs: seen by every rank on its own, logged once by rank 0, counted for each rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from perseus_ds.device import ConflictKind, Gpu, Sighting
+from perseus_ds.errors import DeviceLostError, PerseusError
+from perseus_ds.run_directory import RunDirectory, write_json
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.publishing import conflict_rows
+
+_BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
+
+KINDS = len(_BITS)
+"""How many kinds of conflict there are to report."""
+
+
+class ConflictMonitor:
+    """Ask the device once per iteration; what it saw travels with the rank's status, one rank's at a time.
+
+    What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves
+    when `look` hands it the reason.
+    """
+
+    def __init__(self, gpu: Gpu, log: EventLog, *, rank: int, directory: RunDirectory) -> None:
+        self._gpu = gpu
+        self._log = log
+        self._rank = rank
+        self._directory = directory
+        self._lost: tuple[Sighting, ...] = ()
+        self._known: dict[int, int] = {}
+        self._said = 0
+        self._spread = 0
+        self.mask = 0
+
+    def check(self) -> PerseusError | None:
+        """See what is new; return why control was given up, if it was."""
+        for sighting in self._gpu.conflicts():
+            self.mask |= _BITS[sighting.kind]
+        return self._gpu.given_up()
+
+    def sightings(self) -> tuple[Sighting, ...]:
+        """All that was seen on this rank."""
+        seen = self._gpu.conflicts()
+        return seen + tuple(one for one in self._lost if one.kind not in {other.kind for other in seen})
+
+    def failed(self, error: PerseusError) -> None:
+        """Note what an error shows of the device, and record what this rank has seen while it can."""
+        self.check()
+        if isinstance(error, DeviceLostError):
+            self._lost = (Sighting(ConflictKind.GPU_LOST, error.message, 1),)
+            self.mask |= _BITS[ConflictKind.GPU_LOST]
+        self._learn_of(self._rank, self.mask)
+
+    def unpublished(self) -> tuple[int, ...]:
+        """1 + this rank for every kind of which it has something to report that nobody knows yet, else 0."""
+        fresh = self.mask & ~self._spread
+        return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
+
+    def learn(self, tellers: Sequence[int]) -> None:
+        """Take in who has seen what: 1 + a rank for every kind, or 0; nothing at all where nobody has."""
+        for bit, teller in zip(_BITS.values(), tellers, strict=False):
+            if teller:
+                self._learn_of(teller - 1, bit)
+                self._spread |= bit if teller - 1 == self._rank else 0
+
+    def write(self) -> None:
+        """Leave this rank's counts in its file, if there is anything to count."""
+        seen = self.sightings()
+        if not seen:
+            return
+        path = self._directory.rank(self._rank)
+        content = json.loads(path.read_text()) if path.exists() else {"rank": self._rank}
+        write_json(path, content | {"conflicts": conflict_rows(seen)})
+
+    def _learn_of(self, rank: int, mask: int) -> None:
+        fresh = mask & ~self._known.get(rank, 0)
+        self._known[rank] = self._known.get(rank, 0) | mask
+        for kind, bit in _BITS.items():
+            if fresh & bit:
+                line = f"conflict on rank {rank}: {kind.text} ({kind.rule.value})"
+                facts = {
+                    "kind": kind.name.lower(),
+                    "rank": rank,
+                    "rule": kind.rule.name.lower(),
+                    "text": kind.text,
+                }
+                self._log.event("conflict", None if self._said & bit else line, **facts)
+                self._said |= bit

@@ -1,0 +1,52 @@
+"""Lines in the job's log and events in the run directory: from rank 0 alone, each line once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from perseus_ds.run_directory import RunDirectory, append_event
+
+
+class EventLog:
+    """Lines on standard output and events in the run directory, from rank 0 alone."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._directory: RunDirectory | None = None
+        self._said: set[str] = set()
+
+    def writes_to(self, directory: RunDirectory) -> None:
+        """Record events from now on."""
+        self._directory = directory
+
+    def line(self, line: str) -> None:
+        """Print one line, if this is rank 0."""
+        if self._rank == 0:
+            self.line_here(line)
+
+    def line_here(self, line: str) -> None:
+        """Print one line on whatever rank this is: for what only this rank knows."""
+        sys.stdout.write(f"perseus: {line}\n")
+        sys.stdout.flush()
+
+    def line_once(self, line: str) -> None:
+        """Print one line unless it was printed before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.line(line)
+
+    def event(self, event: str, line: str | None = None, **facts: object) -> None:
+        """Record an event, and print its line if it has one."""
+        if self._rank == 0 and self._directory is not None:
+            self._record(self._directory, event, facts | ({"line": line} if line else {}))
+        if line is not None:
+            self.line(line)
+
+    def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
+        """Append to the journal; a full disk ends the journal, not the work."""
+        try:
+            append_event(directory.events, event, facts)
+        except OSError as error:
+            self._directory = None
+            self.line(f"{directory.events} is not written any more: {error.strerror}")

@@ -1,0 +1,168 @@
+"""From what the ranks measured to the files that a reader opens: summary, timelines, ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from perseus_ds.device import Sighting
+from perseus_ds.plan import FrequencyPlan, Options
+from perseus_ds.run_directory import Measured, RunDirectory, Span, Summary, Timeline, write_json
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.accounting import Mode, Total
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.schedule import Instruction, dag_of
+
+
+@dataclass(slots=True)
+class Durations:
+    """Running mean duration of every computation of one stage, kept apart by mode."""
+
+    iterations: dict[Mode, int] = field(default_factory=dict)
+    sums_s: dict[Mode, list[float]] = field(default_factory=dict)
+
+    def add(self, mode: Mode, iteration: Iteration) -> None:
+        """Enter one iteration; one that stopped half-way is left out."""
+        seen = [interval.duration_s for interval in iteration.intervals if interval.kind.is_computation]
+        sums = self.sums_s.setdefault(mode, [0.0] * len(seen))
+        if len(sums) == len(seen):
+            self.sums_s[mode] = [total + one for total, one in zip(sums, seen, strict=True)]
+            self.iterations[mode] = self.iterations.get(mode, 0) + 1
+
+    def means_s(self, mode: Mode) -> list[float]:
+        """Mean durations in running order; empty before the first iteration."""
+        count = self.iterations.get(mode, 0)
+        return [total / count for total in self.sums_s[mode]] if count else []
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What one rank reports after an audit."""
+
+    rank: int
+    stage: int
+    replica: int
+    totals: Mapping[Mode, Total]
+    durations_s: Mapping[Mode, Sequence[float]]
+    conflicts: tuple[Sighting, ...] = ()
+
+
+def summarise(
+    reports: Sequence[RankReport], plan: FrequencyPlan, *, simulated: bool, facts: Mapping[str, object]
+) -> Summary | None:
+    """Sum the energy of all GPUs, each per its own iterations; None before both sides were measured."""
+    baseline, perseus = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
+    if baseline is None or perseus is None:
+        return None
+    return Summary(baseline, perseus, simulated, plan.saving_pct, dict(facts))
+
+
+def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
+    """The same for iterations in which replicas waited for a straggler, as far as they were measured.
+
+    They are kept out of the summary's two sides: how long they take is the straggler's doing.
+    """
+    sides = {
+        mode.value.split()[0]: asdict(side)
+        for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
+        if (side := _side(reports, mode)) is not None
+    }
+    return {"beside_stragglers": sides} if sides else {}
+
+
+def _side(reports: Sequence[RankReport], mode: Mode) -> Measured | None:
+    """Sum up one mode; None before every rank has measured it."""
+    totals = [report.totals.get(mode, Total()) for report in reports]
+    if not all(total.iterations for total in totals):
+        return None
+    return Measured(
+        iteration_time_s=max(total.iteration_time_s for total in totals),
+        energy_j=sum(total.energy_j / total.iterations for total in totals),
+        iterations=min(total.iterations for total in totals),
+    )
+
+
+def timelines(
+    reports: Sequence[RankReport], plan: FrequencyPlan, job: Job, *, simulated: bool
+) -> list[Timeline]:
+    """Place the first replica's measured durations on one time axis.
+
+    Starts follow from the schedule's graph, not from the clocks of hosts, which need not agree.
+    """
+    stages = {report.stage: report for report in reversed(reports) if report.replica == 0}
+    drawn = []
+    for mode in (Mode.BASELINE, Mode.PERSEUS):
+        rows = {stage: list(report.durations_s.get(mode, ())) for stage, report in stages.items()}
+        if all(rows.values()):
+            drawn.append(_timeline(mode, rows, plan, job, simulated=simulated))
+    return drawn
+
+
+def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
+    """Leave every rank's totals in a file of its own."""
+    for report in reports:
+        content = {
+            "rank": report.rank,
+            "stage": report.stage,
+            "replica": report.replica,
+            "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
+            "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
+            "conflicts": conflict_rows(report.conflicts),
+        }
+        write_json(directory.rank(report.rank), content)
+
+
+def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
+    """Say what was seen of others at work on one rank's GPU, a row for each kind."""
+    return [{"kind": one.kind.name.lower(), "line": one.line, "count": one.count} for one in sightings]
+
+
+def _total(total: Total) -> dict[str, float]:
+    return {
+        "iterations": total.iterations,
+        "time_s": total.time_s,
+        "energy_j": total.energy_j,
+        "iteration_time_s": total.iteration_time_s,
+    }
+
+
+def _timeline(
+    mode: Mode, rows: Mapping[int, list[float]], plan: FrequencyPlan, job: Job, *, simulated: bool
+) -> Timeline:
+    dag = dag_of(job.schedule)
+    options = plan.choices() if mode is Mode.PERSEUS else {}
+    measured = {
+        instruction: duration_s
+        for stage, order in enumerate(job.schedule.orders)
+        for instruction, duration_s in zip(
+            (i for i in order if i.kind.is_computation), rows[stage], strict=True
+        )
+    }
+    durations = [_pure_s(node, measured, plan) for node in dag.nodes]
+    starts = dag.earliest_starts(durations)
+    spans = tuple(
+        _span(node, start, duration, plan.of.options.get((node.stage, node.kind)), options.get(node, 0))
+        for node, start, duration in zip(dag.nodes, starts, durations, strict=True)
+    )
+    return Timeline(
+        name=mode.value,
+        iteration_time_s=max(span.start_s + span.duration_s for span in spans),
+        blocking_power_w=plan.of.blocking_power_w,
+        simulated=simulated,
+        spans=spans,
+    )
+
+
+def _pure_s(node: Instruction, measured: Mapping[Instruction, float], plan: FrequencyPlan) -> float:
+    """A computation as measured; what else there is without its waiting, as profiled."""
+    if node.kind.is_computation:
+        return measured[node]
+    return plan.of.fixed_s.get((node.stage, node.kind), 0.0)
+
+
+def _span(node: Instruction, start_s: float, duration_s: float, options: Options | None, option: int) -> Span:
+    """A computation at its option (0, the highest clock, in the baseline), or something without a clock."""
+    if options is None:
+        return Span(node, start_s, duration_s, None, None)
+    power_w = float(options.energy_j[option] / options.time_s[option])
+    return Span(node, start_s, duration_s, int(options.clock_mhz[option]), power_w)

@@ -1,0 +1,81 @@
+"""Say when a straggler appears, what is done about it, and when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.plan import PlanSet
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.straggler import Straggler, StragglerDecision
+
+
+class StragglerReporter:
+    """One line when the stragglers that others wait for are other ones than before; the rest is journal."""
+
+    def __init__(self, log: EventLog, frontiers: Sequence[PlanSet]) -> None:
+        self._log = log
+        self._frontiers = frontiers
+        self._known: tuple[int, ...] = ()
+        self._chosen: tuple[int, ...] = ()
+
+    def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
+        """Log what is new in a decision; ``plans`` is what every replica runs from now on."""
+        for replica in decision.unconfirmed:
+            self._log.line_once(f"replica {replica} was announced as slow and measures as fast as the others")
+        awaited = decision.stragglers if decision.sync_time_s is not None else ()
+        replicas = tuple(sorted(one.replica for one in awaited))
+        if replicas == self._known:
+            self._note_aims(decision, plans)
+        elif replicas:
+            self._appears(decision, awaited, plans)
+        else:
+            names = ", ".join(map(str, self._known))
+            self._log.event(
+                "straggler_gone",
+                f"replica {names} keeps up again: everyone is back at the objective's plan",
+                replicas=list(self._known),
+            )
+        self._known, self._chosen = replicas, tuple(plans)
+
+    def _appears(
+        self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[int]
+    ) -> None:
+        assert decision.sync_time_s is not None
+        slow = "; ".join(
+            f"replica {one.replica} is {one.slowdown:.2f} times slower than its peers ({one.cause.text})"
+            for one in awaited
+        )
+        waiting = decision.waiting[0]
+        saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
+        self._log.event(
+            "straggler",
+            f"straggler: {slow}; the others meet it at {decision.sync_time_s:.4g} s with plan "
+            f"{plans[waiting]} of {len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on "
+            "each of them as planned",
+            **_facts(decision, plans),
+            predicted_saving_pct=saving_pct,
+        )
+
+    def _note_aims(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
+        if tuple(plans) != self._chosen and decision.sync_time_s is not None:
+            self._log.event("straggler", None, **_facts(decision, plans))
+
+    def _saving_pct(self, replica: int, plan: int, sync_time_s: float) -> float:
+        """Against default clocks beside the same straggler: both wait until all meet."""
+        frontier = self._frontiers[replica]
+        waiting_j = frontier.blocking_total_w * sync_time_s
+        baseline = frontier.baseline
+        default_j = baseline.energy_j - frontier.blocking_total_w * baseline.iteration_time_s + waiting_j
+        return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
+
+
+def _facts(decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
+    return {
+        "sync_time_s": decision.sync_time_s,
+        "stragglers": [
+            {"replica": one.replica, "slowdown": one.slowdown, "cause": one.cause.value}
+            for one in decision.stragglers
+        ],
+        "waiting": list(decision.waiting),
+        "plans": list(plans),
+    }

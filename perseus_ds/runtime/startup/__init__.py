@@ -1,0 +1,1 @@
+"""From the first training iteration to a running session."""

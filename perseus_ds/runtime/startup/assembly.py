@@ -1,0 +1,117 @@
+"""Put the parts of a session together, and arrange for their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Calibration, Capabilities, Choice
+from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.adapter import Adapter, Batch, InstructionListener
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.notice_watch import NoticeWatch
+from perseus_ds.runtime.comm.status import StatusLayout
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
+from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.emulation import EmulatedWork, StageWork
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
+from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.lifecycle.start_decision import StartDecision
+from perseus_ds.runtime.measure.accounting import EnergyAccount
+from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.stopwatch import stopwatch_for
+from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.publishing import Durations
+from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.straggler import Notices
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is known when a session is put together; ``works`` [model stage] is empty on a real device."""
+
+    batch: Batch
+    choice: Choice
+    channel: ControlChannel
+    log: EventLog
+    job: Job
+    start: StartDecision
+    able: Capabilities
+    calibration: Calibration | None
+    directory: RunDirectory
+    works: Mapping[int, StageWork]
+
+
+def assembled(
+    adapter: Adapter, config: PerseusConfig, parts: Parts, undo: list[Callable[[], None]]
+) -> Session:
+    """Build the session and install its hooks; ``undo`` gets what ends each part."""
+    gpu, job, log = parts.choice.gpu, parts.job, parts.log
+    stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
+    watch = EnergyWatch(gpu, parts.able)
+    undo.append(watch.close)
+    requests = ClockRequests(gpu)
+    undo.append(requests.close)
+    conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
+    undo.append(conflict_monitor.write)
+    context = JobContext(
+        job=job,
+        config=config,
+        capabilities=parts.able,
+        calibration=parts.calibration,
+        simulated=isinstance(gpu, SimulatedGpu),
+        channel=parts.channel,
+        watch=watch,
+        account=EnergyAccount(watch),
+        durations=Durations(),
+        arrivals=Arrivals(stage=job.stage, behind=stopwatch.behind),
+        conflict_monitor=conflict_monitor,
+        directory=parts.directory,
+        log=log,
+    )
+    lifecycle = Lifecycle(context, parts.start)
+    session = Session(
+        batch=parts.batch,
+        lifecycle=lifecycle,
+        status_exchange=_status_exchange(context, undo),
+        recorder=Recorder(stopwatch),
+        sequencer=ClockSequencer(requests, gpu.now_s, event=stopwatch.event),
+        requests=requests,
+        context=context,
+        scalars=Scalars(adapter, log),
+        raises=config.on_error == "raise",
+    )
+    watch.start()
+    listener: InstructionListener = session
+    if isinstance(gpu, SimulatedGpu):
+        listener = EmulatedWork(session, gpu, parts.works, job.schedule.orders[job.stage])
+    adapter.install(listener)
+    for act in (*undo, lifecycle.close, adapter.remove):
+        session.on_leaving(act)
+    return session
+
+
+def _status_exchange(context: JobContext, undo: list[Callable[[], None]]) -> StatusExchange:
+    job, log = context.job, context.log
+    replicas = job.replicas if context.config.straggler.enabled else 1
+    notices = None
+    if job.rank == 0 and replicas > 1:
+        notices = NoticeWatch(Notices(context.directory.notices, replicas=replicas), log, replicas=replicas)
+        notices.start()
+        undo.append(notices.close)
+    return StatusExchange(
+        context.channel,
+        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+        arrivals=context.arrivals,
+        watch=context.watch,
+        conflict_monitor=context.conflict_monitor,
+        notices=notices,
+    )

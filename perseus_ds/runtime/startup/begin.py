@@ -1,0 +1,137 @@
+"""Begin a session on one engine: device, control channel, the job's identity, start decision, hooks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
+from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
+from perseus_ds.errors import PerseusError
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.adapter import Adapter, Batch
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.emulation import StageWork, works_of
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.startup.assembly import Parts, assembled
+from perseus_ds.runtime.startup.calibrating import calibrated
+from perseus_ds.runtime.startup.recognition import members_of, recognise, weights_of
+
+Undo = list[Callable[[], None]]
+
+
+def begin(adapter: Adapter, batch: Batch, config: PerseusConfig) -> Session:
+    """Start working on an engine, from this iteration on; collective over all ranks of the job.
+
+    Raises:
+        PerseusError: we cannot serve this job; the engine is as it was.
+    """
+    undo: Undo = []
+    try:
+        return _begin(adapter, batch, config, undo)
+    except BaseException:
+        for act in reversed(undo):
+            act()
+        raise
+
+
+def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) -> Session:
+    channel = ControlChannel()
+    log = EventLog(channel.rank)
+    choice = _opened(adapter, config, channel)
+    gpu = choice.gpu
+    undo.append(gpu.close)
+    directory = RunDirectory(Path(config.run_dir))
+    log.writes_to(directory)
+    members = members_of(adapter, gpu, channel)
+    job = recognise(adapter, members, channel=channel, config=config)
+    works: dict[int, StageWork] = {}
+    if isinstance(gpu, SimulatedGpu):
+        works = works_of(weights_of(members), gpu.settings)
+    start = _start(config, job, directory, channel, gpu)
+    _log_attached(log, job, config, choice, start)
+    able, calibration = gpu.capabilities(), None
+    if start.action is not StartAction.OBSERVE:
+        able, calibration = calibrated(gpu, channel, log)
+    return assembled(
+        adapter,
+        config,
+        Parts(batch, choice, channel, log, job, start, able, calibration, directory, works),
+        undo,
+    )
+
+
+def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> Choice:
+    """Open the device of every rank, or of none."""
+    mine: list[Choice] = []
+
+    def opened() -> None:
+        mine.append(choose(_request(adapter, config)))
+
+    try:
+        channel.gather_results(opened)
+    except PerseusError:
+        for choice in mine:
+            choice.gpu.close()
+        raise
+    return mine[0]
+
+
+def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
+    uuid = None
+    if adapter.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        uuid = f"GPU-{properties.uuid}"
+    simulated = simulated_settings(config.simulated) if config.device == "simulated" else None
+    return DeviceRequest(
+        setting=config.device,
+        local_rank=adapter.local_rank,
+        uuid=uuid,
+        simulated=simulated,
+        lock=config.mode != "observe",
+    )
+
+
+def _start(
+    config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
+) -> StartDecision:
+    """Rank 0 decides; its refusal is everyone's."""
+    able = gpu.capabilities()
+
+    def decided() -> StartDecision:
+        return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
+
+    return channel.broadcast_result(decided)
+
+
+def _log_attached(
+    log: EventLog, job: Job, config: PerseusConfig, choice: Choice, start: StartDecision
+) -> None:
+    log.event(
+        "attached",
+        f"attached to {job.schedule.stages} stages x {job.replicas} replicas, "
+        f"{job.schedule.microbatches} microbatches; device {choice.backend} ({choice.reason}); "
+        f"{start.action.value}: {start.reason}",
+        mode=config.mode,
+        device=choice.backend,
+        start=start.action.value,
+        replicas=job.replicas,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        fingerprint=dict(job.fingerprint),
+        **({"hardware_groups": [asdict(group) for group in job.groups]} if job.mixed else {}),
+    )
+    if job.mixed:
+        log.line(
+            "the replicas have different GPUs: each kind is measured and planned by itself, and all meet at "
+            "the slowest one's time"
+        )

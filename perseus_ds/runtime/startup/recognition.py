@@ -1,0 +1,97 @@
+"""What identifies the job that we are in: gathered from all ranks, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device import Gpu
+from perseus_ds.runtime.adapter import Adapter, Place
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
+from perseus_ds.runtime.job import Job
+from perseus_ds.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of the job: where it stands, and on which GPU."""
+
+    place: Place
+    gpu: str
+    driver: str
+
+
+def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Member]:
+    """Gather every rank's place; collective.
+
+    Raises:
+        PerseusError: some rank cannot be served; alike on all.
+    """
+
+    def mine() -> Member:
+        identity = gpu.identify()
+        return Member(adapter.place(), identity.name, identity.driver)
+
+    return channel.gather_results(mine)
+
+
+def recognise(
+    adapter: Adapter, members: Sequence[Member], *, channel: ControlChannel, config: PerseusConfig
+) -> Job:
+    """Join what all ranks said into the job; alike on all but for this rank's own place.
+
+    Raises:
+        PerseusError: orders that do not make one schedule.
+    """
+    here = members[channel.rank].place
+    schedule = adapter.schedule([member.place for member in members])
+    return Job(
+        rank=channel.rank,
+        ranks=channel.size,
+        stage=here.pipeline_rank,
+        replica=here.replica,
+        schedule=schedule,
+        fingerprint=_fingerprint(adapter, schedule, members, config),
+        groups=hardware_groups_of(
+            Placement(m.place.replica, m.place.pipeline_rank, m.gpu, m.driver) for m in members
+        ),
+    )
+
+
+def weights_of(members: Sequence[Member]) -> dict[int, float]:
+    """How much every model stage computes."""
+    weights: dict[int, float] = {}
+    for member in members:
+        for stage, weight in member.place.weights.items():
+            weights.setdefault(stage, weight)
+    return dict(sorted(weights.items()))
+
+
+def _fingerprint(
+    adapter: Adapter, schedule: Schedule, members: Sequence[Member], config: PerseusConfig
+) -> Mapping[str, str]:
+    places = [member.place for member in members]
+    parameters = sorted({item for place in places for item in place.parameters.items()})
+    streams = " | ".join(" ".join(map(str, order)) for order in schedule.orders)
+    simulated = json.dumps(config.simulated, sort_keys=True)
+    return {
+        "gpu": ", ".join(sorted({member.gpu for member in members})),
+        "driver": ", ".join(sorted({member.driver for member in members})),
+        "simulated": _digest(simulated) if config.device == "simulated" else "no",
+        "stages": str(schedule.stages),
+        "replicas": str(len({place.replica for place in places})),
+        "partition": " ".join(str(count) for _, count in parameters),
+        "dtypes": ", ".join(sorted({place.dtypes for place in places})),
+        "microbatches": str(schedule.microbatches),
+        "schedule": f"{schedule.name} {_digest(streams)}",
+        "reserve_pct": f"{config.objective.reserve_pct:g}",
+        **adapter.traits(),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

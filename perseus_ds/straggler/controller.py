@@ -1,0 +1,195 @@
+"""Straggler control: one observation of all replicas in, one decision out, alike on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.capping import Capping, promise_band
+from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
+from perseus_ds.straggler.observation import ReplicaObservation
+from perseus_ds.straggler.slowdown_estimate import SlowdownEstimate
+from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
+from perseus_ds.straggler.tuning import (
+    CONFIRMATIONS,
+    LEAST_MOVE,
+    LEAST_SLACK,
+    LEAST_SLACK_KEPT,
+    NOISE_SIGMAS,
+    REVIEW_EVERY,
+    REVIEW_EVERY_MOST,
+    REVIEW_EVERY_WHILE_CALM,
+)
+
+_Replicas = NDArray[np.float64]
+
+
+class StragglerController:
+    """Judge every replica by its own plan's prediction, and answer.
+
+    A replica that was slowed on purpose keeps its promise and so is no straggler. What it would need at
+    full speed is what its fastest plan predicts times how it keeps its promises: nothing that is decided
+    here feeds back into the time at which all meet.
+
+    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``).
+
+    Shape: vectors [replicas].
+    """
+
+    def __init__(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
+        replicas = len(objective_s)
+        self._objective_s = np.asarray(objective_s, dtype=np.float64)
+        self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
+        self._estimate = SlowdownEstimate(replicas)
+        self._capping = Capping()
+        self._slow = np.zeros(replicas, dtype=np.bool_)
+        self._anyone_slow = False
+        self._announced = np.ones(replicas)
+        self._announced_bytes = b""
+        self._limits_s = np.full(replicas, np.nan)
+        self._usual = 1.0
+        self._review_every = REVIEW_EVERY
+        self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
+
+    def observe(self, observed: ReplicaObservation) -> StragglerDecision:
+        """Take in one iteration; return what holds from now on.
+
+        Cost: linear in replicas; a few vector operations while nothing happens.
+        """
+        ratio = self._heeding_caps(observed, _ratio(observed))
+        moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
+        announced = observed.announced.tobytes()
+        if moved or self._capping.turned or announced != self._announced_bytes:
+            self._announced_bytes = announced
+            self._announced = np.where(
+                np.isfinite(observed.announced), np.maximum(observed.announced, 1.0), 1.0
+            )
+            self._decision = self._judged()
+            self._review_every = self._patience()
+        elif self._decision.changed:
+            self._decision = replace(self._decision, changed=False)
+        return self._decision
+
+    def _patience(self) -> int:
+        """After how many iterations the medians are due again: soon after a change, else in good time."""
+        if self._decision.sync_time_s is None:
+            return REVIEW_EVERY_WHILE_CALM
+        return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, REVIEW_EVERY_MOST)
+
+    def _heeding_caps(self, observed: ReplicaObservation, ratio: _Replicas) -> _Replicas:
+        if not self._capping.busy and not (self._anyone_slow and observed.capped.any()):
+            return ratio
+        return self._capping.observe(
+            observed,
+            ratio,
+            fastest_s=self._fastest_s,
+            slow=self._slow,
+            settled=self._estimate.sure,
+            band=promise_band(self._usual, self._estimate.scatter),
+        )
+
+    def _judged(self) -> StragglerDecision:
+        pace, self._usual = self._pace()
+        self._slow = self._measured_slow(pace / self._usual - 1.0)
+        self._anyone_slow = bool(self._slow.any())
+        announced = (self._announced > 1.0) & ~self._slow
+        pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)
+        at_full_speed = self._slow | announced
+        least_s = np.where(at_full_speed, self._fastest_s, self._objective_s)
+        free_s = pace * least_s
+        if self._anyone_slow:
+            slow = self._slow.nonzero()[0]
+            free_s[slow] *= 1.0 + self._estimate.sinking(slow)
+        known = self._estimate.count >= CONFIRMATIONS
+        last = int(free_s.argmax())
+        demand = ReplicaDemand(
+            free_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
+        )
+        self._limits_s = limits_s(demand, self._limits_s)
+        waiting = np.isfinite(self._limits_s).nonzero()[0]
+        return self._decision_on(demand, at_full_speed, announced, waiting)
+
+    def _decision_on(
+        self,
+        demand: ReplicaDemand,
+        at_full_speed: NDArray[np.bool_],
+        announced: NDArray[np.bool_],
+        waiting: NDArray[np.intp],
+    ) -> StragglerDecision:
+        limit_s = np.where(at_full_speed & (self._fastest_s < self._objective_s), self._fastest_s, np.nan)
+        limit_s = np.where(np.isfinite(self._limits_s), self._limits_s, limit_s)
+        for replica in self._capping.locked():
+            limit_s[replica] = self._locked_s(demand, replica)
+        return StragglerDecision(
+            sync_time_s=float(demand.free_s[demand.last]) if len(waiting) else None,
+            stragglers=self._stragglers(demand, at_full_speed, announced, anyone_waits=len(waiting) > 0),
+            limit_s=limit_s,
+            waiting=tuple(waiting.tolist()),
+            unconfirmed=tuple((announced & self._estimate.sure).nonzero()[0].tolist()),
+            changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
+        )
+
+    def _locked_s(self, demand: ReplicaDemand, replica: int) -> float:
+        """Its own best plan within T': at a clock that it holds, it keeps its promises as all do.
+
+        Held until it moves by more than the noise, as every limit is.
+        """
+        limit_s = float(demand.free_s[demand.last] * (1.0 - margin(demand)[replica]) / self._usual)
+        held_s = float(self._decision.limit_s[replica])
+        near = abs(limit_s / held_s - 1.0) < max(LEAST_MOVE, 1.5 * float(demand.error[replica]))
+        return held_s if near else limit_s
+
+    def _pace(self) -> tuple[_Replicas, float]:
+        """Measured by planned duration of each replica, and what is usual among them.
+
+        One iteration alone makes nobody slow.
+        """
+        level = self._estimate.level
+        known = np.isfinite(level)
+        usual = _lower_quartile(level[known]) if known.any() else 1.0
+        pace = np.where(known, level, usual)
+        fresh = (self._estimate.count < CONFIRMATIONS) & ~self._slow
+        return np.where(fresh, np.minimum(pace, usual), pace), usual
+
+    def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
+        error = self._estimate.error
+        from_s = np.where(
+            self._slow,
+            np.maximum(LEAST_SLACK_KEPT, 2.0 * error),
+            np.maximum(LEAST_SLACK, NOISE_SIGMAS * error),
+        )
+        return slowness > from_s
+
+    def _stragglers(
+        self,
+        demand: ReplicaDemand,
+        at_full_speed: NDArray[np.bool_],
+        announced: NDArray[np.bool_],
+        *,
+        anyone_waits: bool,
+    ) -> tuple[Straggler, ...]:
+        found = [self._straggler(demand, int(r), announced) for r in at_full_speed.nonzero()[0]]
+        if anyone_waits and not at_full_speed[demand.last]:
+            slowdown = float(demand.free_s[demand.last]) / _lower_quartile(demand.free_s)
+            found.append(Straggler(demand.last, slowdown, Cause.STRUCTURAL))
+        return tuple(sorted(found, key=lambda one: -demand.free_s[one.replica]))
+
+    def _straggler(self, demand: ReplicaDemand, replica: int, announced: NDArray[np.bool_]) -> Straggler:
+        cause = Cause.ANNOUNCED if announced[replica] else Cause.MEASURED
+        if self._capping.capped(replica):
+            cause = Cause.CAPPED
+        return Straggler(replica, float(demand.pace[replica] / self._usual), cause)
+
+
+def _ratio(observed: ReplicaObservation) -> _Replicas:
+    """Measured by planned duration; not finite or not above 0 where either is unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return observed.own_s / observed.planned_s
+
+
+def _lower_quartile(levels: _Replicas) -> float:
+    """What a quarter of all do not exceed: with few replicas the fastest."""
+    place = (len(levels) - 1) // 4
+    return float(np.partition(levels, place)[place])

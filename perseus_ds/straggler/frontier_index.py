@@ -1,0 +1,107 @@
+"""One frontier, ready for look-up while training runs: which plan fits into how many seconds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import PlanSet, select
+from perseus_ds.schedule import dag_of
+from perseus_ds.straggler.decision import TimeBudget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrontierIndex:
+    """The plans of one PlanSet by what they predict for themselves.
+
+    ``expected_s`` [plans] is the longest path through the measured durations. It lacks the reserve that
+    ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it.
+    ``objective`` and ``fastest`` are plans by index.
+    """
+
+    expected_s: NDArray[np.float64]
+    baseline_s: float
+    objective: int
+    fastest: int
+    _times_s: Sequence[float]
+    _best: Sequence[int]
+
+    @classmethod
+    def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
+        """Play every plan once.
+
+        Raises:
+            InfeasibleError: no plan meets the objective.
+        Cost: (nodes + edges) x plans, as vectors.
+        """
+        run_s = _longest_path_s(plans)
+        expected_s = run_s[:-1]
+        cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
+        return cls(
+            expected_s=expected_s,
+            baseline_s=float(run_s[-1]),
+            objective=select(plans, objective).index,
+            fastest=select(plans, Objective()).index,
+            _times_s=[float(expected_s[index]) for index in cheaper],
+            _best=cheaper,
+        )
+
+    @property
+    def objective_s(self) -> float:
+        """What the objective's plan predicts."""
+        return float(self.expected_s[self.objective])
+
+    @property
+    def fastest_s(self) -> float:
+        """What the plan that loses no time predicts."""
+        return float(self.expected_s[self.fastest])
+
+    def choose(self, budget: TimeBudget) -> int:
+        """Return the plan for a budget.
+
+        Cost: microseconds.
+        """
+        return self.objective if budget.limit_s is None else self.within(budget.limit_s)
+
+    def within(self, limit_s: float) -> int:
+        """Return the plan of least effective energy that takes no longer, or the fastest.
+
+        Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
+        """
+        if limit_s <= self.fastest_s:
+            return self.fastest
+        return self._best[bisect_right(self._times_s, limit_s) - 1]
+
+
+def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> list[int]:
+    """Plans, time ascending, of which each costs less than all before."""
+    order = np.lexsort((cost_j, time_s))
+    least = np.minimum.accumulate(cost_j[order])
+    return [int(index) for index in order[np.r_[True, least[1:] < least[:-1]]]]
+
+
+def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
+    """Every plan's iteration time with the durations as measured; the last is all at the highest clock."""
+    dag = dag_of(plans.schedule)
+    after = dag.followers(plans.fixed_s)
+    column = {instruction: place for place, instruction in enumerate(plans.computations())}
+    choice = np.vstack([plans.choice, np.zeros_like(plans.choice[:1])]).astype(np.intp)
+    starts_s: dict[int, NDArray[np.float64]] = {}
+    longest_s = np.zeros(len(choice))
+    for node in dag.topological():
+        instruction = dag.nodes[node]
+        key = (instruction.stage, instruction.kind)
+        end_s = starts_s.pop(node, np.zeros(len(choice)))
+        if instruction in column:
+            end_s = end_s + plans.options[key].time_s[choice[:, column[instruction]]]
+        else:
+            end_s = end_s + plans.fixed_s[key]
+        for follower, delay_s in after[node]:
+            starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s + delay_s)
+        longest_s = np.maximum(longest_s, end_s)
+    return longest_s

@@ -1,0 +1,114 @@
+"""The saving, the number that people quote, recomputed by another road: stages that run by hand."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import PlanSet, build, select, unslowed_s
+from perseus_ds.profile import Point, Profile
+from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
+
+
+def random_profile(draw: random.Random, stages: int) -> Profile:
+    """Measured as if by a bad node: clocks of any number, the highest now and then not the fastest."""
+    points: dict[tuple[int, Kind], tuple[Point, ...]] = {}
+    for stage in range(stages):
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            seconds, power_w = draw.uniform(0.03, 0.2), draw.uniform(200.0, 400.0)
+            clocks = sorted(draw.sample(range(600, 1500, 15), draw.randint(1, 6)), reverse=True)
+            points[stage, kind] = tuple(
+                Point(
+                    clock,
+                    seconds * 1410 / clock * draw.uniform(0.98, 1.02),
+                    power_w * seconds * (0.4 + 0.6 * (clock / 1410) ** 2) * draw.uniform(0.97, 1.03),
+                )
+                for clock in clocks
+            )
+    return Profile(points)
+
+
+def random_schedule(draw: random.Random, stages: int) -> Schedule:
+    return textbook(draw.choice(["1f1b", "gpipe"]), stages=stages, microbatches=draw.randint(1, 5))
+
+
+def by_hand(plans: PlanSet, option: dict[Instruction, int]) -> tuple[float, float]:
+    """Time and energy of one iteration: stages take turns, each runs its next instruction once it may.
+
+    Nothing of the graph, the solver or the checker is used: only orders, options, and who needs what.
+    """
+    todo = [list(order) for order in plans.schedule.orders]
+    free_s = [0.0] * len(todo)
+    done_s: dict[Instruction, float] = {}
+    busy_s = [0.0] * len(todo)
+    spent_j = 0.0
+    last = len(todo) - 1
+    while any(todo):
+        for stage, order in enumerate(todo):
+            if not order:
+                continue
+            this = order[0]
+            if this.kind is Kind.FORWARD:
+                needs = Instruction(stage - 1, Kind.FORWARD, this.microbatch) if stage else None
+            elif stage < last:
+                needs = Instruction(stage + 1, Kind.BACKWARD, this.microbatch)
+            else:
+                needs = Instruction(stage, Kind.FORWARD, this.microbatch)
+            if needs is not None and needs not in done_s:
+                continue
+            options = plans.options[stage, this.kind]
+            own_s, own_j = float(options.time_s[option[this]]), float(options.energy_j[option[this]])
+            begins_s = max(free_s[stage], done_s[needs] if needs is not None else 0.0)
+            done_s[this] = free_s[stage] = begins_s + own_s
+            busy_s[stage] += own_s
+            spent_j += own_j
+            order.pop(0)
+    iteration_s = max(done_s.values())
+    return iteration_s, spent_j + sum(plans.blocking_power_w * (iteration_s - own_s) for own_s in busy_s)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
+    draw = random.Random(seed)
+    stages = draw.randint(1, 4)
+    profile = random_profile(draw, stages)
+    blocking_w = draw.uniform(0.0, 120.0)
+    plans = build(profile, random_schedule(draw, stages), blocking_power_w=blocking_w)
+    highest = dict.fromkeys(plans.computations(), 0)
+    baseline_s, baseline_j = by_hand(plans, highest)
+    assert plans.baseline.iteration_time_s == pytest.approx(baseline_s, rel=1e-9)
+    assert plans.baseline.energy_j == pytest.approx(baseline_j, rel=1e-9)
+    for index in range(0, len(plans), max(1, len(plans) // 8)):
+        plan = plans.plan(index)
+        time_s, energy_j = by_hand(plans, plan.choices())
+        assert plan.iteration_time_s == pytest.approx(time_s, rel=1e-9)
+        assert plan.saving_pct == pytest.approx(100.0 * (1.0 - energy_j / baseline_j), abs=1e-7)
+        assert plan.slowdown_pct == pytest.approx(100.0 * (time_s / baseline_s - 1.0), abs=1e-7)
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_no_slowdown_is_the_cheapest_that_is_no_slower_than_all_maximum_clocks(seed: int) -> None:
+    draw = random.Random(seed)
+    stages = draw.randint(1, 4)
+    plans = build(random_profile(draw, stages), random_schedule(draw, stages), blocking_power_w=70.0)
+    chosen = select(plans, Objective())
+    limit_s = max(plans.baseline.iteration_time_s, float(plans.iteration_time_s[0]))
+    fits = [plans.plan(i) for i in range(len(plans)) if plans.iteration_time_s[i] <= limit_s * (1 + 1e-9)]
+    assert chosen.energy_j == min(plan.energy_j for plan in fits)
+    assert unslowed_s(plans) == pytest.approx(limit_s)
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_no_plan_as_fast_is_below_a_bound(seed: int) -> None:
+    draw = random.Random(seed)
+    stages = draw.randint(1, 4)
+    plans = build(random_profile(draw, stages), random_schedule(draw, stages), blocking_power_w=70.0)
+    cheapest_so_far_j = np.minimum.accumulate(plans.energy_j)
+    assert (plans.lower_bound_j <= cheapest_so_far_j * (1 + 1e-9)).all()
+    assert (np.diff(plans.lower_bound_j) <= 1e-9 * plans.energy_j[0]).all()
+    assert (plans.effective_bound_j <= plans.effective_energy_j + 1e-9 * plans.energy_j).all()

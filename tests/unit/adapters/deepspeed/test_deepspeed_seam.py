@@ -1,0 +1,96 @@
+"""What we rely on in DeepSpeed is checked by name, and a refusal says what is missing and what was tested."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from perseus_ds.adapters.deepspeed.seam import (
+    KINDS,
+    NEEDS,
+    TESTED_DEEPSPEED,
+    check,
+    crashes_with_timers,
+    is_training,
+    raw_config,
+)
+from perseus_ds.errors import UnsupportedEngineError
+
+COMMANDS = {type(name, (), {}): print for name in KINDS}
+
+
+def engine(**changes: object) -> SimpleNamespace:
+    """Everything that we need, under its name; a change to None takes it away."""
+    content: dict[str, object] = {need.name: object() for need in NEEDS} | {"_INSTRUCTION_MAP": COMMANDS}
+    content |= changes
+    return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
+
+
+def test_an_engine_with_everything_is_taken() -> None:
+    found = engine()
+    assert check(found) is found
+
+
+@pytest.mark.parametrize("need", NEEDS, ids=lambda need: need.name)
+def test_what_is_missing_is_named_with_its_use(need: object) -> None:
+    name, use = need.name, need.use  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedEngineError) as refused:
+        check(engine(**{name: None}))
+    assert f"PipelineEngine.{name}, used for {use}, is not there" in refused.value.message
+    assert refused.value.message.startswith("DeepSpeed ")
+    assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
+
+
+def test_a_missing_instruction_is_named() -> None:
+    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ != "SendGrad"}
+    with pytest.raises(UnsupportedEngineError, match="instruction SendGrad is not in"):
+        check(engine(_INSTRUCTION_MAP=fewer))
+
+
+def test_more_instructions_than_ours_are_no_obstacle() -> None:
+    check(engine(_INSTRUCTION_MAP=COMMANDS | {type("CommitP2P", (), {}): print}))
+
+
+def test_dualpipe_v_is_refused_by_name() -> None:
+    class DualPipeVEngine:
+        pass
+
+    with pytest.raises(UnsupportedEngineError, match="DualPipe-V"):
+        check(DualPipeVEngine())
+
+
+def test_only_training_schedules_train() -> None:
+    class TrainSchedule:
+        pass
+
+    class Mine(TrainSchedule):
+        pass
+
+    class InferenceSchedule:
+        pass
+
+    assert [is_training(kind()) for kind in (TrainSchedule, Mine, InferenceSchedule)] == [True, True, False]
+
+
+def test_the_configuration_is_what_the_user_wrote() -> None:
+    content = {"perseus": {"enabled": True}}
+    assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=content))) == content
+    assert raw_config(object()) == {}
+    assert raw_config(SimpleNamespace(_config=SimpleNamespace(_param_dict=None))) == {}
+
+
+@pytest.mark.parametrize(
+    ("release", "crashes"),
+    [
+        ("0.18.2", False),
+        ("0.18.3", True),
+        ("0.19.8", True),
+        ("0.19.8+cu128", True),
+        ("0.19.9", False),
+        ("0.20.0", False),
+        ("0.9.5", False),
+    ],
+)
+def test_releases_that_crash_with_their_own_timers(release: str, crashes: bool) -> None:  # noqa: FBT001
+    assert crashes_with_timers(release) is crashes

@@ -1,0 +1,78 @@
+"""Announcements are looked for beside the training thread, and said on it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perseus_ds.runtime.comm.notice_watch import NoticeWatch
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.straggler import Heard, Notices
+
+
+class HandNotices(Notices):
+    """Says what the test put there; notes every look, and hangs where the test wants it."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"), replicas=2)
+        self.observed = Heard(np.ones(2))
+        self.looked = threading.Semaphore(0)
+        self.hangs = threading.Event()
+        self.goes_on = threading.Event()
+
+    def poll(self) -> Heard:
+        if self.hangs.is_set():
+            self.goes_on.wait(30.0)
+        observed, self.observed = self.observed, Heard(self.observed.announced)
+        self.looked.release()
+        return observed
+
+
+@pytest.fixture
+def notices() -> HandNotices:
+    return HandNotices()
+
+
+def looked_twice(notices: HandNotices, watch: NoticeWatch) -> None:
+    """The second look begins when the first has been taken in."""
+    for _ in range(3):
+        watch.wake()
+        assert notices.looked.acquire(timeout=10.0)
+
+
+def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    assert watch.announced.tolist() == [1.0, 1.0]
+    notices.observed = Heard(np.array([1.0, 1.5]))
+    watch.start()
+    looked_twice(notices, watch)
+    assert watch.announced.tolist() == [1.0, 1.5]
+    watch.close()
+
+
+def test_complaints_are_said_once_and_only_when_asked(
+    notices: HandNotices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    notices.observed = Heard(np.ones(2), ("half a file: ignored",))
+    watch.start()
+    looked_twice(notices, watch)
+    assert capsys.readouterr().out == ""
+    watch.report()
+    watch.report()
+    assert capsys.readouterr().out == "perseus: half a file: ignored\n"
+    watch.close()
+
+
+def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices) -> None:
+    notices.hangs.set()
+    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    watch.start()
+    watch.wake()
+    watch.report()
+    assert watch.announced.tolist() == [1.0, 1.0]
+    watch.close()
+    notices.goes_on.set()

@@ -1,0 +1,86 @@
+"""One vector carries what every rank tells: the greatest of each place is what all need to know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perseus_ds.runtime.comm.control_channel import FAILED
+from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
+
+KINDS = 7
+
+
+def told_by(*words: tuple[int, RankStatus], replicas: int = 2) -> JobStatus:
+    """What comes back when ranks of these replicas tell these words."""
+    layouts = [StatusLayout(kinds=KINDS, replicas=replicas, replica=replica) for replica, _ in words]
+    vectors = [layout.vector(rank_status) for layout, (_, rank_status) in zip(layouts, words, strict=True)]
+    return layouts[0].job_status(np.maximum.reduce(vectors))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([RankStatus(duration_s=1.5), RankStatus(duration_s=2.5)], (False, False, 2.5)),
+        ([RankStatus(duration_s=1.5, plan_ready=True), RankStatus(duration_s=1.5)], (False, True, 1.5)),
+        ([RankStatus(duration_s=1.5), RankStatus(failed=True)], (True, False, None)),
+        ([RankStatus(duration_s=1.5), RankStatus(duration_s=None)], (False, False, None)),
+    ],
+    ids=["slowest", "plan ready", "one failed", "one does not know"],
+)
+def test_news_of_all_ranks(words: list[RankStatus], expected: tuple[bool, bool, float | None]) -> None:
+    job_status = told_by(*enumerate(words))
+    assert (job_status.failed, job_status.plan_ready, job_status.iteration_s) == expected
+
+
+def test_a_failure_stands_where_the_council_looks_for_it() -> None:
+    assert StatusLayout(kinds=KINDS, replicas=2, replica=0).vector(RankStatus(failed=True))[FAILED] == 1.0
+
+
+def test_a_replica_is_as_slow_as_its_slowest_stage() -> None:
+    job_status = told_by(
+        (0, RankStatus(own_s=1.0)),
+        (0, RankStatus(own_s=1.2)),
+        (1, RankStatus(own_s=3.0)),
+        (1, RankStatus(own_s=2.0)),
+    )
+    assert job_status.replicas is not None
+    assert job_status.replicas.own_s.tolist() == [1.2, 3.0]
+
+
+def test_a_replica_of_which_one_stage_knows_nothing_is_unknown() -> None:
+    job_status = told_by((0, RankStatus(own_s=1.0)), (0, RankStatus(own_s=None)), (1, RankStatus(own_s=3.0)))
+    assert job_status.replicas is not None
+    assert not np.isfinite(job_status.replicas.own_s[0])
+    assert job_status.replicas.own_s[1] == 3.0
+
+
+def test_caps_and_announcements_reach_all() -> None:
+    first = RankStatus(own_s=1.0, announced=np.array([1.0, 1.3]))
+    job_status = told_by((0, first), (1, RankStatus(own_s=1.0, capped=True)), (1, RankStatus(own_s=1.0)))
+    assert job_status.replicas is not None
+    assert job_status.replicas.capped.tolist() == [False, True]
+    assert job_status.replicas.announced.tolist() == [1.0, 1.3]
+
+
+def test_nothing_announced_is_no_slowdown() -> None:
+    job_status = told_by((0, RankStatus()), (1, RankStatus()))
+    assert job_status.replicas is not None
+    assert (job_status.replicas.announced <= 1.0).all()
+
+
+def test_of_several_who_have_seen_a_conflict_one_is_heard_at_a_time() -> None:
+    job_status = told_by(
+        (0, RankStatus(conflicts=(0, 1, 0, 0, 0, 0, 0))), (1, RankStatus(conflicts=(0, 4, 0, 0, 5, 0, 0)))
+    )
+    assert job_status.conflicts == (0, 4, 0, 0, 5, 0, 0)
+
+
+def test_one_replica_alone_has_no_place_for_replicas() -> None:
+    job_status = told_by((0, RankStatus(own_s=1.0, duration_s=2.0)), replicas=1)
+    assert job_status == JobStatus(failed=False, plan_ready=False, iteration_s=2.0)
+
+
+@pytest.mark.parametrize(("replicas", "places"), [(1, 10), (2, 16), (128, 394), (2048, 6154)])
+def test_the_vector_grows_with_replicas_and_not_with_ranks(replicas: int, places: int) -> None:
+    assert len(StatusLayout(kinds=KINDS, replicas=replicas, replica=0).vector(RankStatus())) == places

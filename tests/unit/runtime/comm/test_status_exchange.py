@@ -1,0 +1,132 @@
+"""One turn per iteration: what is posted, what is observed, and how long anybody is waited for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+from perseus_ds.device import EventReason
+from perseus_ds.errors import EngineError
+from perseus_ds.profile import Interval
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
+from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.schedule import Kind
+
+KINDS = 7
+
+
+class Alone:
+    """A channel of one: what was posted is what comes back."""
+
+    def __init__(self) -> None:
+        self.posted: list[np.ndarray] = []
+        self.patiences: list[float | None] = []
+        self.silent = False
+
+    def post(self, numbers: np.ndarray) -> None:
+        self.posted.append(numbers)
+
+    def collect(self, *, patience_s: float | None = None) -> np.ndarray | None:
+        self.patiences.append(patience_s)
+        if self.silent:
+            raise EngineError("a rank fell silent")
+        return self.posted[-1] if self.posted else None
+
+
+def iteration(index: int) -> Iteration:
+    rows = (Interval(Kind.BACKWARD, 0.0, 8.0), Interval(Kind.REDUCE_GRADS, 8.0, 10.0))
+    return Iteration(index, 0.0, 10.0, rows)
+
+
+class Rank:
+    """The first stage of replica 1 of 2."""
+
+    def __init__(self, *, behind: int = 0) -> None:
+        self.channel = Alone()
+        self.conflict_monitor, self.watch, self.notices = MagicMock(), MagicMock(), MagicMock()
+        self.conflict_monitor.unpublished.return_value = ()
+        self.watch.clock_between.return_value = (1410, 0)
+        self.notices.announced = np.array([1.3, 1.0])
+        parts: dict[str, Any] = {
+            "conflict_monitor": self.conflict_monitor,
+            "watch": self.watch,
+            "notices": self.notices,
+        }
+        self.status_exchange = StatusExchange(
+            cast("ControlChannel", self.channel),
+            StatusLayout(kinds=KINDS, replicas=2, replica=1),
+            arrivals=Arrivals(stage=0, behind=behind),
+            **parts,
+        )
+
+    def turn(self, index: int, *passed: int, brief: bool = False) -> JobStatus | None:
+        return self.status_exchange.turn(index, [iteration(i) for i in passed], plan_ready=False, brief=brief)
+
+    def own_s(self, index: int, *passed: int) -> float:
+        self.turn(index, *passed)
+        job_status = self.turn(index + 1)
+        assert job_status is not None
+        assert job_status.replicas is not None
+        return float(job_status.replicas.own_s[1])
+
+
+def test_the_first_turn_hears_nothing() -> None:
+    assert Rank().turn(0, 0) is None
+
+
+def test_an_iterations_own_time_is_heard_in_the_next_turn() -> None:
+    assert Rank().own_s(0, 0) == pytest.approx(8.0)
+
+
+def test_where_the_device_is_behind_all_tell_of_the_iteration_before() -> None:
+    """Whether this rank's device has passed the last iteration or not: it tells of the same one as all."""
+    early, late = Rank(behind=1), Rank(behind=1)
+    early.turn(0, 0)
+    late.turn(0)
+    assert early.own_s(1, 1) == late.own_s(1, 0) == pytest.approx(8.0)
+
+
+def test_an_unknown_iteration_stays_unknown() -> None:
+    assert Rank().own_s(0) == np.inf
+
+
+def test_caps_and_announcements_are_told() -> None:
+    rank = Rank()
+    rank.watch.clock_between.return_value = (1000, int(EventReason.SW_THERMAL))
+    rank.turn(0, 0)
+    job_status = rank.turn(1, 1)
+    assert job_status is not None
+    assert job_status.replicas is not None
+    assert job_status.replicas.capped.tolist() == [False, True]
+    assert job_status.replicas.announced.tolist() == [1.3, 1.0]
+
+
+def test_conflicts_reach_the_lookout() -> None:
+    rank = Rank()
+    rank.conflict_monitor.unpublished.return_value = (0, 2, 0, 0, 0, 0, 0)
+    rank.turn(0, 0)
+    rank.turn(1, 1)
+    assert rank.conflict_monitor.learn.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
+
+
+def test_while_a_plan_runs_nobody_is_waited_for_long() -> None:
+    rank = Rank()
+    rank.turn(0, 0)
+    rank.turn(1, 1, brief=True)
+    assert rank.channel.patiences == [None, 5.0]
+
+
+def test_silence_is_no_failure_and_a_failure_is_told() -> None:
+    rank = Rank()
+    assert not rank.status_exchange.someone_failed()
+    rank.status_exchange.fail()
+    assert rank.status_exchange.someone_failed()
+    rank.channel.silent = True
+    assert not rank.status_exchange.someone_failed()
+    rank.status_exchange.fail()

@@ -1,0 +1,195 @@
+"""All ranks keep the same book and change at the same iteration: who plays which plan, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import select
+from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.runtime.comm.status import JobStatus, ReplicaStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.replica_plans import ReplicaPlans
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Running
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import FrontierIndex
+
+PLANS = hand_made()
+OBJECTIVE = Objective()
+SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
+
+
+class Job:
+    """Two replicas of one stage pipeline each: what they run follows from what is exchanged."""
+
+    def __init__(self, folder: Path, *, behind: int = 0, every: int = 0) -> None:
+        self.behind = behind
+        self.slowness = np.ones(2)
+        self.announced = np.ones(2)
+        frontier_index = FrontierIndex.of(PLANS, OBJECTIVE)
+        self.frontier_index = frontier_index
+        log = EventLog(0)
+        log.writes_to(RunDirectory(folder))
+        self.parts = [
+            ActivePlan(
+                ClockScheduleCache(PLANS, stage=0, lead_s=0.02),
+                select(PLANS, OBJECTIVE),
+                replica=replica,
+                replica_plans=ReplicaPlans([frontier_index, frontier_index]),
+                reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
+                behind=behind,
+            )
+            for replica in (0, 1)
+        ]
+        self.audits = 0
+        self.ranks = [
+            Running(active_plan, every_iterations=every, audit_iterations=2, audited=self._audited)
+            for active_plan in self.parts
+        ]
+        self._own_s: list[np.ndarray] = []
+        self.index = 0
+
+    def play(self, iterations: int, *, slow: float = 1.0) -> list[tuple[object, ...]]:
+        """Return what each replica plays (None: default clocks) in each iteration."""
+        rows = []
+        for _ in range(iterations):
+            rows.append(tuple(self._plan(replica) for replica in (0, 1)))
+            own_s = [
+                (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
+                for plan in rows[-1]
+            ]
+            self._own_s.append(np.array(own_s) * (1.0, slow))
+            about = self.index - 1 - self.behind
+            known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
+            job_status = JobStatus(
+                False, False, 6.0, (), ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
+            )
+            for rank in self.ranks:
+                rank.following(self.index, [], job_status)
+            self.index += 1
+        return rows
+
+    def _plan(self, replica: int) -> int | None:
+        rank, active_plan = self.ranks[replica], self.parts[replica]
+        return None if rank.clock_policy is DEFAULT_CLOCK else int(active_plan.plan)
+
+    def _audited(self) -> None:
+        self.audits += 1
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_nobody_slow_nobody_waits(job: Job) -> None:
+    assert set(job.play(30)) == {(0, 0)}
+
+
+@pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
+def test_the_other_waits_soon_after_the_second_slow_iteration(
+    tmp_path: Path, behind: int, within: int
+) -> None:
+    job = Job(tmp_path, behind=behind)
+    job.play(20)
+    rows = job.play(10, slow=SLOWED)
+    second_slow = 1
+    assert rows.index((1, 0)) == second_slow + within
+    assert set(rows[second_slow + within :]) == {(1, 0)}
+
+
+@pytest.mark.parametrize(("behind", "within"), [(0, 2), (1, 3)], ids=["host", "cuda"])
+def test_everyone_is_back_soon_after_recovery(tmp_path: Path, behind: int, within: int) -> None:
+    job = Job(tmp_path, behind=behind)
+    job.play(20)
+    job.play(10, slow=SLOWED)
+    rows = job.play(10)
+    assert rows == [(1, 0)] * within + [(0, 0)] * (10 - within)
+
+
+def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
+    job.play(20)
+    job.announced = np.array([1.0, SLOWED])
+    assert job.play(3) == [(0, 0), (1, 0), (1, 0)]
+    job.announced = np.ones(2)
+    assert job.play(3) == [(1, 0), (0, 0), (0, 0)]
+
+
+def test_iterations_beside_a_straggler_are_booked_apart(job: Job) -> None:
+    job.play(20)
+    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+    job.play(3, slow=SLOWED)
+    assert [rank.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change in the coming iteration"
+    job.play(3, slow=SLOWED)
+    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
+    job.play(2)
+    assert [rank.mode for rank in job.ranks] == [Mode.NEITHER] * 2
+    job.play(1)
+    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+
+
+def test_audits_confuse_nobody(tmp_path: Path) -> None:
+    job = Job(tmp_path, every=5)
+    rows = job.play(100)
+    assert set(rows) == {(0, 0), (None, None)}
+    assert job.audits > 5
+
+
+def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
+    job = Job(tmp_path, every=6)
+    job.play(30, slow=SLOWED)
+    seen = set()
+    for _ in range(20):
+        job.play(1, slow=SLOWED)
+        seen.add(job.ranks[0].mode)
+    assert seen == {Mode.NEITHER, Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE}
+
+
+def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path)
+    job.play(20)
+    job.play(20, slow=SLOWED)
+    job.play(20)
+    came, went = capsys.readouterr().out.splitlines()
+    assert came.startswith(
+        "perseus: straggler: replica 1 is 1.50 times slower than its peers (slower than its plan); the "
+        "others meet it at 9 s with plan 1 of 2: "
+    )
+    assert went == "perseus: replica 1 keeps up again: everyone is back at the objective's plan"
+    recorded = read_events(tmp_path / "events.jsonl")
+    assert [event["event"] for event in recorded] == ["straggler", "straggler_gone"]
+    assert recorded[0]["plans"] == [1, 0]
+
+
+def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Default clocks: 1500 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
+    job = Job(tmp_path)
+    job.play(20)
+    job.play(20, slow=SLOWED)
+    assert f"{100 * (1 - (800 + 900) / (1500 + 900)):.1f} % energy saved" in capsys.readouterr().out
+
+
+def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
+    job.play(20)
+    job.play(10, slow=SLOWED)
+    assert job.parts[0].plan == 1
+    for rank in job.ranks:
+        rank.alone()
+    assert [active_plan.plan for active_plan in job.parts] == [0, 0]
+
+
+def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
+    schedules = ClockScheduleCache(PLANS, stage=1, lead_s=0.02)
+    assert [step.clock_mhz for step in schedules.clock_policy(1).steps] == PLANS.plan(1).clocks_of_stage(1)
+    assert schedules.clock_policy(1) is schedules.clock_policy(1)

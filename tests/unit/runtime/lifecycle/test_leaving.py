@@ -1,0 +1,122 @@
+"""Leaving is whole: each thing is given back whatever becomes of the others, and the host goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.schedule import Kind
+
+STAND_INS = ("lifecycle", "recorder", "requests", "scalars")
+
+
+class Parts:
+    """A session among stand-ins; what it gives back is noted in order."""
+
+    def __init__(self, *, raises: bool = False) -> None:
+        self.given_back: list[str] = []
+        self.status_exchange = MagicMock()
+        self.sequencer, self.conflict_monitor = MagicMock(), MagicMock()
+        stand_ins: dict[str, Any] = {name: MagicMock() for name in STAND_INS}
+        self.session = Session(
+            batch=Batch(4),
+            status_exchange=self.status_exchange,
+            sequencer=self.sequencer,
+            context=MagicMock(conflict_monitor=self.conflict_monitor, log=EventLog(0)),
+            raises=raises,
+            **stand_ins,
+        )
+        for name in ("device", "threads", "hook"):
+            self.session.on_leaving(lambda name=name: self.given_back.append(name))  # type: ignore[misc]
+
+
+def lost(*_: object) -> None:
+    raise DeviceLostError("the device is gone")
+
+
+def test_things_are_given_back_once_in_reverse_order() -> None:
+    parts = Parts()
+    parts.session.leave()
+    parts.session.leave()
+    assert parts.given_back == ["hook", "threads", "device"]
+
+
+def test_one_that_fails_keeps_no_other_from_its_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = Parts()
+    parts.session.on_leaving(lost)
+    parts.session.leave()
+    assert parts.given_back == ["hook", "threads", "device"]
+    assert capsys.readouterr().out == "perseus: while leaving: the device is gone\n"
+
+
+@pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("a bug of ours")])
+def test_an_error_within_an_instruction_never_reaches_the_host(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = Parts()
+    parts.sequencer.before.side_effect = error
+    parts.session.before(Kind.FORWARD)
+    assert parts.given_back == ["hook", "threads", "device"]
+    parts.status_exchange.fail.assert_called_once_with()
+    said = capsys.readouterr().out
+    assert said.count("perseus: off, training goes on at default clocks: ") == 1
+    assert str(error) in said
+
+
+def test_it_leaves_even_where_everybody_else_is_gone() -> None:
+    parts = Parts()
+    parts.sequencer.after.side_effect = lost
+    parts.conflict_monitor.failed.side_effect = lost
+    parts.status_exchange.fail.side_effect = EngineError("a rank fell silent")
+    parts.session.after(Kind.BACKWARD)
+    assert parts.given_back == ["hook", "threads", "device"]
+
+
+def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_that() -> None:
+    parts = Parts(raises=True)
+    parts.sequencer.before.side_effect = lost
+    parts.session.before(Kind.FORWARD)
+    with pytest.raises(PerseusError, match="the device is gone"):
+        parts.session.iteration_ends()
+    assert parts.given_back == ["hook", "threads", "device"]
+
+
+def test_a_batch_of_another_size_is_not_listened_to_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = Parts()
+    assert [parts.session.iteration_begins(Batch(6)) for _ in range(3)] == [False] * 3
+    assert parts.session.iteration_begins(Batch(4))
+    assert capsys.readouterr().out == (
+        "perseus: this batch has 6 microbatches, the plan was made for 4: it runs at default clocks\n"
+    )
+
+
+def test_a_journal_that_cannot_be_written_ends_the_journal_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path / "file" / "run"))
+    log.event("first", "one")
+    log.event("second", "two")
+    journal = tmp_path / "file" / "run" / "events.jsonl"
+    assert capsys.readouterr().out.splitlines() == [
+        f"perseus: {journal} is not written any more: Not a directory",
+        "perseus: one",
+        "perseus: two",
+    ]
+
+
+def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (0, 1):
+        log = EventLog(rank)
+        log.line_once("hello")
+        log.line_once("hello")
+    assert capsys.readouterr().out == "perseus: hello\n"

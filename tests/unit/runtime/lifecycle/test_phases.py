@@ -1,0 +1,161 @@
+"""The lifecycle of a job as a table: iteration by iteration, what is played and what it counts for."""
+
+from collections.abc import Sequence
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.profile import Interval, Point, Sweep
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
+from perseus_ds.runtime.lifecycle.phases import (
+    DEFAULT_CLOCK,
+    Idle,
+    Phase,
+    Planning,
+    Profiling,
+    Running,
+    WarmUp,
+)
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.schedule import Kind
+
+PLANS = hand_made()
+GOOD = JobStatus(failed=False, plan_ready=False, iteration_s=1.0)
+READY = JobStatus(failed=False, plan_ready=True, iteration_s=1.0)
+LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
+
+
+def iteration(index: int, *, whole: bool = True) -> Iteration:
+    return Iteration(index, float(index) if whole else None, index + 1.0, (Interval(Kind.FORWARD, 0.0, 1.0),))
+
+
+def rank_status(clock_policy: ClockPolicy) -> str:
+    if isinstance(clock_policy, FixedClock):
+        return "default" if clock_policy.clock_mhz is None else str(clock_policy.clock_mhz)
+    return "plan"
+
+
+def walk(
+    phase: Phase, job_status: Sequence[JobStatus | None], *, lag: int = 0, broken: Sequence[int] = ()
+) -> list[str]:
+    """Play one iteration per piece of job status; ``lag`` is how many iterations the device is behind."""
+    rows = []
+    waiting: list[Iteration] = []
+    for index, announced in enumerate(job_status):
+        rows.append(f"{rank_status(phase.clock_policy)} {LETTERS[phase.mode]}")
+        waiting.append(iteration(index, whole=index not in broken))
+        passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
+        phase = phase.following(index, passed, announced)
+    return rows
+
+
+def rest(seen: list[float]) -> "WarmUp":
+    def start(iteration_s: float) -> Phase:
+        seen.append(iteration_s)
+        return Idle()
+
+    return WarmUp(2, start)
+
+
+def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
+    seen: list[float] = []
+    assert walk(rest(seen), [None, GOOD, GOOD, GOOD]) == ["default -", "default -", "default B", "default B"]
+    assert seen == [1.0]
+
+
+def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
+    seen: list[float] = []
+    unknown = JobStatus(failed=False, plan_ready=False, iteration_s=None)
+    assert walk(rest(seen), [None, None, unknown, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
+
+
+def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2) -> Profiling:
+    sweep = Sweep(clocks_mhz)
+
+    def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
+        windows.append((clock_mhz, [one.index for one in window]))
+        points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
+        sweep.record(points, blocking_power_w=0.0)
+
+    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_profiling_measures_whole_iterations_at_every_clock(lag: int) -> None:
+    """The first iteration at a clock holds the switch, the last is where the device may still be."""
+    windows: list[tuple[int, list[int]]] = []
+    rows = walk(profiling(windows, 1000, 900), [GOOD] * 9, lag=lag)
+    assert rows == ["1000 -"] * 4 + ["900 -"] * 4 + ["default B"]
+    assert windows == [(1000, [1, 2]), (900, [5, 6])]
+
+
+def test_a_window_that_was_broken_into_is_measured_again() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    walk(profiling(windows, 1000, 900), [GOOD] * 13, broken=[2])
+    assert windows == [(1000, [5, 6]), (900, [9, 10])]
+
+
+def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> None:
+    rows = walk(Planning(Idle), [GOOD, None, GOOD, READY, GOOD])
+    assert rows == ["default -"] * 4 + ["default B"]
+
+
+def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
+    active_plan = ActivePlan(ClockScheduleCache(PLANS, stage=0, lead_s=0.02), PLANS.plan(1))
+    return Running(
+        active_plan, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1)
+    )
+
+
+def test_running_has_an_early_audit_and_then_one_every_so_often() -> None:
+    rows = walk(running([]), [GOOD] * 24)
+    shown = "".join(row.split()[1] if row.startswith("plan") else row.split()[1].lower() for row in rows)
+    assert shown.replace("default", "") == "-PPPP-bb--PPPPPP-bb--PPP"
+
+
+def test_audits_run_at_default_clocks_and_changes_count_for_neither() -> None:
+    rows = walk(running([]), [GOOD] * 24)
+    assert {row for row in rows if row.endswith("B")} == {"default B"}
+    assert {row for row in rows if row.endswith("P")} == {"plan P"}
+    modes = "".join(row[-1] for row in rows)
+    assert "PB" not in modes
+    assert "BP" not in modes
+
+
+def test_every_audit_is_told_once() -> None:
+    audits: list[int] = []
+    walk(running(audits), [GOOD] * 10)
+    assert audits == [1]
+    walk(running(audits), [GOOD] * 24)
+    assert audits == [1, 1, 1]
+
+
+def test_without_audits_the_plan_runs_on() -> None:
+    audits: list[int] = []
+    assert walk(running(audits, every=0), [GOOD] * 50) == ["plan -"] + ["plan P"] * 49
+    assert audits == []
+
+
+def test_rest_rests() -> None:
+    assert walk(Idle(), [None, GOOD, READY]) == ["default B"] * 3
+    assert Idle().clock_policy is DEFAULT_CLOCK
+
+
+def test_alone_the_plan_runs_on_without_audits() -> None:
+    audits: list[int] = []
+    phase: Phase = running(audits)
+    assert phase.stands_alone
+    phase = phase.following(0, [], GOOD)
+    phase.alone()
+    assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
+    assert audits == []
+
+
+def test_only_a_running_plan_needs_nobody() -> None:
+    assert not Idle().stands_alone
+    assert not Planning(Idle).stands_alone

@@ -1,0 +1,180 @@
+"""How a job opens, as a table: mode, what lies in the run directory, what the device allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.config import PerseusConfig, ProfileSettings
+from perseus_ds.errors import PlanError, PlanMismatchError
+from perseus_ds.plan import loads, write_plans
+from perseus_ds.profile import Point, Profile, write_profile
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.hardware_groups import HardwareGroup
+from perseus_ds.runtime.job import Job, differences
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
+from perseus_ds.schedule import Kind, textbook
+
+JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), hand_made().fingerprint)
+LARGER = replace(JOB, fingerprint={**JOB.fingerprint, "microbatches": "2"})
+SHRUNK = replace(JOB, fingerprint={**JOB.fingerprint, "replicas": "1"})
+OTHER = replace(JOB, fingerprint={**JOB.fingerprint, "gpu": "H100"})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def leave_plan(directory: RunDirectory) -> None:
+    write_plans(hand_made(), directory.plan)
+
+
+def leave_profile(directory: RunDirectory) -> None:
+    points = {
+        (stage, kind): (Point(1400, 1.0, 300.0),)
+        for stage in (0, 1)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    write_profile(Profile(points, fingerprint=dict(JOB.profile_fingerprint())), directory.profile)
+
+
+def opened(
+    directory: RunDirectory, job: Job = JOB, *, can_lock: bool = True, **settings: object
+) -> StartDecision:
+    config = replace(PerseusConfig(enabled=True), **settings)  # type: ignore[arg-type]
+    return decide(config, job, directory, can_lock=can_lock, why_not="" if can_lock else "no rights")
+
+
+@pytest.mark.parametrize(
+    ("mode", "job", "move"),
+    [
+        ("auto", JOB, StartAction.RUN),
+        ("auto", LARGER, StartAction.PLAN),
+        ("auto", SHRUNK, StartAction.RUN),
+        ("auto", OTHER, StartAction.PROFILE),
+        ("run", JOB, StartAction.RUN),
+        ("profile", JOB, StartAction.PROFILE),
+        ("observe", JOB, StartAction.OBSERVE),
+        ("observe", OTHER, StartAction.OBSERVE),
+    ],
+)
+def test_with_plan_and_profile(directory: RunDirectory, mode: str, job: Job, move: StartAction) -> None:
+    leave_plan(directory)
+    leave_profile(directory)
+    start = opened(directory, job, mode=mode)
+    assert start.action is move
+    assert bool(start.plans) == (move is StartAction.RUN or (mode == "observe" and job is JOB))
+
+
+@pytest.mark.parametrize(
+    ("mode", "move"),
+    [("auto", StartAction.PROFILE), ("profile", StartAction.PROFILE), ("observe", StartAction.OBSERVE)],
+)
+def test_with_nothing(directory: RunDirectory, mode: str, move: StartAction) -> None:
+    assert opened(directory, mode=mode).action is move
+
+
+def test_with_a_profile_alone(directory: RunDirectory) -> None:
+    leave_profile(directory)
+    assert opened(directory).action is StartAction.PLAN
+    assert opened(directory, profile=ProfileSettings(reuse=False)).action is StartAction.PROFILE
+
+
+def test_a_device_that_locks_nothing_is_observed(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    start = opened(directory, can_lock=False, mode="run")
+    assert start.action is StartAction.OBSERVE
+    assert "no rights" in start.reason
+    assert start.plans
+
+
+def test_the_plan_for_everyone_is_the_plan_of_the_file(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    (text,) = opened(directory).plans
+    assert loads(text).fingerprint == hand_made().fingerprint
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9, b'{"format": "other"}'])
+def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, damage: bytes) -> None:
+    directory.plan.write_bytes(damage)
+    start = opened(directory)
+    assert start.action is StartAction.PROFILE
+    assert str(directory.plan) in start.reason
+    with pytest.raises(PlanError, match=r"plan\.json"):
+        opened(directory, mode="run")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\x80\xff" * 9])
+def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
+    directory.profile.write_bytes(damage)
+    assert opened(directory).action is StartAction.PROFILE
+
+
+def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
+    with pytest.raises(PlanMismatchError, match=r"perseus\.mode is 'run' and there is no plan") as refused:
+        opened(directory, mode="run")
+    assert refused.value.hint == "use mode auto once"
+
+
+def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    with pytest.raises(PlanMismatchError, match=r"gpu is A100, this job's is H100"):
+        opened(directory, OTHER, mode="run")
+
+
+def test_differences_name_every_key() -> None:
+    ours = {"gpu": "A100", "stages": "2", "driver": "1"}
+    assert differences(ours, ours) == ""
+    assert differences(ours, {"gpu": "H100", "stages": "2"}) == (
+        "gpu is H100, this job's is A100; driver is not given, this job's is 1"
+    )
+
+
+MIXED = replace(
+    JOB,
+    groups=(
+        HardwareGroup((0,), {"gpu": JOB.fingerprint["gpu"]}),
+        HardwareGroup((1,), {"gpu": "another GPU"}),
+    ),
+)
+
+
+def leave_all(directory: RunDirectory, *files: str) -> None:
+    """Whatever is named, for both groups of a mixed job."""
+    for group in range(len(MIXED.groups)):
+        plans = replace(hand_made(), fingerprint=MIXED.plan_fingerprint(group))
+        profile = Profile({}, fingerprint=dict(MIXED.profile_fingerprint(group)))
+        if directory.plan_of(group).name in files:
+            write_plans(plans, directory.plan_of(group))
+        if directory.profile_of(group).name in files:
+            write_profile(profile, directory.profile_of(group))
+
+
+@pytest.mark.parametrize(
+    ("files", "move"),
+    [
+        (("plan.json", "plan.1.json"), StartAction.RUN),
+        (("profile.json", "profile.1.json", "plan.json"), StartAction.PLAN),
+        (("profile.json", "profile.1.json"), StartAction.PLAN),
+        (("profile.json", "plan.1.json"), StartAction.PROFILE),
+        (("profile.json", "plan.json"), StartAction.PROFILE),
+    ],
+)
+def test_replicas_with_different_gpus_open_as_the_least_prepared(
+    directory: RunDirectory, files: tuple[str, ...], move: StartAction
+) -> None:
+    leave_all(directory, *files)
+    start = opened(directory, MIXED)
+    assert start.action is move
+    assert len(start.plans) == (len(MIXED.groups) if move is StartAction.RUN else 0)
+
+
+def test_a_plan_of_one_kind_of_gpu_serves_no_other(directory: RunDirectory) -> None:
+    leave_all(directory, "plan.json")
+    directory.plan_of(1).write_bytes(directory.plan.read_bytes())
+    with pytest.raises(PlanMismatchError, match=r"plan\.1\.json was made for another job: gpu"):
+        opened(directory, MIXED, mode="run")

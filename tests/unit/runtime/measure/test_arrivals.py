@@ -1,0 +1,71 @@
+"""From an iteration's marks to its own time: all but the wait for other replicas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perseus_ds.profile import Interval
+from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.schedule import Kind
+
+
+def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, whole: bool = True) -> Iteration:
+    """Eight seconds of work; then first and last stage meet, then the replicas."""
+    rows = [Interval(Kind.BACKWARD, 0.0, 8.0)]
+    for kind, duration_s in ((Kind.REDUCE_TIED, tied_s), (Kind.REDUCE_GRADS, reducing_s)):
+        rows.append(Interval(kind, rows[-1].end_s, rows[-1].end_s + duration_s))
+    rows.append(Interval(Kind.STEP, rows[-1].end_s, rows[-1].end_s + 0.5))
+    return Iteration(index, 0.0 if whole else None, rows[-1].end_s, tuple(rows))
+
+
+def arrivals(reduction_s: float = 0.25) -> Arrivals:
+    found = Arrivals(stage=0, behind=0)
+    found.expect({(0, Kind.REDUCE_GRADS): reduction_s, (1, Kind.REDUCE_GRADS): 9.0})
+    return found
+
+
+def own_s(one: Iteration) -> float | None:
+    here = arrivals()
+    here.note([one])
+    return here.own_s(one.index)
+
+
+def test_the_wait_at_the_reduction_is_not_a_replicas_own() -> None:
+    assert own_s(iteration(0, reducing_s=0.25)) == pytest.approx(8.75)
+    assert own_s(iteration(0, reducing_s=5.25)) == pytest.approx(8.75)
+
+
+def test_a_reduction_quicker_than_ever_is_no_negative_wait() -> None:
+    assert own_s(iteration(0, reducing_s=0.125)) == pytest.approx(8.625)
+
+
+def test_the_meeting_of_tied_weights_is_a_replicas_own() -> None:
+    assert own_s(iteration(0, reducing_s=0.25, tied_s=1.0)) == pytest.approx(9.75)
+
+
+def test_what_has_no_beginning_is_unknown() -> None:
+    assert own_s(iteration(0, reducing_s=0.25, whole=False)) is None
+
+
+def test_each_iteration_is_told_once_and_older_ones_never() -> None:
+    here = arrivals()
+    here.note([iteration(index, reducing_s=0.25) for index in range(3)])
+    assert here.own_s(1) is not None
+    assert here.own_s(1) is None
+    assert here.own_s(0) is None
+    assert here.own_s(2) is not None
+
+
+def test_without_a_plan_the_whole_reduction_counts_as_waiting() -> None:
+    here = Arrivals(stage=0, behind=0)
+    here.note([iteration(0, reducing_s=5.0)])
+    assert here.own_s(0) == pytest.approx(8.5)
+
+
+def test_the_first_stage_speaks_for_its_replica() -> None:
+    last = Arrivals(stage=3, behind=0)
+    last.note([iteration(0, reducing_s=5.0)])
+    assert last.own_s(0) == -math.inf

@@ -1,0 +1,93 @@
+"""Every rank's report on one clock becomes one: means over replicas, the shortest where others waited."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from perseus_ds.profile import Estimate, Point
+from perseus_ds.runtime.measure.pooling import Measured, pool
+from perseus_ds.schedule import Kind
+
+SA, RA, SG, RG = Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD
+
+
+def rank_status(
+    stage: int,
+    replica: int = 0,
+    *,
+    time_s: float = 1.0,
+    blocking_w: float = 50.0,
+    fixed_s: Mapping[Kind, float] | None = None,
+    transfers_s: Mapping[Kind, tuple[float, ...]] | None = None,
+    achieved_mhz: int | None = 1000,
+    reasons: int = 0,
+) -> Measured:
+    point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons)
+    found = Estimate(1000, {Kind.FORWARD: point}, blocking_w, fixed_s or {}, transfers_s or {})
+    return Measured(stage, replica, found)
+
+
+def test_replicas_are_averaged_and_their_errors_shrink() -> None:
+    point = pool([rank_status(0, 0, time_s=1.0), rank_status(0, 1, time_s=3.0)]).points[0, Kind.FORWARD]
+    assert (point.time_s, point.energy_j, point.samples) == (2.0, 200.0, 16)
+    assert point.time_se_s == pytest.approx(0.3 / 2**0.5)
+    assert point.energy_se_j == pytest.approx(4.0 / 2**0.5)
+
+
+def test_stages_are_kept_apart() -> None:
+    points = pool([rank_status(1, time_s=3.0), rank_status(0, time_s=1.0)]).points
+    assert {key: point.time_s for key, point in points.items()} == {
+        (0, Kind.FORWARD): 1.0,
+        (1, Kind.FORWARD): 3.0,
+    }
+
+
+def test_the_worst_of_what_was_read_back_is_kept() -> None:
+    point = pool(
+        [rank_status(0, 0, achieved_mhz=990, reasons=4), rank_status(0, 1, achieved_mhz=None, reasons=8)]
+    )
+    assert point.points[0, Kind.FORWARD].achieved_mhz == 990
+    assert point.points[0, Kind.FORWARD].event_reasons == 12
+
+
+def test_blocking_power_is_the_mean_of_all() -> None:
+    assert pool([rank_status(0, blocking_w=40.0), rank_status(1, blocking_w=60.0)]).blocking_power_w == 50.0
+
+
+def test_fixed_durations_are_the_shortest_of_the_stage() -> None:
+    words = [rank_status(0, 0, fixed_s={Kind.LOAD: 0.3}), rank_status(0, 1, fixed_s={Kind.LOAD: 0.1})]
+    assert pool(words).fixed_s == {(0, Kind.LOAD): 0.1}
+
+
+def test_the_step_is_the_shortest_of_all_stages() -> None:
+    words = [
+        rank_status(0, fixed_s={Kind.STEP: 0.9, Kind.LOAD: 0.2}),
+        rank_status(1, fixed_s={Kind.STEP: 0.1}),
+    ]
+    assert pool(words).fixed_s == {(0, Kind.LOAD): 0.2, (0, Kind.STEP): 0.1, (1, Kind.STEP): 0.1}
+
+
+def test_a_transfer_is_what_its_later_end_saw() -> None:
+    """Stage 0 waits for stage 1 in the first send, stage 1 for stage 0 in the second."""
+    words = [
+        rank_status(0, transfers_s={SA: (0.9, 0.1), RG: (0.7, 0.3)}),
+        rank_status(1, transfers_s={RA: (0.1, 0.8), SG: (0.2, 0.3)}),
+    ]
+    assert pool(words).fixed_s == {
+        (0, SA): pytest.approx(0.1),
+        (1, SG): pytest.approx(0.25),
+    }
+
+
+def test_transfers_are_compared_within_one_replica() -> None:
+    words = [
+        rank_status(0, 0, transfers_s={SA: (1.0,)}),
+        rank_status(1, 0, transfers_s={RA: (2.0,)}),
+        rank_status(0, 1, transfers_s={SA: (4.0,)}),
+        rank_status(1, 1, transfers_s={RA: (3.0,)}),
+    ]
+    assert pool(words).fixed_s == {(0, SA): pytest.approx(2.0)}
+
+
+def test_a_transfer_without_its_other_end_is_left_out() -> None:
+    assert pool([rank_status(0, transfers_s={SA: (1.0,)}), rank_status(1)]).fixed_s == {}

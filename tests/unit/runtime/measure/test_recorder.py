@@ -1,0 +1,106 @@
+"""Marks become iterations when the device has passed them, never before and never more than one late."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from perseus_ds.profile import Interval
+from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
+from perseus_ds.schedule import Kind
+
+
+class LaggingStopwatch(Stopwatch):
+    """The host's time runs; the device has passed what the test says, and being waited for passes a mark."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.passed_s = -1.0
+        self.has_slack = 0
+
+    def mark(self) -> Mark:
+        self.now_s += 1.0
+        return self.now_s
+
+    def event(self) -> None:
+        return None
+
+    def passed(self, mark: Mark) -> bool:
+        return cast("float", mark) <= self.passed_s
+
+    def wait(self, mark: Mark) -> None:
+        if not self.passed(mark):
+            self.has_slack += 1
+            self.passed_s = cast("float", mark)
+
+    def seconds(self, marks: Sequence[Mark]) -> list[float]:
+        assert all(self.passed(mark) for mark in marks), "read before the device was there"
+        return cast("list[float]", list(marks))
+
+
+def run(recorder: Recorder, *kinds: Kind) -> int:
+    recorder.begin()
+    for kind in kinds:
+        recorder.started(kind)
+        recorder.ended()
+    return recorder.finish()
+
+
+def test_iterations_tile_the_time() -> None:
+    stopwatch = LaggingStopwatch()
+    recorder = Recorder(stopwatch)
+    stopwatch.passed_s = 100.0
+    assert run(recorder, Kind.FORWARD) == 0
+    assert run(recorder, Kind.FORWARD, Kind.BACKWARD) == 1
+    first, second = recorder.passed()
+    assert (first.start_s, first.end_s, first.duration_s) == (None, 3.0, None)
+    assert (second.start_s, second.end_s, second.duration_s) == (3.0, 8.0, 5.0)
+    assert second.intervals == (Interval(Kind.FORWARD, 4.0, 5.0), Interval(Kind.BACKWARD, 6.0, 7.0))
+    assert recorder.passed() == []
+
+
+def test_what_the_device_has_not_passed_is_kept_back() -> None:
+    recorder = Recorder(LaggingStopwatch())
+    run(recorder, Kind.FORWARD)
+    assert recorder.passed() == []
+
+
+def test_more_than_one_behind_is_waited_for() -> None:
+    stopwatch = LaggingStopwatch()
+    recorder = Recorder(stopwatch)
+    for index in range(4):
+        run(recorder, Kind.FORWARD)
+        assert [iteration.index for iteration in recorder.passed()] == ([index - 1] if index else [])
+    assert stopwatch.has_slack == 3
+
+
+def test_an_interruption_takes_the_beginning_from_the_next_iteration() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    recorder = Recorder(stopwatch)
+    run(recorder, Kind.FORWARD)
+    recorder.interrupt()
+    run(recorder, Kind.FORWARD)
+    run(recorder, Kind.FORWARD)
+    assert [iteration.duration_s for iteration in recorder.passed()] == [None, None, 3.0]
+
+
+def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    recorder = Recorder(stopwatch)
+    run(recorder, Kind.FORWARD)
+    recorder.interrupt()
+    recorder.finish()
+    assert recorder.passed()[1].intervals == ()
+
+
+def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    recorder = Recorder(stopwatch)
+    recorder.begin()
+    recorder.started(Kind.FORWARD)
+    recorder.interrupt()
+    run(recorder, Kind.BACKWARD)
+    (iteration,) = recorder.passed()
+    assert [interval.kind for interval in iteration.intervals] == [Kind.BACKWARD]

@@ -1,0 +1,47 @@
+"""Teams with grids of their own sweep in step, until the last one is through."""
+
+import pytest
+
+from perseus_ds.profile import Estimate, Point, Sweep
+from perseus_ds.runtime.hardware_groups import HardwareGroup
+from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
+from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.schedule import Kind
+
+TEAMS = (HardwareGroup((0,)), HardwareGroup((1, 2)))
+
+
+def window(clock_mhz: int, energy_j: float) -> Pooled:
+    return Pooled({(0, Kind.FORWARD): Point(clock_mhz, 1.0, energy_j)}, {}, 0.0)
+
+
+@pytest.mark.parametrize(("mine", "played"), [(0, [1410, 900, 1410, 1410]), (1, [1740, 1500, 1200, 900])])
+def test_who_is_through_stays_at_its_highest_clock(mine: int, played: list[int]) -> None:
+    sweeps = Sweeps([Sweep((1410, 900)), Sweep((1740, 1500, 1200, 900))], mine=mine)
+    seen = []
+    while not sweeps.finished:
+        seen.append(sweeps.clock_mhz)
+        sweeps.record([window(1410, 9.0 - sweeps.done), window(1740, 9.0 - sweeps.done)])
+    assert seen == played
+    assert [len(windows) for windows in sweeps.windows] == [2, 4]
+    assert [len(sweep.points[0, Kind.FORWARD]) for sweep in sweeps.sweeps] == [2, 4]
+
+
+def rank_status(replica: int, *, time_s: float, reducing_s: float) -> Measured:
+    point = Point(1000, time_s, 100.0 * time_s)
+    return Measured(
+        0, replica, Estimate(1000, {Kind.FORWARD: point}, 50.0 * time_s, {Kind.REDUCE_GRADS: reducing_s}, {})
+    )
+
+
+def test_teams_are_pooled_apart_but_for_the_reduction_where_all_meet() -> None:
+    """The slowest alone does not wait: its reduction is everyone's, or waiting would be planned for."""
+    words = [
+        rank_status(0, time_s=1.0, reducing_s=2.5),
+        rank_status(1, time_s=3.0, reducing_s=0.7),
+        rank_status(2, time_s=5.0, reducing_s=0.5),
+    ]
+    first, second = pool_groups(words, TEAMS)
+    assert (first.points[0, Kind.FORWARD].time_s, second.points[0, Kind.FORWARD].time_s) == (1.0, 4.0)
+    assert (first.blocking_power_w, second.blocking_power_w) == (50.0, 200.0)
+    assert first.fixed_s == second.fixed_s == {(0, Kind.REDUCE_GRADS): 0.5}

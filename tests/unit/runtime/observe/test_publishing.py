@@ -1,0 +1,127 @@
+"""From the ranks' words to the summary: energy of all GPUs, each per its own iterations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.profile import Interval
+from perseus_ds.run_directory import RunDirectory, Summary
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.accounting import Mode, Total
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.observe.publishing import (
+    Durations,
+    RankReport,
+    beside_stragglers,
+    summarise,
+    timelines,
+    write_ranks,
+)
+from perseus_ds.schedule import Kind, textbook
+
+PLAN = hand_made().plan(1)
+JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
+
+
+def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
+    whole = Total(iterations, time_s * iterations, energy_j)
+    whole.recent_s.extend([time_s] * iterations)
+    return whole
+
+
+def report(stage: int, baseline: Total, perseus: Total, *, replica: int = 0) -> RankReport:
+    durations = {Mode.BASELINE: [1.0, 2.0], Mode.PERSEUS: [1.4, 2.8]}
+    return RankReport(stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, durations)
+
+
+def summary(*reports: RankReport) -> Summary | None:
+    return summarise(reports, PLAN, simulated=True, facts={"gpus": len(reports)})
+
+
+def test_energy_is_summed_over_gpus_and_time_is_the_slowest_ones() -> None:
+    found = summary(
+        report(0, total(2, energy_j=2000.0), total(4, energy_j=3000.0, time_s=6.1)),
+        report(1, total(2, energy_j=1000.0), total(4, energy_j=1000.0, time_s=6.3)),
+    )
+    assert found is not None
+    assert (found.baseline.energy_j, found.perseus.energy_j) == (1500.0, 1000.0)
+    assert (found.baseline.iteration_time_s, found.perseus.iteration_time_s) == (6.0, 6.3)
+    assert found.saving_pct == pytest.approx(100 / 3)
+    assert found.slowdown_pct == pytest.approx(5.0)
+    assert found.predicted_saving_pct == PLAN.saving_pct
+
+
+def test_ranks_that_settled_different_numbers_of_iterations_count_alike() -> None:
+    found = summary(
+        report(0, total(2, energy_j=2000.0), total(2, energy_j=2000.0)),
+        report(1, total(3, energy_j=3000.0), total(1, energy_j=1000.0)),
+    )
+    assert found is not None
+    assert found.saving_pct == 0.0
+    assert (found.baseline.iterations, found.perseus.iterations) == (2, 1)
+
+
+def test_nothing_is_claimed_before_every_rank_measured_both_sides() -> None:
+    whole = report(0, total(2, energy_j=1.0), total(2, energy_j=1.0))
+    assert summary(whole, report(1, total(0, energy_j=0.0), total(2, energy_j=1.0))) is None
+    assert summary(whole, report(1, total(2, energy_j=1.0), total(0, energy_j=0.0))) is None
+
+
+def test_iterations_beside_a_straggler_stand_apart() -> None:
+    def waited(stage: int, modes: dict[Mode, Total]) -> RankReport:
+        return RankReport(stage, stage, 0, modes, {})
+
+    answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
+    assert beside_stragglers([waited(0, {}), waited(1, answered)]) == {}
+    found = beside_stragglers([waited(0, answered), waited(1, answered)])
+    side = {"iteration_time_s": 9.0, "energy_j": 1000.0, "iterations": 4}
+    assert found == {"beside_stragglers": {"perseus": side}}
+    both = answered | {Mode.BASELINE_BESIDE: total(2, energy_j=1500.0, time_s=9.0)}
+    found = beside_stragglers([waited(0, both), waited(1, both)])
+    assert found["beside_stragglers"] == {
+        "baseline": side | {"energy_j": 1500.0, "iterations": 2},
+        "perseus": side,
+    }
+
+
+def iteration(*seconds: float) -> Iteration:
+    rows, now_s = [Interval(Kind.LOAD, 0.0, 9.0)], 9.0
+    for duration_s in seconds:
+        rows.append(Interval(Kind.FORWARD, now_s, now_s + duration_s))
+        now_s += duration_s
+    return Iteration(0, 0.0, now_s, tuple(rows))
+
+
+def test_mean_durations_are_kept_apart_and_half_iterations_left_out() -> None:
+    durations = Durations()
+    durations.add(Mode.PERSEUS, iteration(1.0, 2.0))
+    durations.add(Mode.PERSEUS, iteration(3.0, 4.0))
+    durations.add(Mode.PERSEUS, iteration(9.0))
+    assert durations.means_s(Mode.PERSEUS) == pytest.approx([2.0, 3.0])
+    assert durations.means_s(Mode.BASELINE) == []
+
+
+def test_timelines_show_both_sides_at_their_clocks() -> None:
+    reports = [report(stage, total(1, energy_j=1.0), total(1, energy_j=1.0)) for stage in (0, 1)]
+    baseline, perseus = timelines(reports, PLAN, JOB, simulated=True)
+    computed = {str(s.instruction): s.clock_mhz for s in perseus.spans if s.clock_mhz is not None}
+    assert computed == {"0F0": 1400, "0B0": 1000, "1F0": 1000, "1B0": 1000}
+    assert {s.clock_mhz for s in baseline.spans if s.clock_mhz is not None} == {1400}
+    assert baseline.iteration_time_s == pytest.approx(6.0)
+    assert perseus.iteration_time_s == pytest.approx(8.4)
+
+
+def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    write_ranks([report(1, total(2, energy_j=8.0), total(0, energy_j=0.0))], directory)
+    content = json.loads((directory.ranks / "rank_00001.json").read_text())
+    assert content["totals"]["baseline"] == {
+        "iterations": 2,
+        "time_s": 12.0,
+        "energy_j": 8.0,
+        "iteration_time_s": 6.0,
+    }
