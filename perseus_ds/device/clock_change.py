@@ -106,7 +106,7 @@ class ChangeQueue:
         return self._in_force_s[gpu]
 
 
-def queued(
+def queued(  # noqa: PLR0917 - compiled code knows no names
     asked_s: float,
     gpu_free_s: float,
     driver_free_s: float,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler import Menu, Round, Verdict, Vigil
+from perseus_ds.straggler import FrontierIndex, ReplicaObservation, StragglerController, StragglerDecision
 
 
 class Answers:
@@ -17,15 +17,16 @@ class Answers:
     False plays the objective's plans throughout, for comparison; decisions are made all the same.
     """
 
-    def __init__(self, menus: Sequence[Menu], *, lag: int = 2, answered: bool = True) -> None:
-        self._menus = menus
+    def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
+        self._indexes = indexes
         self._answered = answered
-        self._objective = [menu.objective for menu in menus]
+        self._objective = [index.objective for index in indexes]
         self._coming = [list(self._objective) for _ in range(lag)]
-        self._vigil = Vigil(
-            np.array([menu.objective_s for menu in menus]), np.array([menu.fastest_s for menu in menus])
+        self._controller = StragglerController(
+            np.array([index.objective_s for index in indexes]),
+            np.array([index.fastest_s for index in indexes]),
         )
-        self.decisions: list[Verdict] = []
+        self.decisions: list[StragglerDecision] = []
 
     def next_plans(self) -> list[int]:
         """Return what the next iteration is played at, a plan per replica."""
@@ -38,14 +39,16 @@ class Answers:
         *,
         announced: NDArray[np.float64],
         capped: NDArray[np.bool_],
-    ) -> Verdict:
+    ) -> StragglerDecision:
         """Hand over one iteration as the ranks exchange it; NaN is unknown.
 
         Shape: vectors [replicas].
         """
-        planned_s = np.array([menu.expected_s[plan] for menu, plan in zip(self._menus, plans, strict=True)])
-        decision = self._vigil.hear(Round(own_s, planned_s, announced, capped))
+        planned_s = np.array(
+            [index.expected_s[plan] for index, plan in zip(self._indexes, plans, strict=True)]
+        )
+        decision = self._controller.observe(ReplicaObservation(own_s, planned_s, announced, capped))
         self.decisions.append(decision)
-        chosen = [menu.choose(decision.aim(replica)) for replica, menu in enumerate(self._menus)]
+        chosen = [index.choose(decision.budget(replica)) for replica, index in enumerate(self._indexes)]
         self._coming.append(chosen if self._answered else list(self._objective))
         return decision

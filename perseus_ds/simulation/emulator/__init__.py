@@ -5,10 +5,11 @@ from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble, par
 from perseus_ds.simulation.emulator.emulator import Emulator
 from perseus_ds.simulation.emulator.records import CAUSES
 from perseus_ds.simulation.emulator.result import Emulated, means
-from perseus_ds.simulation.emulator.run import Conditions
+from perseus_ds.simulation.emulator.world import DEFAULT_CLOCKS, Conditions
 
 __all__ = [
     "CAUSES",
+    "DEFAULT_CLOCKS",
     "ClusterShape",
     "Conditions",
     "Disturbance",

@@ -112,7 +112,9 @@ def _values(text: str, rest: str, known: set[str]) -> Mapping[str, str]:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if key not in known or not equals:
-            raise ConfigError(f"straggler {text!r}: {part!r} is not understood", hint=f"keys: {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"straggler {text!r}: {part!r} is not understood", hint=f"keys: {', '.join(sorted(known))}"
+            )
         values[key] = value
     return values
 
@@ -133,7 +135,9 @@ def _amount(text: str, trouble: Trouble, values: Mapping[str, str]) -> float:
     except ValueError:
         amount = math.nan
     if not (math.isfinite(amount) and amount >= least):
-        raise ConfigError(f"straggler {text!r}: {trouble.amount} is {value!r}", hint=f"expected a number from {least:g} on")
+        raise ConfigError(
+            f"straggler {text!r}: {trouble.amount} is {value!r}", hint=f"expected a number from {least:g} on"
+        )
     return amount
 
 

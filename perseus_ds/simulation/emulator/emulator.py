@@ -1,4 +1,4 @@
-"""A whole job in virtual time: instruction by instruction, clocks that change when they would, real decisions."""
+"""A whole job in virtual time: every instruction, clocks that change when they would, real decisions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from perseus_ds.simulation.answers import Answers
 from perseus_ds.simulation.emulator.cluster import ClusterShape
 from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble, check_disturbances
 from perseus_ds.simulation.emulator.result import Emulated
-from perseus_ds.simulation.emulator.run import DEFAULT_CLOCKS, Conditions, JobRun, World
-from perseus_ds.straggler import Menu
+from perseus_ds.simulation.emulator.run import JobRun
+from perseus_ds.simulation.emulator.world import Conditions, World
+from perseus_ds.straggler import FrontierIndex
 
 
 class Emulator:
@@ -40,13 +41,13 @@ class Emulator:
                 f"the plan is for {plans.schedule.stages} stages, the profile has {profile.stages}",
                 hint="give the profile that the plan was made from",
             )
-        self._menu = Menu.of(plans, objective or Objective())
+        self._index = FrontierIndex.of(plans, objective or Objective())
         self._world = World(plans, profile, cluster, conditions or Conditions())
 
     @property
-    def menu(self) -> Menu:
+    def frontier_index(self) -> FrontierIndex:
         """The product's look-up among the plans."""
-        return self._menu
+        return self._index
 
     def play(
         self,
@@ -54,12 +55,13 @@ class Emulator:
         disturbances: Iterable[Disturbance] = (),
         *,
         answered: bool = True,
-        baseline: bool = False,
+        always: int | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> Emulated:
         """Play a job from a start at default clocks.
 
-        ``answered`` False leaves stragglers without an answer; ``baseline`` plays default clocks throughout.
+        ``answered`` False leaves stragglers without an answer; ``always`` is one plan throughout
+        (DEFAULT_CLOCKS: none).
 
         Raises:
             ConfigError: a disturbance of what does not exist, or no iterations.
@@ -68,12 +70,12 @@ class Emulator:
         troubles = check_disturbances(
             disturbances, pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor
         )
-        answers = Answers([self._menu] * cluster.pipelines, answered=answered)
+        answers = Answers([self._index] * cluster.pipelines, answered=answered)
         with JobRun(self._world, iterations) as run:
             for n in range(iterations):
                 planned = answers.next_plans()
                 here = tuple(one for one in troubles if one.at(n))
-                run.iterate(n, [DEFAULT_CLOCKS] * len(planned) if baseline else planned, here)
+                run.iterate(n, planned if always is None else [always] * len(planned), here)
                 own_s, capped = run.observed(n)
                 answers.observe(own_s, planned, announced=_announced(here, cluster.pipelines), capped=capped)
                 if progress is not None:
@@ -81,7 +83,9 @@ class Emulator:
             return run.result(tuple(answers.decisions))
 
 
-def _announced(troubles: Iterable[Disturbance], pipelines: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _announced(
+    troubles: Iterable[Disturbance], pipelines: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     announced = np.ones(pipelines)
     for one in troubles:
         if one.trouble is Trouble.ANNOUNCED:

@@ -14,86 +14,62 @@ from perseus_ds.simulation.emulator.records import (
     BARRIER,
     BUBBLE,
     LOST,
-    Change,
-    Gpus,
     Ints,
     Iteration,
-    PowerTrace,
-    Program,
-    Requests,
-    Tables,
+    Play,
 )
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiled import compiled, inlined, inner
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.
 FORCE, DONE, RELEASE, START, ASK = range(5)
 AT_END = np.inf
 
-Heap = list[tuple[float, int, int, int]]
-"""(when, what, where, which): a GPU and its clock, or a place (pipeline x ranks + rank) and a node or clock."""
+Event = tuple[float, int, int, int]
+"""(when, what, where, which): a GPU and its clock, or a place (pipeline x ranks + rank) and node or clock."""
+Heap = list[Event]
 
 _queued = inner(queued)
 
 
-class Shape(NamedTuple):
-    """Pipelines ``first`` to ``end - 1``, which share nodes with no others; sizes of the job."""
-
-    first: int
-    end: int
-    ranks: int
-    tensor: int
-    per_node: int
-
-
 class Progress(NamedTuple):
-    """How far the iteration is; ``version`` tells a node's latest expected end from older ones.
+    """How far the iteration is; ``due_s`` is when to look next whether a rank's work has ended.
 
-    Shape: ``waits_for``, ``ready_s``, ``version`` [pipelines, nodes]; ``running``, ``left`` [pipelines, ranks].
+    Shape: ``waits_for``, ``ready_s`` [pipelines, nodes]; ``running``, ``due_s``, ``left`` [pipelines, ranks].
     """
 
     waits_for: Ints
     ready_s: NDArray[np.float64]
-    version: Ints
     running: Ints
+    due_s: NDArray[np.float64]
     left: Ints
 
 
 @compiled
-def play_pipelines(
-    shape: Shape,
-    program: Program,
-    tables: Tables,
-    change: Change,
-    requests: Requests,
-    now: Iteration,
-    gpus: Gpus,
-    trace: PowerTrace,
-) -> None:
+def play_pipelines(play: Play, now: Iteration) -> None:
     """Play until every rank has come to where it meets the other pipelines (``now.arrival_s``).
 
     Cost: logarithmic in ranks, per event; a few events per computation and change of clock.
     """
     heap = [(0.0, 0, 0, 0) for _ in range(0)]
-    progress = _begun(shape, program, now, gpus, heap)
-    while len(heap):
-        when_s, what, where, which = heappop(heap)
-        if what == FORCE:
-            _force(heap, progress, shape, tables, change, now, gpus, trace, when_s, where, which)
-        elif what == START:
-            _start(heap, progress, shape, program, tables, requests, now, gpus, trace, when_s, where, which)
-        elif what == DONE:
-            version, node = divmod(which, len(program.rank))
-            if version == progress.version[where // shape.ranks - shape.first, node]:
-                _done(heap, progress, shape, program, tables, requests, now, gpus, trace, when_s, where, node)
-        elif what == RELEASE:
-            _release(heap, shape, tables, requests, now, gpus, trace, when_s, where)
+    progress = _begun(heap, play, now)
+    while heap:
+        event = heappop(heap)
+        if event[1] == FORCE:
+            _force(heap, progress, play, now, event)
+        elif event[1] == START:
+            _start(heap, progress, play, now, event)
+        elif event[1] == DONE:
+            _done(heap, progress, play, now, event)
+        elif event[1] == RELEASE:
+            _release(heap, play, now, event)
         else:
-            _ask(heap, shape, change, gpus, when_s, where, which)
+            _ask(heap, play, event)
 
 
-@inner
-def _begun(shape: Shape, program: Program, now: Iteration, gpus: Gpus, heap: Heap) -> Progress:
+@inlined
+def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
     """Put what is under way, the releases and the first instructions on the heap."""
+    shape, program, gpus = play.shape, play.program, play.gpus
     count, nodes = shape.end - shape.first, len(program.rank)
     left = np.zeros((count, shape.ranks), dtype=np.int64)
     waits_for = np.zeros((count, nodes), dtype=np.int64)
@@ -119,25 +95,15 @@ def _begun(shape: Shape, program: Program, now: Iteration, gpus: Gpus, heap: Hea
             if program.waits_for[node] == 0:
                 ready_s[p, node] += now.input_s[pipeline]
                 heappush(heap, (ready_s[p, node], START, pipeline * shape.ranks + rank, node))
-    version = np.zeros((count, nodes), dtype=np.int64)
-    return Progress(waits_for, ready_s, version, np.full((count, shape.ranks), -1, dtype=np.int64), left)
+    running = np.full((count, shape.ranks), -1, dtype=np.int64)
+    return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left)
 
 
-@inner
-def _force(
-    heap: Heap,
-    progress: Progress,
-    shape: Shape,
-    tables: Tables,
-    change: Change,
-    now: Iteration,
-    gpus: Gpus,
-    trace: PowerTrace,
-    when_s: float,
-    gpu: int,
-    clock: int,
-) -> None:
+@inlined
+def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
+    when_s, _, gpu, clock = event
+    shape, gpus = play.shape, play.gpus
     place = gpu // shape.tensor
     p, rank = place // shape.ranks - shape.first, place % shape.ranks
     if progress.left[p, rank] == 0:
@@ -145,54 +111,34 @@ def _force(
             if gpus.pending[gpu, k] < 0:
                 gpus.pending_s[gpu, k], gpus.pending[gpu, k] = when_s, clock
                 return
-    account(gpus, tables, gpu, now.cap[gpu], when_s, trace)
-    gpus.clock[gpu], gpus.paused_s[gpu] = clock, when_s + change.stall_s
-    node = progress.running[p, rank]
-    if node >= 0:
-        progress.version[p, node] += 1
-        expect(gpus, tables, gpu, now.cap[gpu], when_s)
+    account(play, gpu, now.cap[gpu], when_s)
+    gpus.clock[gpu], gpus.paused_s[gpu] = clock, when_s + play.change.stall_s
+    if progress.running[p, rank] >= 0:
+        expect(play, gpu, now.cap[gpu], when_s)
         end_s = max(when_s, gpus.done_s[place * shape.tensor : (place + 1) * shape.tensor].max())
-        nodes = progress.version.shape[1]
-        heappush(heap, (end_s, DONE, place, node + nodes * progress.version[p, node]))
+        if end_s < progress.due_s[p, rank]:
+            progress.due_s[p, rank] = end_s
+            heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
 
 
-@inner
-def _release(
-    heap: Heap,
-    shape: Shape,
-    tables: Tables,
-    requests: Requests,
-    now: Iteration,
-    gpus: Gpus,
-    trace: PowerTrace,
-    when_s: float,
-    place: int,
-) -> None:
+@inlined
+def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
     """A rank is let into the iteration."""
+    when_s, _, place, _ = event
+    shape, gpus, requests = play.shape, play.gpus, play.requests
     pipeline = place // shape.ranks
     for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-        account(gpus, tables, gpu, now.cap[gpu], when_s, trace)
+        account(play, gpu, now.cap[gpu], when_s)
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
         heappush(heap, (when_s, ASK, place, requests.opening[now.plan[pipeline], place % shape.ranks]))
 
 
-@inner
-def _start(
-    heap: Heap,
-    progress: Progress,
-    shape: Shape,
-    program: Program,
-    tables: Tables,
-    requests: Requests,
-    now: Iteration,
-    gpus: Gpus,
-    trace: PowerTrace,
-    when_s: float,
-    place: int,
-    node: int,
-) -> None:
+@inlined
+def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
+    when_s, _, place, node = event
+    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
     pipeline = place // shape.ranks
     p, row = pipeline - shape.first, program.row[node]
     now.begun_s[pipeline, node] = when_s
@@ -201,10 +147,13 @@ def _start(
         return
     progress.running[p, place % shape.ranks], end_s = node, when_s
     for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-        account(gpus, tables, gpu, now.cap[gpu], when_s, trace)
+        account(play, gpu, now.cap[gpu], when_s)
         gpus.row[gpu], gpus.left[gpu] = row, now.factor[pipeline, node] * now.slow[gpu]
-        expect(gpus, tables, gpu, now.cap[gpu], when_s)
+        if gpus.clock[gpu] > now.cap[gpu]:
+            now.capped[pipeline] = True
+        expect(play, gpu, now.cap[gpu], when_s)
         end_s = max(end_s, gpus.done_s[gpu])
+    progress.due_s[p, place % shape.ranks] = end_s
     heappush(heap, (end_s, DONE, place, node))
     plan = now.plan[pipeline]
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
@@ -212,30 +161,21 @@ def _start(
             heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
-@inner
-def _done(
-    heap: Heap,
-    progress: Progress,
-    shape: Shape,
-    program: Program,
-    tables: Tables,
-    requests: Requests,
-    now: Iteration,
-    gpus: Gpus,
-    trace: PowerTrace,
-    when_s: float,
-    place: int,
-    node: int,
-) -> None:
+@inlined
+def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A node ends, and those that waited for it alone can begin."""
+    when_s, _, place, node = event
+    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
     pipeline, rank = place // shape.ranks, place % shape.ranks
     p = pipeline - shape.first
+    if program.row[node] >= 0 and not _ended(heap, progress, play, p, event):
+        return
     now.ended_s[pipeline, node] = when_s
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
     if program.row[node] >= 0:
         progress.running[p, rank] = -1
         for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-            account(gpus, tables, gpu, now.cap[gpu], when_s, trace)
+            account(play, gpu, now.cap[gpu], when_s)
             gpus.row[gpu] = -1
         plan = now.plan[pipeline]
         for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
@@ -244,7 +184,7 @@ def _done(
     progress.left[p, rank] -= 1
     if progress.left[p, rank] == 0:
         for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-            account(gpus, tables, gpu, now.cap[gpu], when_s, trace)
+            account(play, gpu, now.cap[gpu], when_s)
             gpus.cause[gpu] = BARRIER
     for edge in range(program.first[node], program.first[node + 1]):
         after = program.after[edge]
@@ -256,11 +196,25 @@ def _done(
             heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
 
 
-@inner
-def _ask(
-    heap: Heap, shape: Shape, change: Change, gpus: Gpus, when_s: float, place: int, clock: int
-) -> None:
-    """All GPUs of a rank ask for a clock, one after the other; what was asked for last is not asked again."""
+@inlined
+def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
+    """Whether a rank's work has ended; where a clock fell meanwhile, look again when it should have."""
+    when_s, _, place, node = event
+    rank, tensor = place % play.shape.ranks, play.shape.tensor
+    if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:
+        return False
+    end_s = play.gpus.done_s[place * tensor : (place + 1) * tensor].max()
+    if end_s > when_s:
+        progress.due_s[p, rank] = end_s
+        heappush(heap, (end_s, DONE, place, node))
+    return bool(end_s <= when_s)
+
+
+@inlined
+def _ask(heap: Heap, play: Play, event: Event) -> None:
+    """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again."""
+    when_s, _, place, clock = event
+    shape, gpus, change = play.shape, play.gpus, play.change
     for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
         if gpus.wanted[gpu] == clock or clock < 0:
             continue

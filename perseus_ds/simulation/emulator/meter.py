@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perseus_ds.simulation.emulator.records import PEERS, WORKING, Floats, Gpus, Ints, PowerTrace, Tables
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.simulation.emulator.records import PEERS, WORKING, Floats, Ints, Play, PowerTrace
+from perseus_ds.solver.compiled import compiled, inlined, inner
 
 
 @inner
@@ -17,35 +17,41 @@ def spread(trace: PowerTrace, from_s: float, until_s: float, power_w: float) -> 
 
 
 @inner
-def book(gpus: Gpus, gpu: int, cause: int, power_w: float, until_s: float, trace: PowerTrace) -> None:
+def book(
+    books: tuple[Floats, Floats, PowerTrace], gpu: int, cause: int, power_w: float, until_s: float
+) -> None:
     """Spend a power from where the books end until a moment."""
-    if until_s > gpus.since_s[gpu]:
+    since_s, energy_j, trace = books
+    if until_s > since_s[gpu]:
         if cause >= 0:
-            gpus.energy_j[gpu, cause] += power_w * (until_s - gpus.since_s[gpu])
+            energy_j[gpu, cause] += power_w * (until_s - since_s[gpu])
             if len(trace.energy_j):
-                spread(trace, gpus.since_s[gpu], until_s, power_w)
-        gpus.since_s[gpu] = until_s
+                spread(trace, since_s[gpu], until_s, power_w)
+        since_s[gpu] = until_s
 
 
-@inner
-def account(gpus: Gpus, tables: Tables, gpu: int, cap: int, until_s: float, trace: PowerTrace) -> None:
+@inlined
+def account(play: Play, gpu: int, cap: int, until_s: float) -> None:
     """Book a GPU up to a moment: stalled by a change, working, waiting for its peers, or waiting."""
+    gpus, tables = play.gpus, play.tables
+    books = (gpus.since_s, gpus.energy_j, play.trace)
     clock = min(gpus.clock[gpu], cap)
     row, waiting_w = gpus.row[gpu], tables.waiting_w[clock]
     if row < 0:
-        book(gpus, gpu, gpus.cause[gpu], waiting_w, until_s, trace)
+        book(books, gpu, gpus.cause[gpu], waiting_w, until_s)
         return
-    book(gpus, gpu, PEERS, waiting_w, min(until_s, gpus.paused_s[gpu]), trace)
+    book(books, gpu, PEERS, waiting_w, min(until_s, gpus.paused_s[gpu]))
     worked_s = min(until_s, gpus.done_s[gpu]) - gpus.since_s[gpu]
     if worked_s > 0.0:
         gpus.left[gpu] = max(0.0, gpus.left[gpu] - worked_s / tables.time_s[row, clock])
-        book(gpus, gpu, WORKING, tables.power_w[row, clock], min(until_s, gpus.done_s[gpu]), trace)
-    book(gpus, gpu, PEERS, waiting_w, until_s, trace)
+        book(books, gpu, WORKING, tables.power_w[row, clock], min(until_s, gpus.done_s[gpu]))
+    book(books, gpu, PEERS, waiting_w, until_s)
 
 
-@inner
-def expect(gpus: Gpus, tables: Tables, gpu: int, cap: int, now_s: float) -> None:
+@inlined
+def expect(play: Play, gpu: int, cap: int, now_s: float) -> None:
     """Foretell when a GPU that is booked up to now will be done with what it does, if its clock stays."""
+    gpus, tables = play.gpus, play.tables
     if gpus.left[gpu] > 0.0:
         begins_s = max(now_s, gpus.paused_s[gpu])
         clock = min(gpus.clock[gpu], cap)
@@ -53,15 +59,14 @@ def expect(gpus: Gpus, tables: Tables, gpu: int, cap: int, now_s: float) -> None
 
 
 @compiled
-def settle(
-    gpus: Gpus, tables: Tables, cap: Ints, stall_s: float, until_s: Floats, tensor: int, trace: PowerTrace
-) -> None:
+def settle(play: Play, cap: Ints, until_s: Floats) -> None:
     """Book every GPU up to its rank's release; clocks that come into force before that count from then on.
 
     Shape: ``until_s`` [pipelines x ranks].
     """
+    gpus = play.gpus
     for gpu in range(len(gpus.clock)):
-        release_s = until_s[gpu // tensor]
+        release_s = until_s[gpu // play.shape.tensor]
         while True:
             first = -1
             for k in range(gpus.pending.shape[1]):
@@ -70,8 +75,8 @@ def settle(
                     first = k
             if first < 0:
                 break
-            account(gpus, tables, gpu, cap[gpu], gpus.pending_s[gpu, first], trace)
+            account(play, gpu, cap[gpu], gpus.pending_s[gpu, first])
             gpus.clock[gpu] = gpus.pending[gpu, first]
-            gpus.paused_s[gpu] = gpus.pending_s[gpu, first] + stall_s
+            gpus.paused_s[gpu] = gpus.pending_s[gpu, first] + play.change.stall_s
             gpus.pending[gpu, first] = -1
-        account(gpus, tables, gpu, cap[gpu], release_s, trace)
+        account(play, gpu, cap[gpu], release_s)

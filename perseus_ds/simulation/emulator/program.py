@@ -1,4 +1,4 @@
-"""From a schedule to what the kernel runs: nodes up to the data-parallel reduction, and what comes after it."""
+"""From a schedule to what the kernel runs: nodes up to the data-parallel reduction, and what follows it."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class Program(NamedTuple):
     ``row`` is -1 for what no clock changes, which takes ``fixed_s``; ``crosses`` marks data that travels
     between ranks.
 
-    Shape: ``rank``, ``row``, ``fixed_s``, ``waits_for`` [nodes]; ``first`` [nodes + 1] bounds each node's part
-    of ``after``, ``delay_s``, ``crosses`` [edges].
+    Shape: ``rank``, ``row``, ``fixed_s``, ``waits_for`` [nodes]; ``first`` [nodes + 1] bounds each node's
+    part of ``after``, ``delay_s``, ``crosses`` [edges].
     """
 
     rank: Ints
@@ -80,10 +80,12 @@ class Gpus(NamedTuple):
     """The state of every GPU, and what it has used.
 
     ``clock`` is in force, ``wanted`` was asked for last; ``row`` is the work at hand (-1: waiting, for
-    ``cause``, LOST: using nothing), of which ``left`` remains until ``done_s`` as things stand; ``since_s`` is up to when energy
-    is booked; no work is done before ``paused_s``. ``free_s`` and ``force_s`` are the queue's.
+    ``cause``, LOST: using nothing), of which ``left`` remains until ``done_s`` as things stand; ``since_s``
+    is up to when energy is booked; no work is done before ``paused_s``. ``free_s`` and ``force_s`` are the
+    queue's.
 
-    Shape: [gpus]; ``pending_s``, ``pending`` [gpus, PENDING]; ``energy_j`` [gpus, causes]; ``driver_s`` [nodes].
+    Shape: [gpus]; ``pending_s``, ``pending`` [gpus, PENDING]; ``energy_j`` [gpus, causes]; ``driver_s``
+    [nodes].
     """
 
     clock: Ints
@@ -109,10 +111,10 @@ class Iteration(NamedTuple):
     ``plan`` is a place in ``Requests``; ``factor`` multiplies durations, ``slow`` those of one GPU; ``cap``
     is the highest place in the grid that a GPU reaches; ``link_s`` delays what a rank sends, ``input_s``
     the first instruction; who is not ``alive`` takes no part. Results: when each rank has come to where it
-    meets the other pipelines, and when each node began and ended.
+    meets the other pipelines, whether some GPU was held below its clock, when each node began and ended.
 
-    Shape: ``plan``, ``alive``, ``input_s`` [pipelines]; ``factor``, ``begun_s``, ``ended_s`` [pipelines, nodes];
-    ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
+    Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``begun_s``, ``ended_s``
+    [pipelines, nodes]; ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
     """
 
     plan: Ints
@@ -124,6 +126,7 @@ class Iteration(NamedTuple):
     start_s: Floats
     link_s: Floats
     arrival_s: Floats
+    capped: NDArray[np.bool_]
     begun_s: Floats
     ended_s: Floats
 
@@ -136,3 +139,25 @@ class PowerTrace(NamedTuple):
 
     bin_s: float
     energy_j: Floats
+
+
+class Shape(NamedTuple):
+    """Pipelines ``first`` to ``end - 1``, which share nodes with no others; sizes of the job."""
+
+    first: int
+    end: int
+    ranks: int
+    tensor: int
+    per_node: int
+
+
+class Play(NamedTuple):
+    """All that the kernel is given, but for the iteration itself."""
+
+    shape: Shape
+    program: Program
+    tables: Tables
+    change: Change
+    requests: Requests
+    gpus: Gpus
+    trace: PowerTrace

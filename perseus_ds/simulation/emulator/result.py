@@ -9,7 +9,7 @@ import numpy as np
 
 from perseus_ds.simulation.emulator.program import JobProgram
 from perseus_ds.simulation.emulator.records import CAUSES, Floats, Ints, PowerTrace
-from perseus_ds.straggler import Verdict
+from perseus_ds.straggler import StragglerDecision
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Emulated:
     plan: Ints
     energy_j: Floats
     changes: Ints
-    decisions: tuple[Verdict, ...]
+    decisions: tuple[StragglerDecision, ...]
     trace: PowerTrace
     begun_s: Floats
     ended_s: Floats

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -12,81 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import ConfigError
-from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Profile
-from perseus_ds.schedule import textbook
-from perseus_ds.simulation.emulator.cluster import ClusterShape, idle_gpus
+from perseus_ds.simulation.emulator.cluster import idle_gpus
 from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble
-from perseus_ds.simulation.emulator.kernel import Shape, play_pipelines
+from perseus_ds.simulation.emulator.kernel import play_pipelines
 from perseus_ds.simulation.emulator.meter import settle
-from perseus_ds.simulation.emulator.program import JobProgram, job_program
-from perseus_ds.simulation.emulator.records import CAUSES, Change, Floats, Iteration, PowerTrace, Requests
-from perseus_ds.simulation.emulator.requests import PlanRequests, packed, requests_of, steady
+from perseus_ds.simulation.emulator.program import JobProgram
+from perseus_ds.simulation.emulator.records import (
+    CAUSES,
+    Floats,
+    Ints,
+    Iteration,
+    Play,
+    PowerTrace,
+    Requests,
+    Shape,
+)
 from perseus_ds.simulation.emulator.result import Emulated
-from perseus_ds.simulation.emulator.tables import tables_of
-from perseus_ds.straggler import Verdict
-
-DEFAULT_CLOCKS = -1
-"""In place of a plan: the highest clock throughout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """How real an emulated job is.
-
-    ``noise`` is the relative standard deviation of one computation; ``work`` multiplies all computations
-    of an iteration, over and over (batches of other lengths); an iteration in ``microbatches`` has another
-    number of them and runs at default clocks, as in a job. ``trace_bin_s`` 0 keeps no power trace.
-    """
-
-    noise: float = 0.0
-    seed: int = 0
-    work: Sequence[float] = (1.0,)
-    microbatches: Mapping[int, int] = field(default_factory=dict)
-    trace_bin_s: float = 0.0
-    threads: int = 2
-
-
-class World:
-    """What stays the same in a job: programs, tables, machines, what plans ask for."""
-
-    def __init__(self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions) -> None:
-        self.plans, self.cluster, self.conditions = plans, cluster, conditions
-        self.job = job_program(plans.schedule, plans.fixed_s)
-        waiting_w = plans.blocking_power_w if cluster.waiting_w is None else cluster.waiting_w
-        planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
-        self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
-        self.highest_mhz = max(profile.clocks_mhz)
-        change = cluster.change
-        self.change = Change(
-            change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
-        )
-        self._asked: dict[int, PlanRequests] = {}
-        self._packed: dict[tuple[int, ...], Requests] = {}
-        self._others: dict[int, JobProgram] = {}
-
-    def requests(self, plans: tuple[int, ...]) -> Requests:
-        """Return what some plans ask for, in this order."""
-        if plans not in self._packed:
-            self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
-        return self._packed[plans]
-
-    def other(self, microbatches: int) -> tuple[JobProgram, Requests]:
-        """Return a batch of another size, at default clocks."""
-        if microbatches not in self._others:
-            name, stages = self.plans.schedule.name, self.plans.schedule.stages
-            schedule = textbook(name, stages=stages, microbatches=microbatches)
-            self._others[microbatches] = job_program(schedule, self.plans.fixed_s)
-        job = self._others[microbatches]
-        return job, packed([steady(self.highest_mhz, job)], job, self.tables.clock_mhz)
-
-    def _of(self, plan: int) -> PlanRequests:
-        if plan == DEFAULT_CLOCKS:
-            return steady(self.highest_mhz, self.job)
-        if plan not in self._asked:
-            lead_s = self.cluster.change.longest_s
-            self._asked[plan] = requests_of(self.plans, plan, self.job, lead_s=lead_s)
-        return self._asked[plan]
+from perseus_ds.simulation.emulator.world import World
+from perseus_ds.straggler import StragglerDecision
 
 
 class JobRun:
@@ -105,7 +47,6 @@ class JobRun:
         self._start_s = np.zeros((cluster.pipelines, ranks))
         self._random = np.random.default_rng(world.conditions.seed)
         self._known = np.ones(cluster.pipelines, dtype=np.bool_)
-        self._capped = np.zeros(cluster.pipelines, dtype=np.bool_)
         self._now: Iteration | None = None
         self._job_s = np.zeros(iterations)
         self._own_s = np.full((iterations, cluster.pipelines), np.nan)
@@ -136,7 +77,8 @@ class JobRun:
         now = self._now = self._iteration(n, job, place, troubles)
         self._play(job, requests, now)
         release_s = self._release_s(job, now)
-        self._settle(now, release_s)
+        everyone = self._with(job, requests, 0, world.cluster.pipelines, self._traces[0])
+        settle(everyone, now.cap, release_s.ravel())
         self._plan[n] = plans
         alive = now.alive
         self._own_s[n, alive] = (now.arrival_s - now.start_s)[alive, 0] + job.tail_s[0]
@@ -148,10 +90,11 @@ class JobRun:
         self._start_s = release_s
 
     def observed(self, n: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return what ranks tell each other of iteration ``n``: own times (NaN: unknown), and who is capped."""
-        return np.where(self._known, self._own_s[n], np.nan), self._capped.copy()
+        """Return what ranks tell each other of iteration ``n``: own times (NaN: unknown), who is capped."""
+        assert self._now is not None
+        return np.where(self._known, self._own_s[n], np.nan), self._now.capped
 
-    def result(self, decisions: tuple[Verdict, ...]) -> Emulated:
+    def result(self, decisions: tuple[StragglerDecision, ...]) -> Emulated:
         """Close the books."""
         assert self._now is not None
         begun_s = float(self._now.start_s.min())
@@ -170,10 +113,14 @@ class JobRun:
             ended_s=self._now.ended_s - begun_s,
         )
 
-    def _iteration(self, n: int, job: JobProgram, place: NDArray[np.int64], troubles: Iterable[Disturbance]) -> Iteration:
+    def _iteration(
+        self, n: int, job: JobProgram, place: NDArray[np.int64], troubles: Sequence[Disturbance]
+    ) -> Iteration:
         cluster, conditions = self._world.cluster, self._world.conditions
         shape = (cluster.pipelines, len(job.nodes))
-        noise = conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
+        noise = (
+            conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
+        )
         now = Iteration(
             plan=place,
             alive=np.ones(cluster.pipelines, dtype=np.bool_),
@@ -184,45 +131,28 @@ class JobRun:
             start_s=self._start_s,
             link_s=np.zeros((cluster.pipelines, job.ranks)),
             arrival_s=np.zeros((cluster.pipelines, job.ranks)),
+            capped=np.zeros(cluster.pipelines, dtype=np.bool_),
             begun_s=np.full(shape, np.nan),
             ended_s=np.full(shape, np.nan),
         )
         for one in troubles:
-            self._beset(now, one)
+            _beset(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
-    def _beset(self, now: Iteration, one: Disturbance) -> None:
-        """Write one trouble into the iteration."""
-        ranks, tensor = now.link_s.shape[1], self._world.cluster.tensor
-        by_place = (self._world.cluster.pipelines, ranks, tensor)
-        where = (one.pipeline, *(slice(None) if part is None else part for part in (one.rank, one.gpu)))
-        if one.trouble is Trouble.SLOW:
-            now.slow.reshape(by_place)[where] *= one.amount
-        elif one.trouble is Trouble.CAP:
-            clocks = self._world.tables.clock_mhz
-            highest = max(0, int(np.searchsorted(clocks, one.amount, side="right")) - 1)
-            now.cap.reshape(by_place)[where] = np.minimum(now.cap.reshape(by_place)[where], highest)
-        elif one.trouble is Trouble.LINK:
-            now.link_s[where[:2]] += one.amount
-        elif one.trouble is Trouble.INPUT:
-            now.input_s[one.pipeline] += one.amount
-        elif one.trouble is Trouble.LOST:
-            now.alive[one.pipeline] = False
-
     def _play(self, job: JobProgram, requests: Requests, now: Iteration) -> None:
-        world = self._world
-        islands = world.cluster.islands(job.ranks)
+        islands = self._world.cluster.islands(job.ranks)
         threads = len(self._traces)
 
         def part(thread: int) -> None:
             for first, end in islands[thread::threads]:
-                shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
-                trace = self._traces[thread]
-                play_pipelines(shape, job.program, world.tables, world.change, requests, now, self._gpus, trace)
+                play_pipelines(self._with(job, requests, first, end, self._traces[thread]), now)
 
         list(self._pool.map(part, range(threads)))
-        asked = self._gpus.wanted.reshape(world.cluster.pipelines, -1)
-        self._capped = (asked > now.cap.reshape(asked.shape)).any(axis=1) & now.alive
+
+    def _with(self, job: JobProgram, requests: Requests, first: int, end: int, trace: PowerTrace) -> Play:
+        world = self._world
+        shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
+        return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
 
     def _release_s(self, job: JobProgram, now: Iteration) -> Floats:
         """When each rank is let go: with its peers of the other pipelines, or all with the last of all."""
@@ -232,18 +162,6 @@ class JobRun:
         met_s = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
         return np.broadcast_to(met_s + job.tail_s, now.arrival_s.shape).copy()
 
-    def _settle(self, now: Iteration, release_s: Floats) -> None:
-        cluster = self._world.cluster
-        settle(
-            self._gpus,
-            self._world.tables,
-            now.cap,
-            cluster.change.stall_s,
-            release_s.ravel(),
-            cluster.tensor,
-            self._traces[0],
-        )
-
 
 def _trace(world: World, iterations: int) -> PowerTrace:
     """Room for twice the time that the job needs if nothing goes wrong."""
@@ -252,3 +170,20 @@ def _trace(world: World, iterations: int) -> PowerTrace:
         return PowerTrace(1.0, np.zeros(0))
     longest_s = 2.0 * iterations * float(world.plans.iteration_time_s[-1])
     return PowerTrace(bin_s, np.zeros(int(longest_s / bin_s) + 1))
+
+
+def _beset(now: Iteration, one: Disturbance, tensor: int, clocks_mhz: Ints) -> None:
+    """Write one trouble into the iteration."""
+    by_place = (*now.link_s.shape, tensor)
+    where = (one.pipeline, *(slice(None) if part is None else part for part in (one.rank, one.gpu)))
+    if one.trouble is Trouble.SLOW:
+        now.slow.reshape(by_place)[where] *= one.amount
+    elif one.trouble is Trouble.CAP:
+        highest = max(0, int(np.searchsorted(clocks_mhz, one.amount, side="right")) - 1)
+        now.cap.reshape(by_place)[where] = np.minimum(now.cap.reshape(by_place)[where], highest)
+    elif one.trouble is Trouble.LINK:
+        now.link_s[where[:2]] += one.amount
+    elif one.trouble is Trouble.INPUT:
+        now.input_s[one.pipeline] += one.amount
+    elif one.trouble is Trouble.LOST:
+        now.alive[one.pipeline] = False
