@@ -1,0 +1,90 @@
+"""What an instruction is made of: its kernels in the order of their launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels.record import KernelClass
+from perseus_ds.schedule import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSequence:
+    """The kernels of one instruction, as they are launched.
+
+    ``kernels`` are positions in the trace's ``classes``; ``duration_s`` is what each launch took in the
+    traced iterations on average (empty where unknown). ``times`` is how often an iteration runs the
+    whole sequence, ``deviating`` how many traced instructions launched something else.
+    """
+
+    stage: int
+    kind: Kind
+    kernels: tuple[int, ...]
+    duration_s: tuple[float, ...] = ()
+    times: int = 1
+    deviating: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.kernels:
+            raise ProfileError(
+                f"{self}: no kernel was seen in it", hint="trace an iteration that computes something"
+            )
+        if self.duration_s and len(self.duration_s) != len(self.kernels):
+            raise ProfileError(f"{self}: {len(self.duration_s)} durations of {len(self.kernels)} launches")
+        if self.times < 1:
+            raise ProfileError(f"{self}: run {self.times} times per iteration", hint="expected 1 or more")
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower()} of stage {self.stage}"
+
+    @property
+    def counts(self) -> Counter[int]:
+        """How often each class is launched in one run of the sequence."""
+        return Counter(self.kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTrace:
+    """The launch sequences of one job, and the classes that they share.
+
+    ``overhead_pct`` is how much longer the traced iterations took than those before them; ``fingerprint``
+    names the job, as in its profile.
+    """
+
+    classes: tuple[KernelClass, ...]
+    sequences: tuple[LaunchSequence, ...]
+    overhead_pct: float | None = None
+    iterations: int = 1
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.sequences:
+            raise ProfileError("the trace has no kernels", hint="trace at least one training iteration")
+        if len(set(self.classes)) != len(self.classes):
+            raise ProfileError("the trace names a kernel class twice")
+        seen: set[tuple[int, Kind]] = set()
+        for sequence in self.sequences:
+            if (sequence.stage, sequence.kind) in seen:
+                raise ProfileError(f"the trace has two sequences for the {sequence}")
+            seen.add((sequence.stage, sequence.kind))
+            if not all(0 <= kernel < len(self.classes) for kernel in sequence.kernels):
+                raise ProfileError(f"{sequence}: a launch names a class that the trace does not list")
+
+    @property
+    def launches(self) -> int:
+        """Kernel launches of one iteration, all stages together."""
+        return sum(sequence.times * len(sequence.kernels) for sequence in self.sequences)
+
+    def of(self, stage: int, kind: Kind) -> LaunchSequence:
+        """Look one sequence up.
+
+        Raises:
+            ProfileError: this instruction was not traced.
+        """
+        for sequence in self.sequences:
+            if (sequence.stage, sequence.kind) == (stage, kind):
+                return sequence
+        raise ProfileError(f"the trace has no {kind.name.lower()} of stage {stage}")

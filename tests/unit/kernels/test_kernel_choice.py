@@ -1,0 +1,153 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernel_world import KERNELS, exact, measured, trace_of, true_cost
+
+from perseus_ds.errors import ConfigError, IncompleteProfileError
+from perseus_ds.kernels import DEFAULT_PAIR, ClockPair, KernelClass, KernelPoint, KernelProfile
+from perseus_ds.kernels.choose import (
+    EDP,
+    Chosen,
+    Goal,
+    Level,
+    Scope,
+    choose,
+    choose_at,
+    confirm,
+    cost_table,
+    launch_costs,
+    second_costs,
+    smoothed,
+)
+
+SEEDS = 30
+NOISE = 0.01
+
+
+def chosen_from(profile: KernelProfile, level: Level = Level.KERNEL, goal: Goal = Goal()) -> Chosen:  # noqa: B008
+    trace = trace_of()
+    return choose(cost_table(launch_costs(profile, trace), trace, level), goal)
+
+
+def test_a_finer_level_saves_more() -> None:
+    kernel, instruction, whole = (chosen_from(exact(), level).energy_pct for level in Level)
+    assert kernel < instruction <= whole <= 0
+
+
+@pytest.mark.parametrize("goal", [Goal(0.0), Goal(0.1)])
+def test_the_bound_is_kept(goal: Goal) -> None:
+    assert goal.tau is not None
+    for level in Level:
+        assert chosen_from(exact(), level, goal).time_pct <= 100 * goal.tau + 1e-9
+
+
+def test_least_product_is_below_that_of_any_tolerance() -> None:
+    def product(chosen: Chosen) -> float:
+        return chosen.time_s * chosen.energy_j
+
+    least = product(chosen_from(exact(), goal=EDP))
+    for tau in np.linspace(0, 1, 21):
+        assert least <= product(chosen_from(exact(), goal=Goal(float(tau)))) * (1 + 1e-12)
+
+
+def test_products_want_slow_memory_and_the_others_a_slow_core() -> None:
+    trace = trace_of()
+    table = cost_table(launch_costs(exact(), trace), trace)
+    pairs = choose(table, Goal(), Scope.LOCAL).pairs
+    for name, pair in zip(table.rows, pairs, strict=True):
+        if name.startswith("gemm"):
+            assert (pair.memory_mhz, pair.clock_mhz) in {(5001, None), (810, None)}
+        if name.startswith("gelu"):
+            assert pair.memory_mhz is None
+            assert pair.clock_mhz is not None
+
+
+def test_no_time_at_a_price_beyond_all_energy_and_least_energy_at_none() -> None:
+    trace = trace_of()
+    table = cost_table(launch_costs(exact(), trace), trace)
+    assert choose_at(table, 1e9).time_s == table.time_s.min(axis=1).sum()
+    assert choose_at(table, 0.0).energy_j == table.energy_j.min(axis=1).sum()
+
+
+def test_a_class_that_cannot_be_replayed_stays_at_the_default_pair_and_is_named() -> None:
+    odd = KernelClass("odd")
+    trace = trace_of()
+    forward = trace.sequences[0]
+    forward = replace(
+        forward,
+        kernels=(*forward.kernels, len(trace.classes)),
+        duration_s=(1e-3,) * len(forward.kernels) + (0.5,),
+    )
+    trace = replace(trace, classes=(*trace.classes, odd), sequences=(forward, trace.sequences[1]))
+    costs = launch_costs(exact(), trace)
+    assert costs.left_out == (odd,)
+    table = cost_table(costs, trace)
+    row = table.rows.index(str(odd))
+    assert choose(table, Goal(1.0)).pairs[row] == DEFAULT_PAIR
+    assert table.time_s[row, 0] == 0.5 * forward.times
+
+
+def test_nothing_measured_is_refused() -> None:
+    other = KernelProfile({KernelClass("other"): (KernelPoint(DEFAULT_PAIR, 1, 1),)})
+    with pytest.raises(IncompleteProfileError, match="none of the trace's kernel classes"):
+        launch_costs(other, trace_of())
+
+
+@pytest.mark.parametrize("tau", [-0.1, float("nan"), float("inf")])
+def test_a_tolerance_that_cannot_be_meant_is_refused(tau: float) -> None:
+    with pytest.raises(ConfigError, match="tau is"):
+        Goal(tau)
+
+
+def achieved_pct(pairs: tuple[ClockPair, ...]) -> tuple[float, float]:
+    """What a choice truly changes in time and energy; launches are alike for all kernels."""
+    default = np.sum([true_cost(kernel, DEFAULT_PAIR) for kernel in KERNELS], axis=0)
+    chosen = np.sum([true_cost(kernel, pair) for kernel, pair in zip(KERNELS, pairs, strict=True)], axis=0)
+    time_pct, energy_pct = 100 * (chosen / default - 1)
+    return float(time_pct), float(energy_pct)
+
+
+def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
+    trace, naive, honest = trace_of(), [], []
+    for seed in range(SEEDS):
+        random = np.random.default_rng(seed)
+        profile = KernelProfile(measured(random, NOISE))
+        chosen = chosen_from(smoothed(profile))
+        again = {
+            kernel: tuple({DEFAULT_PAIR, pair}) for kernel, pair in zip(KERNELS, chosen.pairs, strict=True)
+        }
+        profile = replace(profile, second=measured(random, NOISE, again))
+        second, spread = (cost_table(costs, trace) for costs in second_costs(profile, trace))
+        confirmed = confirm(chosen, second, spread)
+        assert confirmed is not None
+        honest.append(confirmed.energy_pct - achieved_pct(chosen.pairs)[1])
+        minima = chosen_from(profile)
+        naive.append(minima.energy_pct - achieved_pct(minima.pairs)[1])
+    assert abs(np.mean(honest)) < 0.3
+    assert abs(np.mean(honest)) < 3 * np.std(honest) / np.sqrt(SEEDS)
+    assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
+
+
+def test_smoothing_keeps_the_time_better_than_the_luckiest_measurements_do() -> None:
+    smooth, lucky = [], []
+    for seed in range(SEEDS):
+        profile = KernelProfile(measured(np.random.default_rng(seed), NOISE))
+        smooth.append(achieved_pct(chosen_from(smoothed(profile)).pairs))
+        lucky.append(achieved_pct(chosen_from(profile).pairs))
+    (smooth_time, smooth_energy), (lucky_time, lucky_energy) = np.mean(smooth, axis=0), np.mean(lucky, axis=0)
+    assert smooth_time < lucky_time / 2
+    assert smooth_time + smooth_energy < lucky_time + lucky_energy, (
+        "here a percent of time buys one of energy"
+    )
+
+
+def test_smoothing_leaves_exact_measurements_alone() -> None:
+    assert smoothed(exact()) == exact()
+
+
+def test_without_a_second_measurement_nothing_is_confirmed() -> None:
+    trace = trace_of()
+    chosen = chosen_from(exact())
+    second, spread = (cost_table(costs, trace) for costs in second_costs(exact(), trace))
+    assert confirm(chosen, second, spread) is None

@@ -1,0 +1,159 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.errors import IncompleteProfileError, ProfileError
+from perseus_ds.kernels import (
+    DEFAULT_PAIR,
+    ClockPair,
+    KernelClass,
+    KernelPoint,
+    KernelProfile,
+    KernelTrace,
+    LaunchSequence,
+    read_kernel_profile,
+    read_trace,
+    write_kernel_csv,
+    write_kernel_profile,
+    write_trace,
+)
+from perseus_ds.schedule import Kind
+
+HEADER = "kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j\n"
+GOOD = HEADER + "gemm,8x8 8x8,float16,auto,auto,1e-3,0.3\ngemm,8x8 8x8,float16,5001,auto,1e-3,0.2\n"
+GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")
+
+text = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=8)
+positive = st.floats(1e-9, 1e9)
+shapes = st.lists(st.lists(st.integers(1, 9999), min_size=1, max_size=4).map(tuple), max_size=3).map(tuple)
+kernels = st.builds(KernelClass, text, shapes, text, st.just("") | text)
+clocks = st.none() | st.integers(1, 9999)
+pairs = st.builds(ClockPair, clocks, clocks)
+
+
+def a_point(pair: ClockPair) -> st.SearchStrategy[KernelPoint]:
+    return st.builds(KernelPoint, st.just(pair), positive, positive, positive, positive, st.integers(1, 99))
+
+
+measured = st.lists(pairs.filter(lambda pair: pair != DEFAULT_PAIR), max_size=3, unique=True).flatmap(
+    lambda chosen: st.tuples(*(a_point(pair) for pair in (DEFAULT_PAIR, *chosen)))
+)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> KernelProfile:
+    points = draw(st.dictionaries(kernels, measured, min_size=1, max_size=4))
+    again = draw(st.sets(st.sampled_from(sorted(points))))
+    return KernelProfile(points, {kernel: points[kernel] for kernel in points if kernel in again})
+
+
+@given(profile=profiles())
+def test_csv_and_json_give_back_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, profile: KernelProfile
+) -> None:
+    folder = tmp_path_factory.mktemp("profile")
+    write_kernel_csv(profile, folder / "k.csv")
+    write_kernel_profile(profile, folder / "k.json")
+    assert read_kernel_profile(folder / "k.csv") == profile
+    assert read_kernel_profile(folder / "k.json") == profile
+
+
+def test_json_keeps_what_a_csv_cannot(tmp_path: Path) -> None:
+    profile = KernelProfile(
+        {GEMM: (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)},
+        left_out={KernelClass("odd"): "no such operator"},
+        why_not_memory="one memory clock only",
+        fingerprint={"gpu": "A100"},
+    )
+    write_kernel_profile(profile, tmp_path / "k.json")
+    assert read_kernel_profile(tmp_path / "k.json") == profile
+
+
+def test_a_trace_comes_back(tmp_path: Path) -> None:
+    trace = KernelTrace(
+        (GEMM, KernelClass("gelu", ((8, 32),), "float16")),
+        (
+            LaunchSequence(0, Kind.FORWARD, (0, 1, 0), (1e-3, 1e-4, 1e-3), times=4),
+            LaunchSequence(1, Kind.BACKWARD, (1,), deviating=2),
+        ),
+        overhead_pct=12.5,
+        iterations=3,
+        fingerprint={"model": "toy"},
+    )
+    write_trace(trace, tmp_path / "t.json")
+    assert read_trace(tmp_path / "t.json") == trace
+    assert trace.launches == 13
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("kernel,time_s\n", "no column memory_mhz, clock_mhz, energy_j"),
+        (HEADER, "no row"),
+        (GOOD + "gemm,8x8 8x8,float16,5001,auto,1,1\n", "row 4 measures .* at 5001/auto again"),
+        (GOOD + "gemm,,,5001,1.5,1,1\n", "row 4: clock_mhz is 1.5"),
+        (GOOD + "gemm,,,fast,auto,1,1\n", "row 4: memory_mhz is 'fast'"),
+        (GOOD + "gemm,,,-5,auto,1,1\n", "row 4: memory_mhz is -5"),
+        (GOOD + "gemm,,,auto,auto,1,-0.1\n", "row 4: energy_j is -0.1"),
+        (GOOD + "gemm,,,auto,auto,1,\n", "row 4: energy_j is ''"),
+        (GOOD + "gemm,,,auto,auto,nan,1\n", "row 4: time_s is nan"),
+        (GOOD + "gemm,8*8,,auto,auto,1,1\n", r"row 4: shapes is '8\*8'"),
+        (GOOD + ",,,auto,auto,1,1\n", "row 4: kernel is empty"),
+        (GOOD + "gemm,,,auto,auto,1,1,1\n", "row 4 has more cells"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "k.csv"
+    file.write_text(content)
+    with pytest.raises(ProfileError, match=words) as refused:
+        read_kernel_profile(file)
+    assert str(file) in refused.value.message
+
+
+def test_a_profile_without_the_default_pair_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "k.csv"
+    file.write_text(HEADER + "gemm,,,5001,auto,1,1\n")
+    with pytest.raises(IncompleteProfileError, match=r"k\.csv: gemm.* was not measured at the default pair"):
+        read_kernel_profile(file)
+
+
+def good_json(tmp_path: Path) -> tuple[Path, dict[str, object]]:
+    file = tmp_path / "k.json"
+    write_kernel_profile(KernelProfile({GEMM: (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)}), file)
+    return file, json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("cut", range(0, 300, 37))
+def test_a_file_that_is_cut_short_is_refused_by_name(tmp_path: Path, cut: int) -> None:
+    file, _ = good_json(tmp_path)
+    file.write_text(file.read_text()[:cut])
+    with pytest.raises(ProfileError, match=r"k\.json is not JSON"):
+        read_kernel_profile(file)
+
+
+def test_damage_is_named_by_its_key(tmp_path: Path) -> None:
+    file, content = good_json(tmp_path)
+    del content["measured"][0]["first"][0]["energy_j"]  # type: ignore[index]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match=r"k\.json: measured\.0\.first\.0\.energy_j: .*required"):
+        read_kernel_profile(file)
+
+
+@pytest.mark.parametrize("change", [{"format": "perseus-plan"}, {"version": 7}, {"version": None}])
+def test_another_file_or_version_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    file, content = good_json(tmp_path)
+    file.write_text(json.dumps(content | change))
+    with pytest.raises(ProfileError, match=r"k\.json is (not )?a perseus-kernel-profile"):
+        read_kernel_profile(file)
+
+
+def test_a_trace_without_kernels_is_refused() -> None:
+    with pytest.raises(ProfileError, match="forward of stage 3: no kernel was seen"):
+        LaunchSequence(3, Kind.FORWARD, ())
+    with pytest.raises(ProfileError, match="the trace has no kernels"):
+        KernelTrace((), ())
+    with pytest.raises(ProfileError, match="names a class that the trace does not list"):
+        KernelTrace((GEMM,), (LaunchSequence(0, Kind.FORWARD, (1,)),))
