@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.errors import PerseusError
@@ -59,6 +59,9 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
         works = works_of(weights_of(members), gpu.settings)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    config = _without_straggler_answers(adapter, config, job, log)
+    if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
+        log.event("no_slack", _no_slack(job, config))
     able, calibration = gpu.capabilities(), None
     if start.action is not StartAction.OBSERVE:
         able, calibration = calibrated(gpu, channel, log)
@@ -111,6 +114,29 @@ def _start(
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)
+
+
+def _without_straggler_answers(
+    adapter: Adapter, config: PerseusConfig, job: Job, log: EventLog
+) -> PerseusConfig:
+    """Answer nobody where a replica's own time cannot be told from its wait for the others."""
+    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+        return config
+    log.event(
+        "stragglers_unanswered",
+        f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}, so that "
+        "no mark tells a slow one from those that wait for it",
+    )
+    return replace(config, straggler=StragglerSettings(enabled=False))
+
+
+def _no_slack(job: Job, config: PerseusConfig) -> str:
+    """Say what a pipeline of one rank can save, before somebody waits for a saving that cannot come."""
+    beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
+    return (
+        "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
+        f"{beside}: for a saving ask for objective.policy max_slowdown, deadline or min_energy"
+    )
 
 
 def _log_attached(
