@@ -54,12 +54,12 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
+    config = _answerable(config, adapter, job, log)
     works: dict[int, StageWork] = {}
     if isinstance(gpu, SimulatedGpu):
         works = works_of(weights_of(members), gpu.settings)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
-    config = _without_straggler_answers(adapter, config, job, log)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
         log.event("no_slack", _no_slack(job, config))
     able, calibration = gpu.capabilities(), None
@@ -71,6 +71,14 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
         Parts(batch, choice, channel, log, job, start, able, calibration, directory, works),
         undo,
     )
+
+
+def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
+    """Answer no stragglers where nobody can tell how long a replica takes by itself; say so."""
+    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+        return config
+    log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
+    return replace(config, straggler=StragglerSettings(enabled=False))
 
 
 def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> Choice:
@@ -101,6 +109,7 @@ def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
         uuid=uuid,
         simulated=simulated,
         lock=config.mode != "observe",
+        allow_unguarded_container=config.allow_unguarded_container,
     )
 
 
@@ -114,20 +123,6 @@ def _start(
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)
-
-
-def _without_straggler_answers(
-    adapter: Adapter, config: PerseusConfig, job: Job, log: EventLog
-) -> PerseusConfig:
-    """Answer nobody where a replica's own time cannot be told from its wait for the others."""
-    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
-        return config
-    log.event(
-        "stragglers_unanswered",
-        f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}, so that "
-        "no mark tells a slow one from those that wait for it",
-    )
-    return replace(config, straggler=StragglerSettings(enabled=False))
 
 
 def _no_slack(job: Job, config: PerseusConfig) -> str:
