@@ -14,7 +14,10 @@ from perseus_ds.solver.problem import Floats
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Time and energy with every change in force when it really is; ``late_s`` was spent at other pairs than planned."""
+    """Time and energy with every change in force when it really is.
+
+    ``late_s`` was spent at other pairs than planned.
+    """
 
     time_s: float
     energy_j: float
