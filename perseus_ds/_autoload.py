@@ -22,7 +22,9 @@ DOORS = {
 }
 """Modules that show that a framework is there, and the door that watches it."""
 
-DOORS_BY_FILE: dict[str, str] = {}
+DOORS_BY_FILE = {
+    "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
+}
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
 
 

@@ -37,7 +37,11 @@ class Gpu(ABC):
 
     @abstractmethod
     def reset_clock(self) -> None:
-        """Give the choice of the clock back to the device; harmless when nothing is locked."""
+        """Give the choice of the clock back to the device; harmless when nothing is locked.
+
+        Raises:
+            DevicePermissionError: the right to set clocks is missing: what is locked stays locked.
+        """
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
         """Ask for a fixed memory clock, as `lock_clock` does for the core's.

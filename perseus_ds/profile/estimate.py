@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +12,14 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile.record import Point
+from perseus_ds.profile.record import Computation, Point
 from perseus_ds.profile.window import Interval, Window
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction
 
 _LEAST_STEPS = 5
 _EQUAL_WITHIN = 0.1
 _PURE_QUANTILE = 0.1
+_Classes = dict[Computation, list[Interval]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +31,13 @@ class Estimate:
     """
 
     clock_mhz: int
-    points: Mapping[Kind, Point]
+    points: Mapping[Computation, Point]
     blocking_power_w: float
-    fixed_s: Mapping[Kind, float]
-    transfers_s: Mapping[Kind, tuple[float, ...]]
+    fixed_s: Mapping[Computation, float]
+    transfers_s: Mapping[Computation, tuple[float, ...]]
 
 
-def estimate(window: Window) -> Estimate:
+def estimate(window: Window, *, left_out: AbstractSet[Instruction] = frozenset()) -> Estimate:
     """Split the energy of a window among its computations and the waiting between them.
 
     Every step of the counter is one equation: energy = sum over classes of power x time in that class.
@@ -43,28 +46,51 @@ def estimate(window: Window) -> Estimate:
     counter's period) the steps say little of the split; what they leave open is decided by the expectation
     that the computations' powers agree within about a tenth.
 
+    Instructions ``left_out`` contain a wait: their durations do not count, nor do the steps in which they ran
+    (where that would be most steps, they are a class of their own). A computation of which nothing else ran
+    keeps them.
+
     Raises:
         IncompleteProfileError: too few instructions or counter steps to tell anything.
     """
-    computed = sorted({i.kind for i in window.intervals if i.kind.is_computation}, key=lambda k: k.value)
+    computed, waiting = _classes(window, left_out)
     if not computed:
         raise IncompleteProfileError(f"no forward or backward ran in the window at {window.clock_mhz} MHz")
-    powers_w, errors_w = _powers(window, computed)
+    powers_w, errors_w = _powers(window, list(computed.values()), waiting)
     points = {
-        kind: _point(window, kind, power_w=powers_w[index], error_w=errors_w[index])
-        for index, kind in enumerate(computed)
+        computation: _point(window, runs, power_w=powers_w[index], error_w=errors_w[index])
+        for index, (computation, runs) in enumerate(computed.items())
     }
-    others = {i.kind for i in window.intervals if not i.kind.is_computation}
+    others = _sorted(interval for interval in window.intervals if not interval.kind.is_computation)
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
         blocking_power_w=float(powers_w[-1]),
-        fixed_s={kind: _pure_s(_durations_s(window, kind)) for kind in others if not kind.is_transfer},
-        transfers_s={kind: tuple(_durations_s(window, kind)) for kind in others if kind.is_transfer},
+        fixed_s={key: _pure_s(runs) for key, runs in others.items() if not key[1].is_transfer},
+        transfers_s={key: _durations_s(runs) for key, runs in others.items() if key[1].is_transfer},
     )
 
 
-def _powers(window: Window, computed: Sequence[Kind]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _classes(window: Window, left_out: AbstractSet[Instruction]) -> tuple[_Classes, list[Interval]]:
+    """Sort what was computed, and tell what is left out of it."""
+    ran = [interval for interval in window.intervals if interval.kind.is_computation]
+    clean = {i.computation for i in ran if i.instruction not in left_out}
+    waiting = [i for i in ran if i.instruction in left_out and i.computation in clean]
+    computed = _sorted(i for i in ran if i.instruction not in left_out or i.computation not in clean)
+    return computed, waiting
+
+
+def _sorted(intervals: Iterable[Interval]) -> _Classes:
+    """Put together what is measured as one; the same kind of neighbouring stages side by side."""
+    classes: _Classes = defaultdict(list)
+    for interval in intervals:
+        classes[interval.computation].append(interval)
+    return dict(sorted(classes.items(), key=lambda item: (item[0][1].value, item[0][0])))
+
+
+def _powers(
+    window: Window, computed: Sequence[Sequence[Interval]], left_out: Sequence[Interval]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean power of each computation and, last, of waiting; with standard errors.
 
     Units: watts.
@@ -76,19 +102,30 @@ def _powers(window: Window, computed: Sequence[Kind]) -> tuple[NDArray[np.float6
             f"the energy counter moved {len(ticks_s)} times in {window.end_s - window.start_s:.3g} s",
             hint="raise perseus.profile.min_window_s",
         )
-    busy_s = [_busy_s(window.intervals, kind, ticks_s) for kind in computed]
+    busy_s = [_busy_s(runs, ticks_s) for runs in (*computed, left_out)]
     waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
-    time_s = np.column_stack([*busy_s, waiting_s])
-    spent_j = np.diff(energy_j)
+    time_s, spent_j = _equations(np.column_stack([*busy_s, waiting_s]), np.diff(energy_j))
     pull = _pull_to_equal(time_s, spent_j, len(computed))
     powers_w, _ = nnls(np.vstack([time_s, pull]), np.concatenate([spent_j, np.zeros(len(pull))]))
     return powers_w, _standard_errors(time_s, spent_j, powers_w)
 
 
-def _busy_s(intervals: Sequence[Interval], kind: Kind, ticks_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds spent in ``kind`` between every two ticks."""
-    starts = np.array([i.start_s for i in intervals if i.kind is kind])
-    ends = np.array([i.end_s for i in intervals if i.kind is kind])
+def _equations(
+    time_s: NDArray[np.float64], spent_j: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Do without the steps in which something left out ran (last column but one), where that leaves most."""
+    clean = time_s[:, -2] <= 0.0
+    if 2 * clean.sum() > len(clean):
+        return np.delete(time_s[clean], -2, axis=1), spent_j[clean]
+    return time_s, spent_j
+
+
+def _busy_s(intervals: Sequence[Interval], ticks_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds spent in one class between every two ticks."""
+    if not intervals:
+        return np.zeros(len(ticks_s) - 1)
+    starts = np.array([i.start_s for i in intervals])
+    ends = np.array([i.end_s for i in intervals])
     edges = np.column_stack([starts, ends]).ravel()
     done = np.column_stack([np.zeros(len(starts)), ends - starts]).ravel().cumsum()
     so_far: NDArray[np.float64] = np.interp(ticks_s, edges, done)
@@ -124,8 +161,8 @@ def _standard_errors(
     return errors
 
 
-def _point(window: Window, kind: Kind, *, power_w: float, error_w: float) -> Point:
-    durations_s = np.array(_durations_s(window, kind))
+def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w: float) -> Point:
+    durations_s = np.array(_durations_s(runs))
     mean_s = _robust_mean(durations_s)
     error_s = float(durations_s.std() / np.sqrt(len(durations_s)))
     return Point(
@@ -147,10 +184,10 @@ def _robust_mean(values: NDArray[np.float64]) -> float:
     return float(middle.mean())
 
 
-def _durations_s(window: Window, kind: Kind) -> list[float]:
-    return [interval.duration_s for interval in window.intervals if interval.kind is kind]
+def _durations_s(runs: Sequence[Interval]) -> tuple[float, ...]:
+    return tuple(interval.duration_s for interval in runs)
 
 
-def _pure_s(durations_s: Sequence[float]) -> float:
+def _pure_s(runs: Sequence[Interval]) -> float:
     """Duration without the waiting for others that most of these instructions contain."""
-    return float(np.quantile(durations_s, _PURE_QUANTILE))
+    return float(np.quantile(_durations_s(runs), _PURE_QUANTILE))

@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.profile.counter import CounterTrace
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """One instruction from its release to its end, on the device's time base."""
 
-    kind: Kind
+    instruction: Instruction
     start_s: float
     end_s: float
+
+    @property
+    def kind(self) -> Kind:
+        """What it was."""
+        return self.instruction.kind
+
+    @property
+    def computation(self) -> tuple[int, Kind]:
+        """What it is measured as: all microbatches of a model stage alike."""
+        return self.instruction.stage, self.instruction.kind
 
     @property
     def duration_s(self) -> float:

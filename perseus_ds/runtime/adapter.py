@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from perseus_ds.schedule import Kind, Order, Schedule
+from perseus_ds.schedule import Instruction, Kind, Order, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,11 @@ class Place:
     ``pipeline_rank`` is the row of `Schedule.orders` that it runs, ``order`` that row as its own framework
     will run it. ``replica`` numbers the pipelines that wait for each other; tensor-parallel peers share both.
     ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
-    grows with them) cover the model stages that this rank holds.
+    grows with them) cover the model stages that this rank holds. ``unknown`` names the framework's
+    instructions that stand in the order as `Kind.UNKNOWN`.
+    ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
+    `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
+    from ranks that see it.
     """
 
     pipeline_rank: int
@@ -43,6 +47,9 @@ class Place:
     parameters: Mapping[int, int]
     weights: Mapping[int, float]
     dtypes: str
+    unknown: tuple[str, ...] = ()
+    left_out: frozenset[Instruction] = frozenset()
+    inputs: str = ""
 
 
 class SyncPoint(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perseus_ds.runtime.hardware_groups import HardwareGroup
-from perseus_ds.schedule import Schedule
+from perseus_ds.schedule import Instruction, Order, Schedule
 
 PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
 """Parts of the fingerprint that a plan depends on and a profile does not."""
@@ -20,15 +20,22 @@ class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
     ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
+    ``left_out`` is what of this rank's order is not measured (`Place`).
     """
 
     rank: int
     ranks: int
-    stage: int
+    pipeline_rank: int
     replica: int
     schedule: Schedule
     fingerprint: Mapping[str, str]
     groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
+    left_out: frozenset[Instruction] = frozenset()
+
+    @property
+    def order(self) -> Order:
+        """What this rank runs in an iteration."""
+        return self.schedule.orders[self.pipeline_rank]
 
     @property
     def replicas(self) -> int:

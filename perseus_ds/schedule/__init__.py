@@ -2,12 +2,14 @@
 
 from perseus_ds.schedule.dag import Dag
 from perseus_ds.schedule.grid import grid, order_grid
+from perseus_ds.schedule.heard import heard
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.join import dag_of
 from perseus_ds.schedule.orders import TEXTBOOK, textbook
 from perseus_ds.schedule.rendezvous import with_rendezvous
 from perseus_ds.schedule.schedule import Order, Schedule
 from perseus_ds.schedule.validate import validate
+from perseus_ds.schedule.waits import first_forwards, last_backwards
 
 __all__ = [
     "TEXTBOOK",
@@ -17,7 +19,10 @@ __all__ = [
     "Order",
     "Schedule",
     "dag_of",
+    "first_forwards",
     "grid",
+    "heard",
+    "last_backwards",
     "order_grid",
     "textbook",
     "validate",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver.discretise import DiscretePlans
 from perseus_ds.solver.dual import activity_flow, dual_value, precedence_flow
 from perseus_ds.solver.frontier import Frontier
-from perseus_ds.solver.paths import longest_seconds
+from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
 from perseus_ds.solver.problem import Floats, Problem
 
 ROUNDING = 1e-9
@@ -31,8 +34,10 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     slopes_j = frontier.price_w * np.diff(frontier.time_s)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=ROUNDING * _scale(problem)):
         raise CertificateError("costs and prices of the frontier disagree")
+    graph = graph_of(problem)
+    members = [np.flatnonzero(problem.table_of == number) for number in range(len(problem.tables))]
     for snapshot in range(len(frontier.kept)):
-        _check_schedule(problem, frontier, snapshot)
+        _check_schedule(problem, graph, members, frontier, snapshot)
         _check_flow(problem, frontier, snapshot)
 
 
@@ -48,13 +53,16 @@ def check_plans(problem: Problem, plans: DiscretePlans, *, frontier: Frontier | 
     sizes = np.diff(first)[problem.table_of]
     duration_s = np.concatenate([table.duration_s for table in problem.tables])
     cost_j = np.concatenate([table.cost_j for table in problem.tables])
+    graph = graph_of(problem)
     for index in range(len(plans)):
         choice = plans.choice[index]
         if (choice < 0).any() or (choice >= sizes).any():
             raise CertificateError(f"plan {index} names an option that its table has not")
         where = first[problem.table_of] + choice
         _same(
-            f"longest path of plan {index}", longest_seconds(problem, duration_s[where]), plans.time_s[index]
+            f"longest path of plan {index}",
+            longest_seconds(problem, graph, duration_s[where]),
+            plans.time_s[index],
         )
         spent_j = float(cost_j[where].sum())
         if abs(spent_j - plans.cost_j[index]) > ROUNDING * scale_j:
@@ -76,15 +84,18 @@ def _check_bounds(problem: Problem, plans: DiscretePlans, frontier: Frontier, sc
             raise CertificateError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
 
 
-def _check_schedule(problem: Problem, frontier: Frontier, snapshot: int) -> None:
+def _check_schedule(
+    problem: Problem, graph: Graph, members: Sequence[NDArray[np.intp]], frontier: Frontier, snapshot: int
+) -> None:
+    """Follow the longest path and sum the costs; ``members`` are the activities of every table."""
     at = int(frontier.kept[snapshot])
     duration_s = frontier.durations_at(float(frontier.time_s[at]))
-    path_s = longest_seconds(problem, duration_s)
+    path_s = longest_seconds(problem, graph, duration_s)
     if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
         raise CertificateError(f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s")
     cost_j = 0.0
     for number, hull in enumerate(frontier.whole.hulls):
-        own_s = duration_s[problem.table_of == number]
+        own_s = duration_s[members[number]]
         slack_s = ROUNDING * hull.duration_s[-1]
         if len(own_s) and (
             own_s.min() < hull.duration_s[0] - slack_s or own_s.max() > hull.duration_s[-1] + slack_s

@@ -123,12 +123,11 @@ def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
     return int((earliest_starts(graph, delay, duration, free, duration) + duration).max())
 
 
-def longest_seconds(problem: Problem, duration_s: Floats) -> float:
+def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> float:
     """Length of the longest path in seconds, summed in floats and apart from the solver's whole numbers.
 
     Cost: linear in activities and precedences.
     """
-    graph = graph_of(problem)
     return float(_longest_float(graph, problem.delay_s, duration_s))
 
 

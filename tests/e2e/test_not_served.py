@@ -12,7 +12,6 @@ from typing import Any
 
 import deepspeed
 import pytest
-from deepspeed.runtime.pipe.engine import PipelineEngine
 from jobs import block, lines
 from ranks import batches, build, config, run_ranks
 
@@ -21,29 +20,17 @@ from perseus_ds.adapters.deepspeed.seam import crashes_with_timers
 pytestmark = pytest.mark.e2e
 
 
-def built_only(rank: int, content: Mapping[str, Any], dualpipe: bool) -> tuple[list[str], bool]:  # noqa: FBT001
-    """Build an engine, as DualPipe-V's own class if wanted, and train a step."""
-    if dualpipe:
-        # The real class needs a pipeline of its own kind; to us it is known by its name.
-        deepspeed.PipelineEngine = type("DualPipeVEngine", (PipelineEngine,), {})
+def built_only(rank: int, content: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Build an engine, and train a step where that can be done."""
     engine = build(content, stages=2)
     data = batches()
     steps = 0 if "autotuning" in content else 2  # autotuning turns on the timers that crash the job
     return [float(engine.train_batch(data)).hex() for _ in range(steps)], "_exec_schedule" in vars(engine)
 
 
-def test_dualpipe_v_is_refused_with_a_clear_line(tmp_path: Path) -> None:
-    said = run_ranks(2, built_only, config(perseus=block(tmp_path)), True)
-    plain = run_ranks(2, built_only, config(), True)
-    assert [one.value for one in said] == [one.value for one in plain]
-    (line,) = lines(said[0])
-    assert "DualPipe-V runs two model chunks per stage" in line
-    assert "off, training goes on" in line
-
-
 def test_autotuning_switches_us_off(tmp_path: Path) -> None:
     content = config(perseus=block(tmp_path / "run"), autotuning={"enabled": True})
-    said = run_ranks(2, built_only, content, False)
+    said = run_ranks(2, built_only, content)
     assert [one.value[1] for one in said] == [False, False]
     assert lines(said[0]) == ["perseus: off: autotuning measures the job itself"]
     assert not (tmp_path / "run").exists()

@@ -8,11 +8,11 @@ from typing import cast
 
 import torch
 
+from perseus_ds.adapters.deepspeed.chunks import chunks_of
 from perseus_ds.adapters.deepspeed.hooks import Hooks
 from perseus_ds.adapters.deepspeed.monitor import scalars_every, write_scalars
-from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of
-from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, deepspeed_version
-from perseus_ds.adapters.deepspeed.stage_weight import weight_of_stage
+from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of, unknown_of
+from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check, deepspeed_version
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.schedule import Kind, Schedule
 
@@ -42,15 +42,17 @@ class DeepSpeedAdapter:
 
     def place(self) -> Place:
         """Read stage, replica and this rank's own stream."""
-        stage = self._engine.stage_id
-        parameters = list(self._module.parameters())
+        check(self._engine)
+        rank = self._engine.stage_id
+        chunks = chunks_of(self._module, rank=rank, ranks=self._engine.num_stages)
         return Place(
-            pipeline_rank=stage,
+            pipeline_rank=rank,
             replica=self._engine.grid.get_data_parallel_rank(),
-            order=order_of(self._pipe_schedule, stage, without=self._silent),
-            parameters={stage: sum(p.numel() for p in parameters)},
-            weights={stage: weight_of_stage(self._module)},
-            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            order=order_of(self._pipe_schedule, rank, without=self._silent),
+            parameters={stage: chunk.parameters for stage, chunk in chunks.items()},
+            weights={stage: chunk.weight for stage, chunk in chunks.items()},
+            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in self._module.parameters()})),
+            unknown=unknown_of(self._pipe_schedule),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from functools import wraps
 
 from perseus_ds.adapters.deepspeed.seam import KINDS, Handler, PipelineEngine, PipeSchedule, is_training
+from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.schedule import Kind
 
+_MARK = "__perseus_ds__"
 _INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule")
 
 
@@ -25,16 +28,18 @@ class Hooks:
     ) -> None:
         self._engine = engine
         self._listener = listener
-        self._kinds = {name: kind for name, kind in KINDS.items() if kind not in silent}
+        self._silent = silent
         self._wanted = False
         self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
     def install(self) -> None:
         """Begin to listen."""
         engine = self._engine
+        if getattr(engine._exec_schedule, _MARK, False):  # noqa: SLF001
+            raise EngineError("perseus_ds is installed on this engine already")
         handlers = engine._INSTRUCTION_MAP  # noqa: SLF001  # the seam
         engine._INSTRUCTION_MAP = {  # noqa: SLF001
-            command: self._around(handler, kind) if (kind := self._kinds.get(command.__name__)) else handler
+            command: self._around(handler, KINDS.get(command.__name__, Kind.UNKNOWN))
             for command, handler in handlers.items()
         }
         engine._exec_schedule = self._around_schedule(engine._exec_schedule)  # type: ignore[assignment, method-assign] # noqa: SLF001
@@ -47,18 +52,30 @@ class Hooks:
         vars(self._engine).update(self._before)
 
     def _around(self, handler: Handler, kind: Kind) -> Handler:
+        if kind in self._silent:
+            return handler
         before, after = self._listener.before, self._listener.after
 
         @wraps(handler)
         def listened(engine: object, *args: object, **kwargs: object) -> object:
             if not self._wanted:
                 return handler(engine, *args, **kwargs)
-            before(kind)
+            try:
+                before(kind)
+            except Exception as error:  # noqa: BLE001  # a listener never reaches the host
+                self._give_up(error)
             result = handler(engine, *args, **kwargs)
-            after(kind)
+            try:
+                after(kind)
+            except Exception as error:  # noqa: BLE001
+                self._give_up(error)
             return result
 
         return listened
+
+    def _give_up(self, error: Exception) -> None:
+        self.remove()
+        sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
 
     def _around_schedule(
         self, exec_schedule: Callable[[PipeSchedule], None]
@@ -81,4 +98,5 @@ class Hooks:
                 self._wanted = False
             listener.iteration_ends()
 
+        setattr(listened, _MARK, True)
         return listened

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import cast
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator
 
 from perseus_ds.adapters.deepspeed.seam import KINDS, PipeSchedule
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Instruction, Kind, Order, Schedule, validate
+
+_OF_THE_BUFFER = frozenset(
+    {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.SEND_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD}
+)
+"""Kinds that work on the microbatch whose forward ran last in their buffer; all others go in turn."""
+
+_OF_A_STAGE = _OF_THE_BUFFER | {Kind.FORWARD, Kind.BACKWARD_WEIGHT, Kind.RECV_ACTIVATION}
+"""Kinds that work for one model stage; all others a rank does as a whole."""
 
 
 def schedule_of(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule:
@@ -20,35 +27,60 @@ def schedule_of(places: Iterable[Place], *, name: str, microbatches: int) -> Sch
         InvalidScheduleError: streams that cannot run to their end.
     """
     orders: dict[int, Order] = {}
+    unknown: dict[str, None] = {}
     for place in places:
         if orders.setdefault(place.pipeline_rank, place.order) != place.order:
             raise UnsupportedEngineError(
                 f"the ranks of stage {place.pipeline_rank} run different schedules",
                 hint="every replica has to run the same one",
             )
-    schedule = Schedule(name, microbatches, tuple(orders[rank] for rank in sorted(orders)))
+        unknown |= dict.fromkeys(place.unknown)
+    ordered = tuple(orders[rank] for rank in sorted(orders))
+    schedule = Schedule(name, microbatches, ordered, tuple(unknown))
     validate(schedule)
     return schedule
 
 
-def order_of(pipe_schedule: PipeSchedule, stage: int, *, without: Collection[Kind] = ()) -> Order:
-    """Number one stage's commands: the n-th of a kind works on microbatch n (1F1B, FIFO).
+def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind] = ()) -> Order:
+    """Give every command of one rank its model stage and its microbatch.
 
-    ``without`` are kinds that do nothing on this stage.
-
-    Raises:
-        UnsupportedEngineError: an instruction that we do not know.
+    A rank runs stage ``rank``, and in phase 1 of DualPipe-V stage ``2 * ranks - 1 - rank``. The n-th forward
+    of a stage is microbatch n; a backward is that of the forward in the same buffer, in whatever order they
+    come; weight gradients follow the input gradients first in, first out. ``without`` are kinds that do
+    nothing on this rank.
     """
-    return tuple(one for one in _numbered(pipe_schedule, stage) if one.kind not in without)
+    mirrored = 2 * pipe_schedule.stages - 1 - rank
+    return tuple(one for one in _numbered(pipe_schedule, rank, mirrored) if one.kind not in without)
 
 
-def _numbered(pipe_schedule: PipeSchedule, stage: int) -> Iterator[Instruction]:
-    seen: Counter[Kind] = Counter()
-    for step in cast("Sequence[Iterable[object]]", pipe_schedule.steps()):
-        for command in step:
-            name = type(command).__name__
-            if name not in KINDS:
-                raise UnsupportedEngineError(f"the schedule has an instruction {name} that we do not know")
-            kind = KINDS[name]
-            yield Instruction(stage, kind, seen[kind])
-            seen[kind] += 1
+def unknown_of(pipe_schedule: PipeSchedule) -> tuple[str, ...]:
+    """Name the instructions that we have no word for, in the order of their first turn."""
+    names = dict.fromkeys(type(command).__name__ for command in commands(pipe_schedule))
+    return tuple(name for name in names if name not in KINDS)
+
+
+def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
+    """Walk a rank's stream; each call of ``steps`` makes a new one."""
+    for step in pipe_schedule.steps():
+        yield from step
+
+
+def _numbered(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:
+    turns: Counter[tuple[int, Kind]] = Counter()
+    held: dict[tuple[int, object], int] = {}
+    weights: defaultdict[int, deque[int]] = defaultdict(deque)
+    for command in commands(pipe_schedule):
+        kind = KINDS.get(type(command).__name__, Kind.UNKNOWN)
+        stage = mirrored if kind in _OF_A_STAGE and getattr(command, "phase", 0) == 1 else rank
+        buffer = (stage, getattr(command, "buffer_id", None))
+        number = turns[stage, kind]
+        turns[stage, kind] += 1
+        if kind is Kind.FORWARD:
+            held[buffer] = number
+        elif kind in _OF_THE_BUFFER:
+            number = held.get(buffer, number)
+        elif kind is Kind.BACKWARD_WEIGHT and weights[stage]:
+            number = weights[stage].popleft()
+        if kind is Kind.BACKWARD_INPUT:
+            weights[stage].append(number)
+        yield Instruction(stage, kind, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Protocol, cast
@@ -21,6 +21,9 @@ KINDS: Mapping[str, Kind] = {
     "LoadMicroBatch": Kind.LOAD,
     "ForwardPass": Kind.FORWARD,
     "BackwardPass": Kind.BACKWARD,
+    "BackwardOnlyPass": Kind.BACKWARD_INPUT,
+    "WeightPass": Kind.BACKWARD_WEIGHT,
+    "CommitP2P": Kind.COMMIT,
     "SendActivation": Kind.SEND_ACTIVATION,
     "RecvActivation": Kind.RECV_ACTIVATION,
     "SendGrad": Kind.SEND_GRAD,
@@ -29,7 +32,15 @@ KINDS: Mapping[str, Kind] = {
     "ReduceGrads": Kind.REDUCE_GRADS,
     "OptimizerStep": Kind.STEP,
 }
-"""DeepSpeed's instruction classes and our words for them."""
+"""DeepSpeed's instruction classes and our words for them.
+
+The split backward is that of Megatron-DeepSpeed's zero-bubble schedule, ``CommitP2P`` that of DualPipe-V.
+"""
+
+LATER = ("BackwardOnlyPass", "WeightPass", "CommitP2P")
+"""Classes that not every release, and not every schedule, has."""
+
+_TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
 
 Handler = Callable[..., object]
 
@@ -42,7 +53,7 @@ class PipeSchedule(Protocol):
 
     def __init__(self, micro_batches: int, stages: int, stage_id: int) -> None: ...
 
-    def steps(self) -> object:
+    def steps(self) -> Iterable[Iterable[object]]:
         """Yield the lists of instructions of every step."""
 
 
@@ -74,24 +85,24 @@ class PipelineEngine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RequiredName:
     """One name, where it must be, and what for."""
 
     name: str
     use: str
 
 
-NEEDS = (
-    Need("_exec_schedule", "knowing when an iteration starts and ends"),
-    Need("_INSTRUCTION_MAP", "running around every instruction"),
-    Need("grid", "knowing replica and stage"),
-    Need("num_stages", "the pipeline's depth"),
-    Need("stage_id", "this rank's place in it"),
-    Need("micro_batches", "recognising changed batches"),
-    Need("micro_batch_size", "recognising the job"),
-    Need("global_rank", "speaking once"),
-    Need("_config", "reading the perseus block"),
-    Need("module", "recognising the job"),
+REQUIRED_NAMES = (
+    RequiredName("_exec_schedule", "knowing when an iteration starts and ends"),
+    RequiredName("_INSTRUCTION_MAP", "running around every instruction"),
+    RequiredName("grid", "knowing replica and stage"),
+    RequiredName("num_stages", "the pipeline's depth"),
+    RequiredName("stage_id", "this rank's place in it"),
+    RequiredName("micro_batches", "recognising changed batches"),
+    RequiredName("micro_batch_size", "recognising the job"),
+    RequiredName("global_rank", "speaking once"),
+    RequiredName("_config", "reading the perseus block"),
+    RequiredName("module", "recognising the job"),
 )
 
 
@@ -107,17 +118,12 @@ def check(engine: object) -> PipelineEngine:
     Raises:
         UnsupportedEngineError: naming what is missing, the DeepSpeed found and those tested.
     """
-    if type(engine).__name__ == "DualPipeVEngine":
-        raise UnsupportedEngineError(
-            "DualPipe-V runs two model chunks per stage, which is not planned yet",
-            hint="train with the 1F1B schedule, or without the perseus block",
-        )
-    for need in NEEDS:
-        if not hasattr(engine, need.name):
-            raise _unsupported(f"PipelineEngine.{need.name}, used for {need.use}, is not there")
+    for required in REQUIRED_NAMES:
+        if not hasattr(engine, required.name):
+            raise _unsupported(f"PipelineEngine.{required.name}, used for {required.use}, is not there")
     found = cast("PipelineEngine", engine)
     instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
-    missing = [name for name in KINDS if name not in instructions]
+    missing = [name for name in KINDS if name not in instructions and name not in LATER]
     if missing:
         raise _unsupported(f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP")
     return found
@@ -132,9 +138,26 @@ def raw_config(engine: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
 
 
-def is_training(schedule: object) -> bool:
-    """Whether a schedule trains: ``eval_batch`` runs the same instructions under another class."""
-    return any(kind.__name__ == "TrainSchedule" for kind in type(schedule).__mro__)
+def is_training(schedule: PipeSchedule) -> bool:
+    """Whether a schedule trains: whether its stream holds a backward or an optimizer step.
+
+    ``eval_batch`` runs the same instructions without them, under whatever class. A stream is walked once for
+    every class, size and ``forward_only``.
+    """
+    key = (
+        type(schedule),
+        schedule.micro_batches,
+        schedule.stages,
+        getattr(schedule, "stage_id", None),
+        getattr(schedule, "forward_only", None),
+    )
+    if key not in _trains:
+        kinds = {KINDS.get(type(command).__name__) for step in schedule.steps() for command in step}
+        _trains[key] = not kinds.isdisjoint(_TRAINS)
+    return _trains[key]
+
+
+_trains: dict[tuple[object, ...], bool] = {}
 
 
 def _unsupported(what: str) -> UnsupportedEngineError:

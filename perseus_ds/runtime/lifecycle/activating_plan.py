@@ -21,7 +21,9 @@ def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective:
     job, config = context.job, context.config
     plans = frontiers[job.group]
     context.arrivals.expect(plans.fixed_s)
-    schedules = ClockScheduleCache(plans, stage=job.stage, lead_s=context.capabilities.switch_latency_s)
+    schedules = ClockScheduleCache(
+        plans, pipeline_rank=job.pipeline_rank, lead_s=context.capabilities.switch_latency_s
+    )
     if job.replicas == 1 or not config.straggler.enabled:
         return ActivePlan(schedules, objective)
     indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]

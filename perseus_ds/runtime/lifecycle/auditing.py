@@ -25,7 +25,7 @@ def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
     """
     mine = RankReport(
         rank=context.job.rank,
-        stage=context.job.stage,
+        pipeline_rank=context.job.pipeline_rank,
         replica=context.job.replica,
         totals=context.account.totals,
         durations_s={mode: context.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
@@ -63,6 +63,7 @@ def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:
     return {
         "gpu": job.fingerprint["gpu"],
         "gpus": job.ranks,
+        "ranks": job.schedule.ranks,
         "stages": job.schedule.stages,
         "microbatches": job.schedule.microbatches,
         "plan": plan.index,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from perseus_ds.errors import IncompleteProfileError, PerseusError
+from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
 from perseus_ds.profile import Estimate, Profile, Sweep, Window, candidate_clocks, estimate
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
@@ -23,10 +22,10 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
     """
     try:
         mine: Measured | PerseusError = Measured(
-            context.job.stage, context.job.replica, _estimate(context.watch, clock_mhz, iterations)
+            context.job.replica, _estimate(context, clock_mhz, iterations)
         )
-    except PerseusError as error:
-        mine = error
+    except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
+        mine = as_perseus_error(error)
     everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
     for one in everyone:
         if isinstance(one, PerseusError):
@@ -34,7 +33,8 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
     return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
 
 
-def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
+def _estimate(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
+    watch = context.watch
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
     assert start_s is not None
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
@@ -48,7 +48,7 @@ def _estimate(watch: EnergyWatch, clock_mhz: int, iterations: Sequence[Iteration
         event_reasons=reasons,
     )
     watch.forget(end_s)
-    return estimate(window)
+    return estimate(window, left_out=context.job.left_out)
 
 
 def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, group: int = 0) -> Profile:

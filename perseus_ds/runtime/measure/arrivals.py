@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from perseus_ds.profile import Computation
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Order
 
 
 class Arrivals:
@@ -17,22 +17,23 @@ class Arrivals:
     and last stage of one replica meet in ReduceTiedGrads before, which is no wait for another replica. With
     ZeRO-1 the parameters are gathered in OptimizerStep, when all have just been released.
 
-    The first stage speaks for its replica: it begins without waiting for anybody, and its last backward
-    comes after all that any stage does, the slowest included. The others arrive earlier, by the time that
-    the pipeline takes to drain: beside a slow replica, which drains slowly, they would seem to be late.
+    The first rank speaks for its replica: it holds the first stage, begins without waiting for anybody, and
+    its last backward comes after all that any rank does, the slowest included. The others arrive earlier, by
+    the time that the pipeline takes to drain: beside a slow replica, that drains slowly they would seem late.
 
     ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
     """
 
-    def __init__(self, *, stage: int, behind: int) -> None:
+    def __init__(self, order: Order, *, pipeline_rank: int, behind: int) -> None:
         self.behind = behind
-        self._stage = stage
+        self._pipeline_rank = pipeline_rank
+        self._reductions = [(i.stage, i.kind) for i in order if i.kind is Kind.REDUCE_GRADS]
         self._reduction_s = 0.0
         self._own_s: dict[int, float] = {}
 
     def expect(self, fixed_s: Mapping[Computation, float]) -> None:
         """Know how long the reduction itself takes when nobody has to wait: it counts as this rank's own."""
-        self._reduction_s = fixed_s.get((self._stage, Kind.REDUCE_GRADS), 0.0)
+        self._reduction_s = sum(fixed_s.get(reduction, 0.0) for reduction in self._reductions)
 
     def note(self, passed: Iterable[Iteration]) -> None:
         """Take in iterations that the device has finished; one without a beginning stays unknown."""
@@ -43,9 +44,9 @@ class Arrivals:
     def own_s(self, index: int) -> float | None:
         """Return one iteration's own time, once, and forget those before it; None where it is unknown.
 
-        On a stage that does not speak it is less than any time.
+        On a rank that does not speak it is less than any time.
         """
-        if self._stage > 0:
+        if self._pipeline_rank > 0:
             self._own_s.clear()
             return -math.inf
         found = self._own_s.pop(index, None)

@@ -21,7 +21,6 @@ _WAYS = (
 class Measured:
     """One rank's report on one clock."""
 
-    stage: int
     replica: int
     estimate: Estimate
 
@@ -36,7 +35,7 @@ class Pooled:
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
-    """Average over the ranks of each stage (replicas, tensor-parallel peers: one GPU stands for all).
+    """Average over the ranks that run a stage (replicas, tensor-parallel peers: one GPU stands for all).
 
     A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest
     of all stages (it waits for the gradients' norm over the pipeline): the rest was waiting.
@@ -46,10 +45,10 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     fixed: dict[Computation, list[float]] = defaultdict(list)
     blocking: list[float] = []
     for one in everyone:
-        for kind, point in one.estimate.points.items():
-            points[one.stage, kind].append(point)
-        for kind, duration_s in one.estimate.fixed_s.items():
-            fixed[one.stage, kind].append(duration_s)
+        for key, point in one.estimate.points.items():
+            points[key].append(point)
+        for key, duration_s in one.estimate.fixed_s.items():
+            fixed[key].append(duration_s)
         blocking.append(one.estimate.blocking_power_w)
     fixed_s = {key: min(group) for key, group in sorted(fixed.items(), key=_place)}
     step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
@@ -77,12 +76,17 @@ def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
 
     Only durations of both ends are compared, never the clocks of two hosts.
     """
-    ends = {(one.replica, one.stage): one.estimate.transfers_s for one in everyone}
+    ends = {
+        (one.replica, *key): durations_s
+        for one in everyone
+        for key, durations_s in one.estimate.transfers_s.items()
+    }
     found: dict[Computation, list[float]] = defaultdict(list)
-    for (replica, stage), sent in ends.items():
+    for (replica, stage, kind), sent_s in ends.items():
         for send, receive, step in _WAYS:
-            received = ends.get((replica, stage + step), {}).get(receive, ())
-            found[stage, send] += map(min, sent.get(send, ()), received)
+            if kind is send:
+                received_s = ends.get((replica, stage + step, receive), ())
+                found[stage, send] += map(min, sent_s, received_s)
     return {key: fmean(durations) for key, durations in sorted(found.items(), key=_place) if durations}
 
 

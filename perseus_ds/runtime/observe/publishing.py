@@ -16,7 +16,7 @@ from perseus_ds.schedule import Instruction, dag_of
 
 @dataclass(slots=True)
 class Durations:
-    """Running mean duration of every computation of one stage, kept apart by mode."""
+    """Running mean duration of every computation of one rank, kept apart by mode."""
 
     iterations: dict[Mode, int] = field(default_factory=dict)
     sums_s: dict[Mode, list[float]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class RankReport:
     """What one rank reports after an audit."""
 
     rank: int
-    stage: int
+    pipeline_rank: int
     replica: int
     totals: Mapping[Mode, Total]
     durations_s: Mapping[Mode, Sequence[float]]
@@ -89,10 +89,10 @@ def timelines(
 
     Starts follow from the schedule's graph, not from the clocks of hosts, which need not agree.
     """
-    stages = {report.stage: report for report in reversed(reports) if report.replica == 0}
+    first = {report.pipeline_rank: report for report in reversed(reports) if report.replica == 0}
     drawn = []
     for mode in (Mode.BASELINE, Mode.PERSEUS):
-        rows = {stage: list(report.durations_s.get(mode, ())) for stage, report in stages.items()}
+        rows = {rank: list(report.durations_s.get(mode, ())) for rank, report in first.items()}
         if all(rows.values()):
             drawn.append(_timeline(mode, rows, plan, job, simulated=simulated))
     return drawn
@@ -103,7 +103,7 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
     for report in reports:
         content = {
             "rank": report.rank,
-            "stage": report.stage,
+            "stage": report.pipeline_rank,
             "replica": report.replica,
             "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
@@ -133,13 +133,13 @@ def _timeline(
     options = plan.choices() if mode is Mode.PERSEUS else {}
     measured = {
         instruction: duration_s
-        for stage, order in enumerate(job.schedule.orders)
+        for rank, order in enumerate(job.schedule.orders)
         for instruction, duration_s in zip(
-            (i for i in order if i.kind.is_computation), rows[stage], strict=True
+            (i for i in order if i.kind.is_computation), rows[rank], strict=True
         )
     }
     durations = [_pure_s(node, measured, plan) for node in dag.nodes]
-    starts = dag.earliest_starts(durations)
+    starts = dag.earliest_starts(durations, plan.of.fixed_s)
     spans = tuple(
         _span(node, start, duration, plan.of.options.get((node.stage, node.kind)), options.get(node, 0))
         for node, start, duration in zip(dag.nodes, starts, durations, strict=True)
@@ -150,6 +150,7 @@ def _timeline(
         blocking_power_w=plan.of.blocking_power_w,
         simulated=simulated,
         spans=spans,
+        rank_of_stage=tuple(rank for _, rank in sorted(job.schedule.rank_of_stages().items())),
     )
 
 

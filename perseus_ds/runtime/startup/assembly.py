@@ -72,7 +72,7 @@ def assembled(
         watch=watch,
         account=EnergyAccount(watch),
         durations=Durations(),
-        arrivals=Arrivals(stage=job.stage, behind=stopwatch.behind),
+        arrivals=Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind),
         conflict_monitor=conflict_monitor,
         directory=parts.directory,
         log=log,
@@ -82,7 +82,7 @@ def assembled(
         batch=parts.batch,
         lifecycle=lifecycle,
         status_exchange=_status_exchange(context, undo),
-        recorder=Recorder(stopwatch),
+        recorder=Recorder(stopwatch, job.order),
         sequencer=ClockSequencer(requests, gpu.now_s, event=stopwatch.event),
         requests=requests,
         context=context,
@@ -92,7 +92,7 @@ def assembled(
     watch.start()
     listener: InstructionListener = session
     if isinstance(gpu, SimulatedGpu):
-        listener = EmulatedWork(session, gpu, parts.works, job.schedule.orders[job.stage])
+        listener = EmulatedWork(session, gpu, parts.works, job.order)
     adapter.install(listener)
     for act in (*undo, lifecycle.close, adapter.remove):
         session.on_leaving(act)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, VirtualTime, Work
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 LETTERS = {"F": Kind.FORWARD, "B": Kind.BACKWARD}
 READS_PER_PERIOD = 2
@@ -87,4 +87,4 @@ def _run(
         watch.pass_s(min(1e-3, max(1e-6, gpu._timeline.finish_s() - gpu.now_s())))
         gpu.true_now()
     gpu.wait(task)
-    return Interval(kind, start_s, task.ended_s)
+    return Interval(Instruction(0, kind, 0), start_s, task.ended_s)

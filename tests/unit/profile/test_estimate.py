@@ -8,7 +8,7 @@ from simulated_window import play
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window, estimate
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 WITHIN = 0.02
 ORDER = "FFF..F.B.F.B.F.BB.B" * 3
@@ -18,9 +18,9 @@ ORDER = "FFF..F.B.F.B.F.BB.B" * 3
 def test_time_and_energy_are_the_true_ones(clock_mhz: int) -> None:
     played = play(ORDER, clock_mhz=clock_mhz)
     found = estimate(played.window)
-    assert set(found.points) == {Kind.FORWARD, Kind.BACKWARD}
+    assert set(found.points) == {(0, Kind.FORWARD), (0, Kind.BACKWARD)}
     for kind, work in played.works.items():
-        point = found.points[kind]
+        point = found.points[0, kind]
         assert point.clock_mhz == clock_mhz
         assert point.time_s == pytest.approx(played.gpu.truth.duration_s(work, clock_mhz), rel=WITHIN)
         assert point.energy_j == pytest.approx(played.gpu.truth.energy_j(work, clock_mhz), rel=WITHIN)
@@ -40,7 +40,7 @@ def test_a_seed_is_not_what_makes_it_right(seed: int) -> None:
     found = estimate(played.window)
     for kind, work in played.works.items():
         truth_j = played.gpu.truth.energy_j(work, 1200)
-        assert found.points[kind].energy_j == pytest.approx(truth_j, rel=2 * WITHIN)
+        assert found.points[0, kind].energy_j == pytest.approx(truth_j, rel=2 * WITHIN)
 
 
 def test_instructions_shorter_than_the_counters_period_keep_the_sum_of_all() -> None:
@@ -59,7 +59,9 @@ def test_instructions_shorter_than_the_counters_period_get_about_equal_power(for
     played = play("FB." * 200, clock_mhz=1200, forward_s=forward_s, backward_s=2 * forward_s, wait_s=0.03)
     found = estimate(played.window)
     for kind, work in played.works.items():
-        assert found.points[kind].energy_j == pytest.approx(played.gpu.truth.energy_j(work, 1200), rel=0.25)
+        assert found.points[0, kind].energy_j == pytest.approx(
+            played.gpu.truth.energy_j(work, 1200), rel=0.25
+        )
 
 
 def test_standard_errors_are_there_and_small() -> None:
@@ -79,30 +81,36 @@ def synthetic(intervals: list[Interval], *, end_s: float, steps: int = 100, powe
 def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
     intervals, now_s = [], 0.0
     for duration_s in durations_s:
-        intervals.append(Interval(kind, now_s, now_s + duration_s))
+        intervals.append(Interval(Instruction(0, kind, 0), now_s, now_s + duration_s))
         now_s += duration_s + gap_s
     return intervals
 
 
 def test_one_hiccup_does_not_move_the_time() -> None:
     found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
-    assert found.points[Kind.FORWARD].time_s == pytest.approx(1.0)
+    assert found.points[0, Kind.FORWARD].time_s == pytest.approx(1.0)
 
 
 def test_constant_power_is_found_exactly() -> None:
     found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 5, gap_s=1.0), end_s=10.0))
-    assert found.points[Kind.FORWARD].energy_j == pytest.approx(100.0)
+    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(100.0)
     assert found.blocking_power_w == pytest.approx(100.0)
 
 
 def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
     """Fixed durations are the short ones; transfers come one by one, for both ends to compare."""
-    loads = [Interval(Kind.LOAD, 20.0 + i, 20.0 + i + (0.1 if i < 5 else 0.9)) for i in range(10)]
-    sends = [Interval(Kind.SEND_ACTIVATION, 40.0 + i, 40.0 + i + 0.1 * (i + 1)) for i in range(3)]
+    loads = [
+        Interval(Instruction(0, Kind.LOAD, 0), 20.0 + i, 20.0 + i + (0.1 if i < 5 else 0.9))
+        for i in range(10)
+    ]
+    sends = [
+        Interval(Instruction(0, Kind.SEND_ACTIVATION, 0), 40.0 + i, 40.0 + i + 0.1 * (i + 1))
+        for i in range(3)
+    ]
     window = synthetic([*row(Kind.FORWARD, *[1.0] * 5), *loads, *sends], end_s=50.0)
     found = estimate(window)
-    assert found.fixed_s == {Kind.LOAD: pytest.approx(0.1)}
-    assert found.transfers_s[Kind.SEND_ACTIVATION] == pytest.approx((0.1, 0.2, 0.3))
+    assert found.fixed_s == {(0, Kind.LOAD): pytest.approx(0.1)}
+    assert found.transfers_s[0, Kind.SEND_ACTIVATION] == pytest.approx((0.1, 0.2, 0.3))
 
 
 def test_too_few_steps_of_the_counter_are_refused() -> None:
@@ -128,4 +136,4 @@ def test_powers_are_never_negative() -> None:
     )
     found = estimate(window)
     assert found.blocking_power_w >= 0
-    assert found.points[Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.05)
+    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.05)

@@ -13,7 +13,7 @@ from perseus_ds.profile import (
     candidate_clocks,
     estimate,
 )
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 FORWARD_W, BACKWARD_W, WAITING_W = 300.0, 250.0, 80.0
 POWER_W = {Kind.FORWARD: FORWARD_W, Kind.BACKWARD: BACKWARD_W}
@@ -32,7 +32,7 @@ def intervals(iterations: int) -> tuple[Interval, ...]:
             (Kind.BACKWARD, 0.77, 0.0),
             (Kind.REDUCE_GRADS, 0.05, 0.3),
         ]:
-            run.append(Interval(kind, now_s, now_s + duration_s))
+            run.append(Interval(Instruction(0, kind, 0), now_s, now_s + duration_s))
             now_s += duration_s + gap_s
     return tuple(run)
 
@@ -54,22 +54,22 @@ def window(iterations: int = 8) -> Window:
 
 def test_powers_that_made_the_counter_move_are_found() -> None:
     told = estimate(window())
-    forward, backward = told.points[Kind.FORWARD], told.points[Kind.BACKWARD]
+    forward, backward = told.points[0, Kind.FORWARD], told.points[0, Kind.BACKWARD]
     assert forward.energy_j == pytest.approx(FORWARD_W * 0.40, rel=0.01)
     assert backward.energy_j == pytest.approx(BACKWARD_W * 0.77, rel=0.01)
     assert told.blocking_power_w == pytest.approx(WAITING_W, rel=0.01)
     assert (forward.time_s, forward.samples) == (pytest.approx(0.40), 16)
     assert (forward.clock_mhz, forward.achieved_mhz, forward.event_reasons) == (1200, 1185, 4)
-    assert told.fixed_s[Kind.REDUCE_GRADS] == pytest.approx(0.05)
+    assert told.fixed_s[0, Kind.REDUCE_GRADS] == pytest.approx(0.05)
 
 
 def test_one_hiccup_does_not_move_the_time() -> None:
     calm = window()
     *others, last = (i for i in calm.intervals if i.kind is Kind.FORWARD)
-    slow = Interval(Kind.FORWARD, last.start_s, last.end_s + 5.0)
+    slow = Interval(Instruction(0, Kind.FORWARD, 0), last.start_s, last.end_s + 5.0)
     rest = tuple(i for i in calm.intervals if i.kind is not Kind.FORWARD)
     told = estimate(Window(1200, calm.start_s, calm.end_s, (*others, slow, *rest), calm.counter))
-    assert told.points[Kind.FORWARD].time_s == pytest.approx(0.40)
+    assert told.points[0, Kind.FORWARD].time_s == pytest.approx(0.40)
 
 
 def test_too_little_to_tell_is_refused_with_what_to_raise() -> None:

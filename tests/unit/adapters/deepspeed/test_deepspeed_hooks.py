@@ -19,12 +19,20 @@ class CommitP2P:
     pass
 
 
-class TrainSchedule:
-    micro_batches = 4
+class OptimizerStep:
+    pass
 
 
 class InferenceSchedule:
-    pass
+    micro_batches, stages = 4, 1
+
+    def steps(self) -> list[list[object]]:
+        return [[ForwardPass()]]
+
+
+class TrainSchedule(InferenceSchedule):
+    def steps(self) -> list[list[object]]:
+        return [[ForwardPass(), OptimizerStep()]]
 
 
 class Engine:
@@ -90,7 +98,7 @@ def test_training_is_listened_to() -> None:
     listener = Noting()
     engine, _ = intercepted(listener)
     engine._exec_schedule(TrainSchedule())
-    assert listener.observed == ["begins", "before F", "after F", "ends"]
+    assert listener.observed == ["begins", "before F", "after F", "before CM", "after CM", "ends"]
     assert engine.ran == ["F0", "C"]
 
 
@@ -124,7 +132,6 @@ def test_handlers_return_what_they_returned() -> None:
     engine, _ = intercepted(Noting())
     assert engine._INSTRUCTION_MAP[ForwardPass](engine, 3) == "done"
     assert engine._INSTRUCTION_MAP[ForwardPass].__wrapped__ is Engine._INSTRUCTION_MAP[ForwardPass]
-    assert engine._INSTRUCTION_MAP[CommitP2P] is Engine._INSTRUCTION_MAP[CommitP2P]
 
 
 def test_no_class_is_touched_and_removing_leaves_nothing() -> None:
@@ -169,5 +176,5 @@ def test_what_does_nothing_on_a_stage_is_not_announced() -> None:
     listener, engine = Noting(), Engine()
     Hooks(engine, listener, silent={Kind.FORWARD}).install()  # type: ignore[arg-type]
     engine._exec_schedule(TrainSchedule())
-    assert listener.observed == ["begins", "ends"]
+    assert listener.observed == ["begins", "before CM", "after CM", "ends"]
     assert engine.ran == ["F0", "C"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of
+from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of, unknown_of
+from perseus_ds.adapters.deepspeed.seam import is_training
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import Kind, Schedule, textbook
@@ -63,21 +64,76 @@ def test_every_stage_ends_with_reduction_and_step() -> None:
         assert [i.kind for i in order[-2:]] == [Kind.REDUCE_GRADS, Kind.STEP]
 
 
-class SplitBackwardPass:
-    """An instruction of the future."""
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int) -> None:
+    """Against the order as the schedule room writes it, from the paper."""
+    from deepspeed.runtime.pipe.schedule import DualPipeVSchedule  # noqa: PLC0415
+
+    microbatches = 2 * ranks + 1
+    places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
+    ours = schedule_of(places, name="x", microbatches=microbatches)
+    textbooks = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
+    assert ours.stages == 2 * ranks
+    for order, expected in zip(ours.orders, textbooks.orders, strict=True):
+        assert [str(i) for i in order if i.kind.is_computation] == [
+            str(i) for i in expected if i.kind.is_computation
+        ]
 
 
-class ScheduleOfTheFuture:
-    def __init__(self, micro_batches: int, stages: int, stage_id: int) -> None:
-        self.micro_batches, self.stages = micro_batches, stages
+class Command:
+    """An instruction: its class's name and its buffer are all that is read."""
 
-    def steps(self) -> Iterator[list[object]]:
-        yield [SplitBackwardPass()]
+    def __init__(self, buffer_id: int | None = None) -> None:
+        if buffer_id is not None:
+            self.buffer_id = buffer_id
 
 
-def test_an_unknown_instruction_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedEngineError, match="an instruction SplitBackwardPass that we do not know"):
-        order_of(ScheduleOfTheFuture(1, 1, 0), 0)
+def stream(text: str) -> Any:  # noqa: ANN401
+    """A schedule object from text: ``F0 B0`` are ForwardPass and BackwardPass of buffer 0."""
+    names = {"F": "ForwardPass", "B": "BackwardPass", "I": "BackwardOnlyPass", "W": "WeightPass"}
+    names |= {"S": "OptimizerStep", "R": "ReferenceForward", "L": "LoadMicroBatch"}
+    commands = [
+        type(names[word[0]], (Command,), {})(int(word[1:]) if word[1:] else None) for word in text.split()
+    ]
+
+    class Stream:
+        micro_batches, stages, stage_id = 2, 1, 0
+
+        def __init__(self, *, forward_only: bool = False) -> None:
+            self.forward_only = forward_only
+
+        def steps(self) -> Iterator[list[object]]:
+            yield commands
+
+    return Stream()
+
+
+def read(text: str) -> str:
+    return " ".join(map(str, order_of(stream(text), 0)))
+
+
+def test_a_backward_is_that_of_the_forward_in_its_buffer() -> None:
+    assert read("F0 F1 B1 B0") == "0F0 0F1 0B1 0B0", "GPipe's backwards come in reverse"
+    assert read("F0 F1 B0 F0 B1 B0") == "0F0 0F1 0B0 0F2 0B1 0B2", "1F1B uses a buffer again"
+
+
+def test_weight_gradients_follow_input_gradients_in_turn() -> None:
+    """As in ZB-H1, where some backwards are whole: the n-th weight gradient is not that of microbatch n."""
+    assert read("F0 F1 B0 I1 F0 I0 W W") == "0F0 0F1 0B0 0I1 0F2 0I2 0W1 0W2"
+
+
+def test_an_unknown_instruction_is_carried_under_its_name() -> None:
+    schedule = stream("R0 F0 B0 S")
+    assert read("R0 F0 B0 S") == "0X0 0F0 0B0 0OS0"
+    assert unknown_of(schedule) == ("ReferenceForward",)
+
+
+@pytest.mark.parametrize(
+    ("text", "trains"),
+    [("F0 B0 S", True), ("F0 I0 W", True), ("L0 S", True), ("L0 F0", False), ("F0 R0", False), ("", False)],
+)
+def test_what_trains_is_what_goes_backward_or_steps(text: str, trains: bool) -> None:  # noqa: FBT001
+    assert is_training(stream(text)) is trains
 
 
 def test_replicas_say_the_same_of_one_pipeline() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from perseus_ds.adapters.deepspeed.seam import (
     KINDS,
-    NEEDS,
+    LATER,
+    REQUIRED_NAMES,
     TESTED_DEEPSPEED,
     check,
     crashes_with_timers,
-    is_training,
     raw_config,
 )
 from perseus_ds.errors import UnsupportedEngineError
@@ -22,7 +22,9 @@ COMMANDS = {type(name, (), {}): print for name in KINDS}
 
 def engine(**changes: object) -> SimpleNamespace:
     """Everything that we need, under its name; a change to None takes it away."""
-    content: dict[str, object] = {need.name: object() for need in NEEDS} | {"_INSTRUCTION_MAP": COMMANDS}
+    content: dict[str, object] = {required.name: object() for required in REQUIRED_NAMES} | {
+        "_INSTRUCTION_MAP": COMMANDS
+    }
     content |= changes
     return SimpleNamespace(**{name: value for name, value in content.items() if value is not None})
 
@@ -32,9 +34,9 @@ def test_an_engine_with_everything_is_taken() -> None:
     assert check(found) is found
 
 
-@pytest.mark.parametrize("need", NEEDS, ids=lambda need: need.name)
-def test_what_is_missing_is_named_with_its_use(need: object) -> None:
-    name, use = need.name, need.use  # type: ignore[attr-defined]
+@pytest.mark.parametrize("required", REQUIRED_NAMES, ids=lambda required: required.name)
+def test_what_is_missing_is_named_with_its_use(required: object) -> None:
+    name, use = required.name, required.use  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedEngineError) as refused:
         check(engine(**{name: None}))
     assert f"PipelineEngine.{name}, used for {use}, is not there" in refused.value.message
@@ -48,29 +50,9 @@ def test_a_missing_instruction_is_named() -> None:
         check(engine(_INSTRUCTION_MAP=fewer))
 
 
-def test_more_instructions_than_ours_are_no_obstacle() -> None:
-    check(engine(_INSTRUCTION_MAP=COMMANDS | {type("CommitP2P", (), {}): print}))
-
-
-def test_dualpipe_v_is_refused_by_name() -> None:
-    class DualPipeVEngine:
-        pass
-
-    with pytest.raises(UnsupportedEngineError, match="DualPipe-V"):
-        check(DualPipeVEngine())
-
-
-def test_only_training_schedules_train() -> None:
-    class TrainSchedule:
-        pass
-
-    class Mine(TrainSchedule):
-        pass
-
-    class InferenceSchedule:
-        pass
-
-    assert [is_training(kind()) for kind in (TrainSchedule, Mine, InferenceSchedule)] == [True, True, False]
+def test_more_instructions_than_ours_are_no_obstacle_nor_are_the_later_ones_missed() -> None:
+    fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ not in LATER}
+    check(engine(_INSTRUCTION_MAP=fewer | {type("ReferenceForward", (), {}): print}))
 
 
 def test_the_configuration_is_what_the_user_wrote() -> None:

@@ -16,7 +16,7 @@ from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 KINDS = 7
 
@@ -39,8 +39,12 @@ class Alone:
         return self.posted[-1] if self.posted else None
 
 
+ORDER = (Instruction(0, Kind.BACKWARD, 0), Instruction(0, Kind.REDUCE_GRADS, 0))
+
+
 def iteration(index: int) -> Iteration:
-    rows = (Interval(Kind.BACKWARD, 0.0, 8.0), Interval(Kind.REDUCE_GRADS, 8.0, 10.0))
+    backward, reduction = ORDER
+    rows = (Interval(backward, 0.0, 8.0), Interval(reduction, 8.0, 10.0))
     return Iteration(index, 0.0, 10.0, rows)
 
 
@@ -61,7 +65,7 @@ class Rank:
         self.status_exchange = StatusExchange(
             cast("ControlChannel", self.channel),
             StatusLayout(kinds=KINDS, replicas=2, replica=1),
-            arrivals=Arrivals(stage=0, behind=behind),
+            arrivals=Arrivals(ORDER, pipeline_rank=0, behind=behind),
             **parts,
         )
 

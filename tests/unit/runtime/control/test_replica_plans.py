@@ -39,7 +39,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockScheduleCache(PLANS, stage=0, lead_s=0.02),
+                ClockScheduleCache(PLANS, pipeline_rank=0, lead_s=0.02),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -190,6 +190,6 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockScheduleCache(PLANS, stage=1, lead_s=0.02)
+    schedules = ClockScheduleCache(PLANS, pipeline_rank=1, lead_s=0.02)
     assert [step.clock_mhz for step in schedules.clock_policy(1).steps] == PLANS.plan(1).clocks_of_stage(1)
     assert schedules.clock_policy(1) is schedules.clock_policy(1)

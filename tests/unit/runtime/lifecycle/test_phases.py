@@ -22,7 +22,7 @@ from perseus_ds.runtime.lifecycle.phases import (
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()
 GOOD = JobStatus(failed=False, plan_ready=False, iteration_s=1.0)
@@ -31,7 +31,12 @@ LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
 def iteration(index: int, *, whole: bool = True) -> Iteration:
-    return Iteration(index, float(index) if whole else None, index + 1.0, (Interval(Kind.FORWARD, 0.0, 1.0),))
+    return Iteration(
+        index,
+        float(index) if whole else None,
+        index + 1.0,
+        (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, 1.0),),
+    )
 
 
 def rank_status(clock_policy: ClockPolicy) -> str:
@@ -106,7 +111,7 @@ def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> Non
 
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
-    active_plan = ActivePlan(ClockScheduleCache(PLANS, stage=0, lead_s=0.02), PLANS.plan(1))
+    active_plan = ActivePlan(ClockScheduleCache(PLANS, pipeline_rank=0, lead_s=0.02), PLANS.plan(1))
     return Running(
         active_plan, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1)
     )

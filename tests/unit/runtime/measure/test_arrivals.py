@@ -9,20 +9,22 @@ import pytest
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
+
+ORDER = tuple(map(Instruction.parse, ("0F0", "0B0", "0AR0", "0OS0")))
 
 
 def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, whole: bool = True) -> Iteration:
     """Eight seconds of work; then first and last stage meet, then the replicas."""
-    rows = [Interval(Kind.BACKWARD, 0.0, 8.0)]
+    rows = [Interval(Instruction(0, Kind.BACKWARD, 0), 0.0, 8.0)]
     for kind, duration_s in ((Kind.REDUCE_TIED, tied_s), (Kind.REDUCE_GRADS, reducing_s)):
-        rows.append(Interval(kind, rows[-1].end_s, rows[-1].end_s + duration_s))
-    rows.append(Interval(Kind.STEP, rows[-1].end_s, rows[-1].end_s + 0.5))
+        rows.append(Interval(Instruction(0, kind, 0), rows[-1].end_s, rows[-1].end_s + duration_s))
+    rows.append(Interval(Instruction(0, Kind.STEP, 0), rows[-1].end_s, rows[-1].end_s + 0.5))
     return Iteration(index, 0.0 if whole else None, rows[-1].end_s, tuple(rows))
 
 
 def arrivals(reduction_s: float = 0.25) -> Arrivals:
-    found = Arrivals(stage=0, behind=0)
+    found = Arrivals(ORDER, pipeline_rank=0, behind=0)
     found.expect({(0, Kind.REDUCE_GRADS): reduction_s, (1, Kind.REDUCE_GRADS): 9.0})
     return found
 
@@ -60,12 +62,12 @@ def test_each_iteration_is_told_once_and_older_ones_never() -> None:
 
 
 def test_without_a_plan_the_whole_reduction_counts_as_waiting() -> None:
-    here = Arrivals(stage=0, behind=0)
+    here = Arrivals(ORDER, pipeline_rank=0, behind=0)
     here.note([iteration(0, reducing_s=5.0)])
     assert here.own_s(0) == pytest.approx(8.5)
 
 
 def test_the_first_stage_speaks_for_its_replica() -> None:
-    last = Arrivals(stage=3, behind=0)
+    last = Arrivals(ORDER, pipeline_rank=3, behind=0)
     last.note([iteration(0, reducing_s=5.0)])
     assert last.own_s(0) == -math.inf

@@ -23,8 +23,14 @@ def rank_status(
     reasons: int = 0,
 ) -> Measured:
     point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons)
-    found = Estimate(1000, {Kind.FORWARD: point}, blocking_w, fixed_s or {}, transfers_s or {})
-    return Measured(stage, replica, found)
+    found = Estimate(
+        1000,
+        {(stage, Kind.FORWARD): point},
+        blocking_w,
+        {(stage, kind): duration_s for kind, duration_s in (fixed_s or {}).items()},
+        {(stage, kind): durations_s for kind, durations_s in (transfers_s or {}).items()},
+    )
+    return Measured(replica, found)
 
 
 def test_replicas_are_averaged_and_their_errors_shrink() -> None:

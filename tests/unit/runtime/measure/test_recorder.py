@@ -6,7 +6,7 @@ from typing import cast
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Instruction, Kind
 
 
 class LaggingStopwatch(Stopwatch):
@@ -54,7 +54,10 @@ def test_iterations_tile_the_time() -> None:
     first, second = recorder.passed()
     assert (first.start_s, first.end_s, first.duration_s) == (None, 3.0, None)
     assert (second.start_s, second.end_s, second.duration_s) == (3.0, 8.0, 5.0)
-    assert second.intervals == (Interval(Kind.FORWARD, 4.0, 5.0), Interval(Kind.BACKWARD, 6.0, 7.0))
+    assert second.intervals == (
+        Interval(Instruction(0, Kind.FORWARD, 0), 4.0, 5.0),
+        Interval(Instruction(0, Kind.BACKWARD, 0), 6.0, 7.0),
+    )
     assert recorder.passed() == []
 
 
@@ -104,3 +107,36 @@ def test_an_instruction_that_broke_off_does_not_reach_the_next_iteration() -> No
     run(recorder, Kind.BACKWARD)
     (iteration,) = recorder.passed()
     assert [interval.kind for interval in iteration.intervals] == [Kind.BACKWARD]
+
+
+def test_what_was_heard_gets_its_name_from_the_order() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    order = tuple(map(Instruction.parse, ("0F0", "3F0", "3I0", "0I0", "3W0", "0W0")))
+    recorder = Recorder(stopwatch, order)
+    run(recorder, *(instruction.kind for instruction in order), Kind.STEP)
+    (iteration,) = recorder.passed()
+    assert [str(interval.instruction) for interval in iteration.intervals] == [*map(str, order), "0OS0"]
+
+
+def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
+    stopwatch = LaggingStopwatch()
+    step = Instruction(0, Kind.STEP, 0)
+    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
+    stopwatch.passed_s = 100.0
+    run(recorder, Kind.FORWARD)
+    stopwatch.now_s += 10.0
+    run(recorder, Kind.FORWARD)
+    first, second = recorder.passed()
+    assert [interval.kind for interval in first.intervals] == [Kind.FORWARD]
+    assert second.intervals[0] == Interval(step, 3.0, 14.0)
+    assert second.start_s == 3.0
+
+
+def test_a_step_that_is_marked_is_counted_once() -> None:
+    stopwatch = LaggingStopwatch()
+    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
+    stopwatch.passed_s = 100.0
+    run(recorder, Kind.FORWARD, Kind.STEP)
+    run(recorder, Kind.FORWARD, Kind.STEP)
+    assert [interval.kind for interval in recorder.passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]

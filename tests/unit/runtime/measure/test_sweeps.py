@@ -29,9 +29,8 @@ def test_who_is_through_stays_at_its_highest_clock(mine: int, played: list[int])
 
 def rank_status(replica: int, *, time_s: float, reducing_s: float) -> Measured:
     point = Point(1000, time_s, 100.0 * time_s)
-    return Measured(
-        0, replica, Estimate(1000, {Kind.FORWARD: point}, 50.0 * time_s, {Kind.REDUCE_GRADS: reducing_s}, {})
-    )
+    points, fixed_s = {(0, Kind.FORWARD): point}, {(0, Kind.REDUCE_GRADS): reducing_s}
+    return Measured(replica, Estimate(1000, points, 50.0 * time_s, fixed_s, {}))
 
 
 def test_teams_are_pooled_apart_but_for_the_reduction_where_all_meet() -> None:

@@ -21,7 +21,7 @@ from perseus_ds.runtime.observe.publishing import (
     timelines,
     write_ranks,
 )
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Instruction, Kind, textbook
 
 PLAN = hand_made().plan(1)
 JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
@@ -89,9 +89,9 @@ def test_iterations_beside_a_straggler_stand_apart() -> None:
 
 
 def iteration(*seconds: float) -> Iteration:
-    rows, now_s = [Interval(Kind.LOAD, 0.0, 9.0)], 9.0
+    rows, now_s = [Interval(Instruction(0, Kind.LOAD, 0), 0.0, 9.0)], 9.0
     for duration_s in seconds:
-        rows.append(Interval(Kind.FORWARD, now_s, now_s + duration_s))
+        rows.append(Interval(Instruction(0, Kind.FORWARD, 0), now_s, now_s + duration_s))
         now_s += duration_s
     return Iteration(0, 0.0, now_s, tuple(rows))
 

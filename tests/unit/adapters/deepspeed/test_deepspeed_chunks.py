@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from perseus_ds.emulation import weight_of_stage
+from perseus_ds.adapters.deepspeed.chunks import weight_of
 
 
 class Tensor:
@@ -51,14 +51,14 @@ def head(tied: object, x: object) -> object:
 
 def test_biases_norms_and_embeddings_do_not_multiply() -> None:
     block = Linear(Tensor(8), children=(Linear(Tensor(8, 4), Tensor(4)), Linear(Tensor(8))))
-    assert weight_of_stage(Pipeline(Embedding(Tensor(100, 8)), block)) == 32
+    assert weight_of([Embedding(Tensor(100, 8)), block]) == 32
 
 
 def test_embeddings_inside_a_module_are_left_out_too() -> None:
-    assert weight_of_stage(TokenAndPosition(children=(Embedding(Tensor(100, 8)), Linear(Tensor(2, 2))))) == 4
+    assert weight_of([TokenAndPosition(children=(Embedding(Tensor(100, 8)), Linear(Tensor(2, 2))))]) == 4
 
 
 def test_a_tied_head_counts_where_it_multiplies() -> None:
     tied = Embedding(Tensor(100, 8))
-    assert weight_of_stage(Pipeline(tied)) == 0
-    assert weight_of_stage(Pipeline(partial(head, tied), lambda x: x)) == 800
+    assert weight_of([tied]) == 0
+    assert weight_of([partial(head, tied), lambda x: x]) == 800

@@ -1,0 +1,302 @@
+"""What every framework adapter keeps to, as a test class that an adapter's own test inherits.
+
+It runs real engines in real processes. An adapter's test says how to start ranks (`run`) and how to build
+a small engine on each (`host`); everything else is here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from perseus_ds.errors import EngineError, UnsupportedEngineError
+from perseus_ds.runtime.adapter import Adapter, InstructionListener
+from perseus_ds.schedule import Kind, Schedule
+from perseus_ds.testing.listeners import Failing, Leaving, Noting
+
+T = TypeVar("T")
+
+ITERATIONS = 3
+
+
+class Host(Protocol):
+    """A small real engine on one rank, built anew from the same seed."""
+
+    def adapter(self) -> Adapter:
+        """Return an adapter for the engine, as its door would make it at the first training iteration."""
+
+    def train(self) -> Sequence[str]:
+        """Run one training iteration, on the next of the same batches; return its losses exactly (hex)."""
+
+    def evaluate(self) -> bool:
+        """Run an evaluation; False where the framework has none."""
+
+    def weights(self) -> str:
+        """Return a digest of all weights, to the last bit."""
+
+    def fail_next(self, error: Exception) -> None:
+        """Have the user's own code raise this in the next iteration, on this rank."""
+
+    def attributes(self) -> Mapping[str, object]:
+        """Return everything that hooks may replace, under its name; absent ones are left out."""
+
+    def without(self, name: str) -> AbstractContextManager[object]:
+        """Take away a name that the adapter relies on."""
+
+
+class AdapterContract:
+    """Inherit; give `run` and `host`, and what is true of the framework.
+
+    ``ranks`` is the size of the pipeline; ``marked`` are the kinds that the hooks see, of all that stand in
+    the orders; ``required`` some names that the adapter relies on; ``framework`` the modules that must not be
+    imported by ``door`` alone.
+    """
+
+    ranks = 2
+    marked: Collection[Kind] = ()
+    required: Sequence[str] = ()
+    framework: Sequence[str] = ()
+    door = ""
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        """Call ``body(rank)`` in a process of its own for every rank, communicators ready."""
+        raise NotImplementedError("an adapter's test says how its ranks are started")
+
+    def host(self, *, ranks: int) -> Host:
+        """Build the engine of this rank, in one of those processes."""
+        raise NotImplementedError("an adapter's test builds its own small engine")
+
+    def test_events_come_in_the_derived_order(self) -> None:
+        """On every rank and iteration the hooks announce the rank's order, and all derive the same."""
+
+        def body(rank: int) -> tuple[int, Schedule, Noting]:
+            del rank
+            host, noting = self.host(ranks=self.ranks), Noting()
+            adapter = host.adapter()
+            place = adapter.place()
+            schedule = adapter.schedule(_gathered(place))
+            adapter.install(noting)
+            for _ in range(ITERATIONS):
+                host.train()
+            adapter.remove()
+            return place.pipeline_rank, schedule, noting
+
+        answers = self.run(body, ranks=self.ranks)
+        for rank, (pipeline_rank, schedule, noting) in enumerate(answers):
+            assert schedule == answers[0][1], f"rank {rank} derives another schedule"
+            expected = [i.kind for i in schedule.orders[pipeline_rank] if i.kind in self.marked]
+            assert any(kind.is_computation for kind in expected)
+            assert len(noting.iterations) == ITERATIONS
+            for iteration in noting.iterations:
+                assert iteration.kinds == expected, f"rank {rank}"
+                assert iteration.ended == "ends"
+                assert not iteration.unpaired
+
+    def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
+        """Who answers False hears of no instruction."""
+
+        def body(rank: int) -> Noting:
+            del rank
+            host, noting = self.host(ranks=self.ranks), Noting(wants=False)
+            host.adapter().install(noting)
+            host.train()
+            return noting
+
+        for noting in self.run(body, ranks=self.ranks):
+            (iteration,) = noting.iterations
+            assert iteration.kinds == []
+
+    def test_evaluation_stands_apart(self) -> None:
+        """It is announced as such, and none of its instructions are."""
+
+        def body(rank: int) -> tuple[bool, Noting]:
+            del rank
+            host, noting = self.host(ranks=self.ranks), Noting()
+            host.train()
+            host.adapter().install(noting)
+            evaluates = host.evaluate()
+            return evaluates, noting
+
+        for evaluates, noting in self.run(body, ranks=self.ranks):
+            assert noting.iterations == []
+            assert not evaluates or noting.others >= 1
+
+    def test_losses_and_weights_are_identical_to_the_last_bit(self) -> None:
+        """With hooks and without."""
+
+        def body(rank: int) -> bool:
+            del rank
+            plain = self._trained(None)
+            return plain == self._trained(Noting())
+
+        assert all(self.run(body, ranks=self.ranks))
+
+    def test_the_hosts_exception_passes_unchanged(self) -> None:
+        """The very object, and the listener hears that the iteration broke."""
+
+        def body(rank: int) -> tuple[bool, str | None]:
+            del rank
+            host, noting = self.host(ranks=1), Noting()
+            host.adapter().install(noting)
+            error = KeyError("the user's own")
+            host.fail_next(error)
+            try:
+                host.train()
+            except KeyError as raised:
+                return raised is error, noting.iterations[-1].ended
+            return False, None
+
+        assert self.run(body, ranks=1) == [(True, "broke")]
+
+    def test_installing_twice_is_refused(self) -> None:
+        """Two of us around one engine would count everything twice."""
+
+        def body(rank: int) -> bool:
+            del rank
+            host = self.host(ranks=1)
+            host.adapter().install(Noting())
+            try:
+                host.adapter().install(Noting())
+            except EngineError:
+                return True
+            return False
+
+        assert self.run(body, ranks=1) == [True]
+
+    def test_removing_restores_the_identity_of_every_attribute(self) -> None:
+        """After an iteration and two removals nothing differs; a second round works as well."""
+
+        def body(rank: int) -> tuple[list[str], list[str], list[str]]:
+            del rank
+            host = self.host(ranks=1)
+            host.train()
+            before = host.attributes()
+            adapter = host.adapter()
+            adapter.install(Noting())
+            during = _differing(before, host.attributes())
+            host.train()
+            adapter.remove()
+            adapter.remove()
+            after = _differing(before, host.attributes())
+            again = host.adapter()
+            again.install(Noting())
+            again.remove()
+            return during, after, _differing(before, host.attributes())
+
+        ((during, after, again),) = self.run(body, ranks=1)
+        assert during, "the hooks replaced nothing that `attributes` names: this test shows nothing"
+        assert after == []
+        assert again == []
+
+    def test_removing_within_an_iteration_lets_it_run_to_its_end(self) -> None:
+        """Same losses, nothing left, and silence afterwards."""
+
+        def body(rank: int) -> tuple[bool, list[str], int]:
+            del rank
+            plain, host = self._trained(None), self.host(ranks=self.ranks)
+            before = host.attributes()
+            adapter = host.adapter()
+            leaving = Leaving(adapter.remove)
+            adapter.install(leaving)
+            losses = [host.train() for _ in range(ITERATIONS)]
+            return plain == (losses, host.weights()), _differing(before, host.attributes()), leaving.calls
+
+        for same, left, calls in self.run(body, ranks=self.ranks):
+            assert same
+            assert left == []
+            assert calls == 1
+
+    def test_a_failing_listener_never_reaches_the_host(self) -> None:
+        """Neither before nor after an instruction; training goes on as without us."""
+
+        def body(rank: int) -> bool:
+            del rank
+            plain = self._trained(None)
+            return all(self._trained(Failing(where)) == plain for where in ("before", "after"))
+
+        assert all(self.run(body, ranks=self.ranks))
+
+    def test_a_missing_name_names_itself(self) -> None:
+        """A release without a name that we rely on is refused with the name."""
+
+        def body(rank: int) -> list[str]:
+            del rank
+            silent = []
+            for name in self.required:
+                host = self.host(ranks=1)
+                with host.without(name):
+                    try:
+                        host.adapter().place()
+                    except UnsupportedEngineError as refused:
+                        if name.rsplit(".", 1)[-1] in str(refused):
+                            continue
+                silent.append(name)
+            return silent
+
+        assert self.required
+        assert self.run(body, ranks=1) == [[]]
+
+    def test_the_door_imports_nothing_of_the_framework(self) -> None:
+        """A process that never uses the framework does not pay for it."""
+        program = f"""
+import sys, torch
+before = set(sys.modules)
+import {self.door}
+names = [name for name in set(sys.modules) - before if name.startswith({tuple(self.framework)!r})]
+print("IMPORTED", sorted(names))
+"""
+        done = subprocess.run(  # noqa: S603  # this Python, and the program above
+            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.splitlines()[-1] == "IMPORTED []"
+
+    def test_of_two_engines_each_is_heard_by_its_own_listener(self) -> None:
+        """In one process, trained in turn."""
+
+        def body(rank: int) -> list[int]:
+            del rank
+            first, second = self.host(ranks=self.ranks), self.host(ranks=self.ranks)
+            notes = [Noting(), Noting()]
+            adapters = [first.adapter(), second.adapter()]
+            for adapter, noting in zip(adapters, notes, strict=True):
+                adapter.install(noting)
+            first.train()
+            second.train()
+            first.train()
+            adapters[0].remove()
+            first.train()
+            second.train()
+            return [len(noting.iterations) for noting in notes]
+
+        assert self.run(body, ranks=self.ranks) == [[2, 2]] * self.ranks
+
+    def _trained(self, listener: InstructionListener | None) -> tuple[list[Sequence[str]], str]:
+        """Losses and weights of a few iterations of a new engine."""
+        host = self.host(ranks=self.ranks)
+        if listener is not None:
+            host.adapter().install(listener)
+        losses = [host.train() for _ in range(ITERATIONS)]
+        return losses, host.weights()
+
+
+def _gathered(place: T) -> list[T]:
+    """What every rank says, on every rank."""
+    import torch.distributed as dist  # noqa: PLC0415  # in a rank's own process
+
+    everyone: list[T | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, place)
+    return [one for one in everyone if one is not None]
+
+
+def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Names that came, went, or stand for another object."""
+    missing = object()
+    return sorted(
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name, missing) is not after.get(name, missing)
+    )

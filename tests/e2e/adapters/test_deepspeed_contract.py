@@ -1,0 +1,109 @@
+"""DeepSpeed's pipeline engine keeps the contract of adapters: 1F1B, DualPipe-V, and a user's own schedule."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from deepspeed.runtime.pipe.engine import PipelineEngine
+from deepspeed_hosts import dualpipe_v, one_f_one_b, users_own
+from ranks import run_ranks
+
+from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
+from perseus_ds.adapters.deepspeed.seam import KINDS
+from perseus_ds.schedule import Kind
+from perseus_ds.testing.adapter_contract import AdapterContract
+
+pytestmark = pytest.mark.e2e
+
+T = TypeVar("T")
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Data:
+    """The same batches in every run; raises the user's error when it is told to."""
+
+    def __init__(self) -> None:
+        self._random = torch.Generator().manual_seed(3)
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self.error is not None:
+            raise self.error
+        inputs = torch.randn(2, 8, generator=self._random)
+        return inputs, torch.sin(inputs)
+
+
+class EngineHost:
+    """One engine and its data."""
+
+    def __init__(self, engine: PipelineEngine) -> None:
+        self.engine: Any = engine
+        self.schedule = self.engine._train_schedule()
+        self.data = Data()
+
+    def adapter(self) -> DeepSpeedAdapter:
+        return DeepSpeedAdapter(self.engine, self.schedule)
+
+    def train(self) -> Sequence[str]:
+        return [float(self.engine.train_batch(self.data)).hex()]
+
+    def evaluate(self) -> bool:
+        self.engine.eval_batch(self.data)
+        return True
+
+    def weights(self) -> str:
+        parameters = self.engine.module.parameters()
+        return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters)).hexdigest()
+
+    def fail_next(self, error: Exception) -> None:
+        self.data.error = error
+
+    def attributes(self) -> Mapping[str, object]:
+        return {n: t for n, t in vars(self.engine).items() if n in {"_INSTRUCTION_MAP", "_exec_schedule"}}
+
+    @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        holders = [one for one in (self.engine, *type(self.engine).__mro__) if name in vars(one)]
+        kept = [vars(holder)[name] for holder in holders]
+        for holder in holders:
+            delattr(holder, name)
+        try:
+            yield
+        finally:
+            for holder, thing in zip(holders, kept, strict=True):
+                setattr(holder, name, thing)
+
+
+class TestOneForwardOneBackward(AdapterContract):
+    marked: Collection[Kind] = frozenset(KINDS.values())
+    required = ("grid", "micro_batches", "micro_batch_size", "_INSTRUCTION_MAP", "_exec_schedule")
+    framework = ("deepspeed",)
+    door = "perseus_ds.adapters.deepspeed.door"
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        return [said.value for said in run_ranks(ranks, body)]
+
+    def host(self, *, ranks: int) -> EngineHost:
+        return EngineHost(one_f_one_b(ranks))
+
+
+class TestUsersOwnSchedule(TestOneForwardOneBackward):
+    """Its own class and constructor, an instruction that nobody knows, all forwards before all backwards."""
+
+    marked = frozenset(Kind)
+
+    def host(self, *, ranks: int) -> EngineHost:
+        return EngineHost(users_own(ranks))
+
+
+class TestDualPipeV(TestOneForwardOneBackward):
+    def host(self, *, ranks: int) -> EngineHost:
+        return EngineHost(dualpipe_v(ranks) if ranks > 1 else one_f_one_b(1))

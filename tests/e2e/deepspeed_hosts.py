@@ -1,0 +1,119 @@
+"""Small pipeline engines of DeepSpeed: 1F1B, DualPipe-V, and a user's own schedule in a subclassed engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import deepspeed
+import torch
+from deepspeed.runtime.pipe import schedule as pipe
+from deepspeed.runtime.pipe.engine import PipelineEngine
+from ranks import Layer, LayerSpec, build, config
+from torch import nn
+
+MICROBATCHES = 4
+
+
+def one_f_one_b(stages: int) -> PipelineEngine:
+    """DeepSpeed's own schedule."""
+    return with_train_schedule(build(config(MICROBATCHES), stages=stages))
+
+
+def with_train_schedule(engine: PipelineEngine) -> PipelineEngine:
+    """Older releases build the schedule within train_batch; the newest has a method for it."""
+    if not hasattr(engine, "_train_schedule"):
+        made = pipe.TrainSchedule(engine.micro_batches, engine.num_stages, engine.stage_id)
+        engine._train_schedule = lambda: made
+    return engine
+
+
+def dualpipe_v(ranks: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
+    """Two model stages on every rank; at least twice as many microbatches as ranks."""
+    from deepspeed.runtime.pipe.dualpipev import DualPipeVEngine, DualPipeVModule  # noqa: PLC0415
+
+    torch.manual_seed(7)
+    module = DualPipeVModule(
+        [LayerSpec(Layer, 8, 8) for _ in range(2 * ranks)],
+        num_stages=ranks,
+        loss_fn=nn.functional.mse_loss,
+        partition_method="uniform",
+        seed_layers=True,
+    )
+    engine, *_ = deepspeed.initialize(
+        model=module,
+        model_parameters=list(module.parameters()),
+        config=config(2 * ranks + 1, perseus=perseus),
+    )
+    assert isinstance(engine, DualPipeVEngine)
+    return engine
+
+
+class ReferenceForward(pipe.BufferOpInstruction):
+    """An instruction that nobody knows."""
+
+
+class AllForwardsFirst(pipe.PipeSchedule):
+    """GPipe, backwards in reverse, a reference forward before each forward; a constructor of its own."""
+
+    def __init__(self, *, engine: PipelineEngine) -> None:
+        super().__init__(engine.micro_batches, engine.num_stages, engine.stage_id)
+
+    def num_pipe_buffers(self) -> int:
+        return int(self.micro_batches)
+
+    def steps(self) -> Iterator[list[object]]:
+        for microbatch in range(self.micro_batches):
+            commands: list[object] = [ReferenceForward(microbatch)]
+            if not self.is_first_stage:
+                commands.append(pipe.RecvActivation(microbatch))
+            if self.is_first_stage or self.is_last_stage:
+                commands.append(pipe.LoadMicroBatch(microbatch))
+            commands.append(pipe.ForwardPass(microbatch))
+            if not self.is_last_stage:
+                commands.append(pipe.SendActivation(microbatch))
+            yield commands
+        for microbatch in reversed(range(self.micro_batches)):
+            commands = [] if self.is_last_stage else [pipe.RecvGrad(microbatch)]
+            commands.append(pipe.BackwardPass(microbatch))
+            if not self.is_first_stage:
+                commands.append(pipe.SendGrad(microbatch))
+            yield commands
+        yield [pipe.ReduceTiedGrads(), pipe.ReduceGrads(), pipe.OptimizerStep()]
+
+
+class OwnEngine(PipelineEngine):
+    """Keeps a loss for every buffer, as a schedule with all forwards first needs."""
+
+    def _train_schedule(self) -> AllForwardsFirst:
+        return AllForwardsFirst(engine=self)
+
+    def _exec_schedule(self, pipe_schedule: object) -> None:
+        self._losses: dict[int, torch.Tensor] = {}
+        super()._exec_schedule(pipe_schedule)
+
+    def _exec_reference_forward(self, buffer_id: int) -> None:
+        torch.ones(2).sum()
+
+    def _exec_forward_pass(self, buffer_id: int) -> None:
+        super()._exec_forward_pass(buffer_id)
+        if self.is_last_stage():
+            self._losses[buffer_id] = self.loss
+
+    def _exec_backward_pass(self, buffer_id: int) -> None:
+        if self.is_last_stage() and buffer_id in self._losses:
+            self.loss = self._losses[buffer_id]
+        super()._exec_backward_pass(buffer_id)
+
+    _INSTRUCTION_MAP = PipelineEngine._INSTRUCTION_MAP | {
+        ReferenceForward: _exec_reference_forward,
+        pipe.ForwardPass: _exec_forward_pass,
+        pipe.BackwardPass: _exec_backward_pass,
+    }
+
+
+def users_own(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
+    """A user's schedule in a user's engine."""
+    engine = build(config(MICROBATCHES, perseus=perseus), stages=stages)
+    engine.__class__ = OwnEngine
+    return engine

@@ -1,0 +1,61 @@
+"""A block in a file of its own: JSON or YAML, and one line for whatever it is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.config import ENABLED_BY_FILE, read_block, refuse_two_blocks
+from perseus_ds.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("perseus.json", '{"run_dir": "x", "audit": {"iterations": 3}}'),
+        ("perseus.json", '{"run_dir": "x", /* as DeepSpeed reads it */ "audit": {"iterations": 3}}'),
+        ("perseus.yaml", "run_dir: x\naudit: {iterations: 3}\n"),
+        ("perseus.yml", "run_dir: x\naudit:\n  iterations: 3\n"),
+    ],
+)
+def test_json_and_yaml_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_block(tmp_path / name) == {"run_dir": "x", "audit": {"iterations": 3}}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("torn.json", b'{"run_dir": "x', "is no JSON or YAML, or is cut short"),
+        ("torn.yaml", b"run_dir: [x", "is no JSON or YAML, or is cut short"),
+        ("list.json", b"[1]", "is no block"),
+        ("list.yaml", b"- 1\n", "is no block"),
+        ("binary.json", b"\x80\xff", "is no JSON or YAML, or is cut short"),
+        ("huge.json", b" " * (1 << 21), "bytes"),
+    ],
+)
+def test_anything_else_is_one_line_that_names_the_file(
+    tmp_path: Path, name: str, content: bytes, why: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_block(tmp_path / name)
+    assert str(tmp_path / name) in refused.value.message
+    assert why in refused.value.message
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_block(tmp_path / "nowhere.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not an ordinary file"):
+        read_block(tmp_path / "pipe")
+
+
+def test_two_blocks_are_one_too_many() -> None:
+    refuse_two_blocks({})
+    with pytest.raises(ConfigError, match="names another"):
+        refuse_two_blocks({ENABLED_BY_FILE: "perseus.json"})
