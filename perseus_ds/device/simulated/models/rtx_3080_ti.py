@@ -42,8 +42,8 @@ RTX_3080_TI = GpuModel(
     counter_window_s=0.100,
     sources=MappingProxyType(
         {
-            "clocks_mhz": "210 to 2100 MHz in Spaan et al., arXiv 2601.08539; their products are 10 % slower at 1680 "
-            "MHz than by default, so that 1890 is the highest clock that its voltage allows; steps of 15",
+            "clocks_mhz": "210 to 2100 MHz in Spaan et al., arXiv 2601.08539; their products are 10 % slower "
+            "at 1680 MHz than by default, so 1890 is the highest that its voltage allows; steps of 15",
             "memory_clocks_mhz": "405, 810, 5001, 9251, 9501 MHz: Spaan et al., arXiv 2601.08539, section 4",
             "voltage_squared": "assumed: the shape of A100's, stretched to 2100 MHz",
             "blocking_w": _FIT,
