@@ -1,6 +1,6 @@
 """A GPU in software: a physical device whose truth is known, not a mock."""
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.operators import is_product, work_of_operator
@@ -26,6 +26,7 @@ __all__ = [
     "Work",
     "is_product",
     "model_named",
+    "opened",
     "simulated_settings",
     "work_of_operator",
 ]
