@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.roofline import KernelWork, kernel_cost
 from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.device.simulated.work import Work
 
@@ -27,11 +28,15 @@ class TruthNow:
 
 @dataclass(slots=True)
 class Truth:
-    """Everything that happened: the last tasks, and how often the host was slower than the GPU."""
+    """Everything that happened: the last tasks, and how often the host was slower than the GPU.
+
+    ``locks`` counts the clocks that were asked for since the first task.
+    """
 
     model: GpuModel
     tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=_KEPT_TASKS))
     count: int = 0
+    locks: int = 0
     overruns: int = 0
     overrun_s: float = 0.0
 
@@ -50,6 +55,10 @@ class Truth:
     def energy_j(self, work: Work, clock_mhz: int) -> float:
         """The energy that work has at a clock, without noise, at the reference temperature."""
         return physics.energy_j(self.model, clock_mhz, work)
+
+    def kernel_cost(self, work: KernelWork, clock_mhz: int, memory_mhz: int) -> tuple[float, float]:
+        """The duration and energy that a kernel has at a pair of clocks, without noise."""
+        return kernel_cost(self.model, clock_mhz, memory_mhz, work)
 
     def blocking_power_w(self, clock_mhz: int) -> float:
         """The power while waiting at a clock, at the reference temperature."""

@@ -1,0 +1,75 @@
+"""Which clocks a plan asks for, and when: in the kernel's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import PlanSet, clock_requests, first_clock_mhz
+from perseus_ds.simulation.emulator.program import JobProgram
+from perseus_ds.simulation.emulator.records import Ints, Requests
+
+AT_END_S = float("inf")
+
+
+class Wanted(NamedTuple):
+    """A clock asked for some time after a computation's start, or at its end."""
+
+    offset_s: float
+    clock_mhz: int
+
+
+class PlanRequests(NamedTuple):
+    """All that one plan asks for; ``opening_mhz`` by rank as the iteration begins."""
+
+    of_node: Mapping[int, Sequence[Wanted]]
+    opening_mhz: Sequence[int]
+
+
+def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
+    """One clock for the whole iteration."""
+    return PlanRequests({}, [clock_mhz] * job.ranks)
+
+
+def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange) -> PlanRequests:
+    """Ask as a job does: every clock ahead by its own latency.
+
+    What a job asks for some time after a computation's end is asked for that long after its planned end.
+    """
+    place = {node: index for index, node in enumerate(job.nodes)}
+    chosen = plans.plan(plan)
+    portions = chosen.portions()
+    of_node: dict[int, list[Wanted]] = {}
+    opening = []
+    for rank in range(job.ranks):
+        own = [instruction for _, instruction in plans.computations_of(rank)]
+        opening.append(first_clock_mhz(chosen, rank))
+        for request in clock_requests(chosen, rank, change):
+            instruction, offset_s = own[request.position], request.offset_s
+            if request.over and offset_s:
+                time_s = plans.options[instruction.stage, instruction.kind].time_s
+                offset_s += sum(share * float(time_s[option]) for option, share in portions[instruction])
+            elif request.over:
+                offset_s = AT_END_S
+            of_node.setdefault(place[instruction], []).append(Wanted(offset_s, request.clock_mhz))
+    return PlanRequests(of_node, opening)
+
+
+def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> Requests:
+    """Put several plans' requests into arrays; clocks become places in the grid."""
+    place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
+    first = np.zeros((len(plans), len(job.nodes) + 1), dtype=np.int64)
+    offsets: list[float] = []
+    clocks: list[int] = []
+    for index, plan in enumerate(plans):
+        for node in range(len(job.nodes)):
+            first[index, node] = len(offsets)
+            for offset_s, clock_mhz in plan.of_node.get(node, ()):
+                offsets.append(offset_s)
+                clocks.append(place[clock_mhz])
+        first[index, -1] = len(offsets)
+    opening = np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64)
+    return Requests(first, np.array(offsets, dtype=np.float64), np.array(clocks, dtype=np.int64), opening)
