@@ -16,7 +16,12 @@ from perseus_ds.config.strict import record_of
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
 
-FLAGS = {"PERSEUS_MODE": "mode", "PERSEUS_DEVICE": "device", "PERSEUS_RUN_DIR": "run_dir"}
+FLAGS = {
+    "PERSEUS_MODE": "mode",
+    "PERSEUS_DEVICE": "device",
+    "PERSEUS_RUN_DIR": "run_dir",
+    "PERSEUS_TRACE_KERNELS": "trace_kernels",
+}
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
 
 
@@ -111,6 +116,7 @@ def _check(config: PerseusConfig) -> None:
     _at_least("perseus.profile.max_clocks", config.profile.max_clocks, 2)
     _at_least("perseus.profile.warmup_iterations", config.profile.warmup_iterations, 1)
     _at_least("perseus.audit.every_iterations", config.audit.every_iterations, 0)
+    _at_least("perseus.trace_kernels", config.trace_kernels, 0)
     _at_least("perseus.audit.iterations", config.audit.iterations, 1)
     objective = config.objective
     for policy, name in _PARAMETER.items():
