@@ -27,6 +27,7 @@ COMMANDS = {
     "show": Command("show", "one plan of a frontier, instruction by instruction"),
     "report": Command("report", "write the page and the pictures of a run directory"),
     "notify": Command("notify", "tell a running job about a straggler known in advance"),
+    "kernels": Command("kernels", "a pair of clocks for every kernel: trace, measure, plan, show"),
     "convert": Command("convert", "a profile from our JSON to the CSV of Zeus, or back"),
     "clocks": Command("clocks", "put default clocks back"),
     "guardd": Command("guardd", "the privileged node service: clocks for jobs without the right to set them"),
