@@ -16,7 +16,6 @@ from perseus_ds.errors import ConfigError
 POLICY = {"max_slowdown_pct": "max_slowdown", "deadline_s": "deadline", "power_cap_w": "power_cap"}
 RANGE = r"expected a (whole )?number (above|at least) [\d.]+ and at most [\d.e+]+"
 NUMBERS: tuple[object, ...] = (-1e308, -1e-9, 1e308, math.inf, -math.inf, math.nan)
-RANGE = r"expected a (whole )?number (above|at least) [\d.]+ and at most [\d.e+]+"
 NO_NUMBERS: tuple[object, ...] = (True, "1", [], {}, [1])
 
 
