@@ -26,6 +26,9 @@ with warnings.catch_warnings():  # of what is not installed: apex, transformer e
     from megatron.core.transformer.enums import ModelType
     from megatron.core.transformer.transformer_config import TransformerConfig
 
+from perseus_ds.adapters.megatron.adapter import MegatronAdapter
+from perseus_ds.adapters.megatron.one_pass import OnePass
+
 VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 
 
@@ -58,7 +61,8 @@ class Job:
 
         self.shape, self.schedules = shape, schedules
         virtual = shape.chunks if shape.chunks > 1 else None
-        parallel_state.initialize_model_parallel(shape.tensor, shape.pipeline, virtual)
+        if not parallel_state.is_initialized():
+            parallel_state.initialize_model_parallel(shape.tensor, shape.pipeline, virtual)
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
         torch.manual_seed(seed + parallel_state.get_pipeline_model_parallel_rank())
         self.config = _config(shape)
@@ -98,6 +102,14 @@ class Job:
             for parameter in chunk.parameters():
                 digest.update(parameter.detach().float().numpy().tobytes())
         return digest.hexdigest()
+
+
+def adapter_of(job: Job) -> MegatronAdapter:
+    """As the door would make it: by the keywords of a first pass."""
+    keywords: dict[str, Any] = {}
+    job.call(lambda **found: keywords.update(found) or [])
+    name = getattr(job.run_pass, "__name__", "")
+    return MegatronAdapter(OnePass(job.schedules, name, keywords))
 
 
 def _config(shape: Shape) -> Any:  # noqa: ANN401

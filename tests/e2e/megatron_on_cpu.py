@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -41,8 +41,9 @@ class _Nothing:
         return lambda *_, **__: None
 
 
+@cache
 def pretend() -> None:
-    """Change torch in this process."""
+    """Change torch in this process, once."""
     for name in _FACTORIES:
         setattr(torch, name, _here(getattr(torch, name)))
     cuda: Any = torch.cuda

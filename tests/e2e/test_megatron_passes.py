@@ -11,10 +11,8 @@ from ranks import run_ranks
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 import torch.distributed as dist
-from megatron_jobs import Job, Shape
+from megatron_jobs import Job, Shape, adapter_of
 
-from perseus_ds.adapters.megatron.adapter import MegatronAdapter
-from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.runtime.adapter import Batch, Place
 from perseus_ds.schedule import Kind, Schedule
 
@@ -75,14 +73,6 @@ class Trained:
     place: Place | None = None
     schedule: Schedule | None = None
     notes: Notes | None = None
-
-
-def adapter_of(job: Job) -> MegatronAdapter:
-    """As the door would make it: by the keywords of a first pass."""
-    keywords: dict[str, Any] = {}
-    job.call(lambda **found: keywords.update(found) or [])
-    name = getattr(job.run_pass, "__name__", "")
-    return MegatronAdapter(OnePass(job.schedules, name, keywords))
 
 
 def everyone(place: Place) -> list[Place]:

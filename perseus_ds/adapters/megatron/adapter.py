@@ -68,7 +68,9 @@ class MegatronAdapter:
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all pipeline ranks."""
         name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
-        return schedule_of(places, name=name, microbatches=self._first.batch.microbatches, buffered=self._first.interleaved)
+        return schedule_of(
+            places, name=name, microbatches=self._first.batch.microbatches, buffered=self._first.interleaved
+        )
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

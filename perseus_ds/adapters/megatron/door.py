@@ -33,10 +33,10 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     """
     if config is None and not os.environ.get(ENABLED_BY_FILE):
         return
-    from perseus_ds.adapters.megatron.wrapping import Wrapping, wrapping_of  # noqa: PLC0415  # torch
+    from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of  # noqa: PLC0415  # torch
     from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
 
-    if wrapping_of(module) is not None:
+    if any(wrappings_of(module)):
         return
     block = None if config is None else {"enabled": True, **config}
     try:
@@ -60,10 +60,11 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
 
 def detach(module: ModuleType) -> None:
     """Give the module its own functions and the GPU its own clocks back."""
-    from perseus_ds.adapters.megatron.wrapping import wrapping_of  # noqa: PLC0415
+    from perseus_ds.adapters.megatron.wrapping import wrappings_of  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
 
-    if not deactivate(module) and (waiting := wrapping_of(module)) is not None:
+    deactivate(module)
+    for waiting in wrappings_of(module):
         waiting.remove()
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.seam import STEPS, Function
-from perseus_ds.adapters.megatron.wrapping import Wrapping
+from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import InstructionListener
 from perseus_ds.schedule import Kind
@@ -41,11 +41,11 @@ class Hooks:
         """Begin to listen.
 
         Raises:
-            EngineError: these hooks are installed.
+            EngineError: somebody listens to this model already.
         """
-        if self._wrapping is not None:
+        if any(other.model is self._first for other in wrappings_of(self._module)):
             raise EngineError("perseus_ds is installed on this model already")
-        self._wrapping = Wrapping(self._module, self._around_pass)
+        self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
 
     def remove(self) -> None:
         """Give the module back what it had; safe to call twice, also from within a pass."""

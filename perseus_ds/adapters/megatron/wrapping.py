@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from types import ModuleType
 
 from perseus_ds.adapters.megatron.one_pass import OnePass
@@ -17,14 +17,17 @@ _WRAPPING = "__perseus_wrapping__"
 class Wrapping:
     """Have ``around(pass, call)`` run every pass of a module.
 
-    Several may stand around each other and are removed in any order. Jobs keep the function that they once
-    asked for: a removed wrapper calls whatever the module has now.
+    ``model`` is whose passes it is for. Several may stand around each other, with other people's wrappers
+    among them, and are removed in any order. Jobs keep the function that they once asked for: a removed
+    wrapper calls the one that serves now.
     """
 
-    def __init__(self, module: ModuleType, around: Around) -> None:
+    def __init__(self, module: ModuleType, around: Around, *, model: object = None) -> None:
+        self.model = model
+        self.removed = False
         self._module = module
         self._around = around
-        self.removed = False
+        self._inside = False
         for name in PASSES:
             setattr(module, name, self._wrapped(name, getattr(module, name)))
 
@@ -33,30 +36,39 @@ class Wrapping:
         self.removed = True
         for name in PASSES:
             function = getattr(self._module, name)
-            while getattr(function, _WRAPPING, None) and function.__perseus_wrapping__.removed:
+            while (ours := _ours(function)) is not None and ours.removed:
                 function = function.__wrapped__
             setattr(self._module, name, function)
 
     def _wrapped(self, name: str, original: Function) -> Function:
         @wraps(original)
         def passing(*args: object, **kwargs: object) -> object:
-            if self.removed:
-                return self._present(name, passing, original)(*args, **kwargs)
-            present = OnePass(self._module, name, kwargs)
-            return self._around(present, lambda: original(*args, **kwargs))
+            if self._inside:
+                return original(*args, **kwargs)
+            self._inside = True
+            try:
+                if self.removed:
+                    there = getattr(self._module, name)
+                    return (original if _ours(there) is None else there)(*args, **kwargs)
+                present = OnePass(self._module, name, kwargs)
+                return self._around(present, partial(original, *args, **kwargs))
+            finally:
+                self._inside = False
 
-        setattr(passing, _WRAPPING, self)
+        vars(passing)[_WRAPPING] = self, passing
         return passing
 
-    def _present(self, name: str, mine: Function, original: Function) -> Function:
-        """What to call after removal: the original where somebody stands around us, else what is there."""
-        there: Function = getattr(self._module, name)
-        around: Function | None = there
-        while around is not None and around is not mine:
-            around = getattr(around, "__wrapped__", None)
-        return there if around is None else original
+
+def wrappings_of(module: ModuleType) -> Iterator[Wrapping]:
+    """Yield what stands around a module's passes and is not removed, outermost first."""
+    function: object = getattr(module, PASSES[0])
+    while function is not None:
+        if (ours := _ours(function)) is not None and not ours.removed:
+            yield ours
+        function = getattr(function, "__wrapped__", None)
 
 
-def wrapping_of(module: ModuleType) -> Wrapping | None:
-    """What stands outermost around a module's passes."""
-    return getattr(getattr(module, PASSES[0]), _WRAPPING, None)
+def _ours(function: object) -> Wrapping | None:
+    """Whose wrapper this is; one of somebody else's may have copied its attributes."""
+    wrapping, passing = getattr(function, _WRAPPING, (None, None))
+    return wrapping if passing is function else None
