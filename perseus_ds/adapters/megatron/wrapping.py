@@ -49,7 +49,9 @@ class Wrapping:
             try:
                 if self.removed:
                     there = getattr(self._module, name)
-                    return (original if _ours(there) is None else there)(*args, **kwargs)
+                    serving = _ours(there)
+                    waits = serving is not None and not serving._inside  # noqa: SLF001  # one of our own
+                    return (there if waits else original)(*args, **kwargs)
                 present = OnePass(self._module, name, kwargs)
                 return self._around(present, partial(original, *args, **kwargs))
             finally:
