@@ -36,14 +36,14 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of  # noqa: PLC0415  # torch
     from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
 
-    if any(wrappings_of(module)):
-        return
     block = None if config is None else {"enabled": True, **config}
     try:
         check(module)
         if block is not None:
             refuse_two_blocks(os.environ)
             parse(block, {})
+        if any(wrappings_of(module)):
+            return
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block)
         return
