@@ -24,6 +24,7 @@ DOORS = {
 
 DOORS_BY_FILE = {
     "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron.door",
+    "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
 }
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
 

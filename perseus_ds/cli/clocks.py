@@ -1,19 +1,21 @@
 """Put default clocks back.
 
 A job restores clocks when it ends, however it ends. Should a machine have killed even the process that
-does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked and puts back
-what was found before. With --all it also removes any lock that no journal knows, on every NVIDIA GPU of
-this machine, except where a running job holds the clock. Exit code 1 if a GPU could not be reset.
+does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts back what
+was found before, and reads the clock back before it says so. A GPU that stands as if locked and that no
+journal speaks of is named. With --all it also removes any lock that no journal knows, on every NVIDIA GPU
+of this machine, except where a running job holds the clock. Exit code 1 if a GPU could not be reset.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.local_gpus import local_gpus
 from perseus_ds.cli.output import say
-from perseus_ds.device.guard import Outcome, Repair, repair, reset
+from perseus_ds.device.guard import Outcome, Repair, preexisting_lock_mhz, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
 
 
@@ -37,8 +39,25 @@ def run(options: argparse.Namespace) -> int:
     for line in map(str, done):
         say(line)
     if not done:
-        say("no clock was left locked by a job of ours; --all resets every GPU")
+        say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
+    if not options.all:
+        for line in _standing(done):
+            say(line)
     return DONE if all(one.outcome is Outcome.RESTORED for one in done) else REFUSED
+
+
+def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
+    """Name the GPUs whose clock stands as if locked, though no journal of ours speaks of them."""
+    known = {one.uuid for one in done}
+    for gpu in local_gpus().gpus:
+        if gpu.achieved is None or gpu.identity.uuid in known:
+            continue
+        clock_mhz = preexisting_lock_mhz((gpu.achieved,), gpu.capabilities)
+        if clock_mhz is not None:
+            yield (
+                f"{gpu.identity.uuid}: stands at {clock_mhz} MHz, and no journal here says who locked it: "
+                "an operator, or a job in a container (--all resets it)"
+            )
 
 
 def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perseus_ds.cli.backend_answer import BackendAnswer, answers
 from perseus_ds.cli.calibrate_gpus import Timed, calibrate_gpus
-from perseus_ds.cli.findings import of_device, of_gpus, of_hook
+from perseus_ds.cli.findings import of_container, of_device, of_gpus, of_hook
 from perseus_ds.cli.hook_status import HookStatus, hook_status
 from perseus_ds.cli.job_config import Finding, read_job_config
 from perseus_ds.cli.local_gpus import LocalGpus, SeenGpu, local_gpus
@@ -68,7 +68,13 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
         backends=answered,
         chosen=chosen.name,
         chosen_because=chosen.summary,
-        findings=(*of_hook(hook), *of_device(setting, answered, chosen), *of_gpus(gpus, chosen), *of_config),
+        findings=(
+            *of_hook(hook),
+            *of_device(setting, answered, chosen),
+            *of_container(chosen),
+            *of_gpus(gpus, chosen),
+            *of_config,
+        ),
         config_refused=config is not None and job is None,
         timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
     )

@@ -8,6 +8,7 @@ from perseus_ds.cli.backend_answer import BackendAnswer
 from perseus_ds.cli.hook_status import HookStatus
 from perseus_ds.cli.job_config import Finding
 from perseus_ds.cli.local_gpus import LocalGpus
+from perseus_ds.device.guard import container
 
 _LEAST_CLOCKS = 2
 
@@ -28,6 +29,13 @@ def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendA
     for answer in answers:
         if answer.name == setting and answer.refusal:
             yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: auto")
+
+
+def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say that the job's own guards could leave clocks locked, where the node's service is not there."""
+    why_not = container.why_unguarded()
+    if why_not is not None and chosen.name not in {"guardd", "null"}:
+        yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
 
 
 def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:

@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import hjson  # type: ignore[import-untyped]  # no stubs
+import yaml  # type: ignore[import-untyped]  # no stubs
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]  # no stubs
 
+from perseus_ds.config.limits import MOST_BYTES
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, reason_of
 
 ENABLED_BY_FILE = "PERSEUS_CONFIG"
 """The variable that names the file, and switches us on where it is set."""
-
-
-_MOST_BYTES = 1 << 20
 
 
 def read_block(path: str | Path) -> dict[str, object]:
@@ -28,19 +26,33 @@ def read_block(path: str | Path) -> dict[str, object]:
     """
     file = Path(path)
     try:
-        text = read_bounded(file, most_bytes=_MOST_BYTES).decode("utf-8")
+        text = read_bounded(file, most_bytes=MOST_BYTES).decode("utf-8")
         if file.suffix in {".yaml", ".yml"}:
+            _refuse_aliases(text)
             content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
         else:
             content = hjson.loads(text)
     except (OSError, PerseusError) as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
-    except (ValueError, YAMLError, OmegaConfBaseException) as error:
+    except RecursionError as error:
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} is nested too deeply") from error
+    except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         why = str(error).splitlines()[0]
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no JSON or YAML, or is cut short: {why}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no block", hint='expected {"run_dir": ...}')
     return {str(key): value for key, value in content.items()}
+
+
+def _refuse_aliases(text: str) -> None:
+    """Refuse what a short text makes endless: no block of ours needs to repeat itself by name.
+
+    Raises:
+        PerseusError: there is one.
+    """
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise PerseusError(f"repeats *{event.anchor}", hint="write it out")
 
 
 def refuse_two_blocks(environment: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ import hjson  # type: ignore[import-untyped]  # no stubs
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from perseus_ds.config.limits import MOST_BYTES
 from perseus_ds.config.settings import PerseusConfig
 from perseus_ds.config.strict import record_of
 from perseus_ds.errors import ConfigError, PerseusError
@@ -17,7 +18,6 @@ from perseus_ds.files import read_bounded
 
 FLAGS = {"PERSEUS_MODE": "mode", "PERSEUS_DEVICE": "device", "PERSEUS_RUN_DIR": "run_dir"}
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
-_MOST_BYTES = 256 << 10  # it is read by a parser in Python: more would take seconds
 
 
 def is_enabled(deepspeed_config: Mapping[str, object]) -> bool:
@@ -72,7 +72,7 @@ def read_deepspeed_json(path: Path) -> dict[str, object]:
         ConfigError: it cannot be read, is too large to be one, or is no JSON object.
     """
     try:
-        text = read_bounded(path, most_bytes=_MOST_BYTES).decode()
+        text = read_bounded(path, most_bytes=MOST_BYTES).decode()
         content = hjson.loads(text, object_pairs_hook=_without_duplicates)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error

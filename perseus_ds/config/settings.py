@@ -57,13 +57,18 @@ class StragglerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PerseusConfig:
-    """The whole block; ``simulated`` is read by the simulated device alone."""
+    """The whole block; ``simulated`` is read by the simulated device alone.
+
+    ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
+    killed.
+    """
 
     enabled: bool = False
     mode: Mode = "auto"
     run_dir: str = "perseus_runs/default"
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
+    allow_unguarded_container: bool = False
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)

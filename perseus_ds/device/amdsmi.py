@@ -84,10 +84,13 @@ class AmdGpu(Gpu):
         )
 
     def reset_clock(self) -> None:
-        """Remove every limit, by performance level AUTO: there is no other way."""
-        if self._capabilities.can_lock:
-            auto = self._smi.AmdSmiDevPerfLevel.AUTO
-            self._ask(lambda: self._smi.amdsmi_set_gpu_perf_level(self._handle, auto), name="reset the clock")
+        """Remove every limit, by performance level AUTO: there is no other way.
+
+        Raises:
+            DevicePermissionError: not root: the limit stays.
+        """
+        auto = self._smi.AmdSmiDevPerfLevel.AUTO
+        self._ask(lambda: self._smi.amdsmi_set_gpu_perf_level(self._handle, auto), name="reset the clock")
 
     def achieved(self) -> Achieved:
         """Read graphics and memory clock, and whether power or heat hold them down."""

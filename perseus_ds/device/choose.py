@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from perseus_ds.device import amdsmi, guardd, nvml, zeusd
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard import guarded
+from perseus_ds.device.guard import container, guarded
 from perseus_ds.device.null import NullGpu
+from perseus_ds.device.read_only import ReadOnlyGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
 from perseus_ds.errors import ConfigError, DeviceError
@@ -69,18 +70,26 @@ def _named(setting: str) -> Backend:
 
 def _open_nvml(request: DeviceRequest) -> Gpu:
     """Open it for reading, and put a guard before its clock where clocks will be set."""
-    gpu = nvml.NvmlGpu(request)
-    return guarded(gpu) if request.lock and gpu.capabilities().can_lock else gpu
+    return _guarded_if_safe(nvml.NvmlGpu(request), request, "nvml")
 
 
 def _open_zeusd(request: DeviceRequest) -> Gpu:
     """Through our guard too: the daemon itself resets nothing when we die."""
-    return guarded(zeusd.ZeusdGpu(request), "zeusd") if request.lock else nvml.NvmlGpu(request)
+    return (
+        _guarded_if_safe(zeusd.ZeusdGpu(request), request, "zeusd") if request.lock else nvml.NvmlGpu(request)
+    )
 
 
 def _open_amdsmi(request: DeviceRequest) -> Gpu:
-    gpu = amdsmi.AmdGpu(request)
-    return guarded(gpu, "amdsmi") if request.lock and gpu.capabilities().can_lock else gpu
+    return _guarded_if_safe(amdsmi.AmdGpu(request), request, "amdsmi")
+
+
+def _guarded_if_safe(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
+    """Put a guard before a clock that will be set, unless its guard could leave it locked."""
+    if not request.lock or not gpu.capabilities().can_lock:
+        return gpu
+    why_not = None if request.allow_unguarded_container else container.why_unguarded()
+    return guarded(gpu, backend) if why_not is None else ReadOnlyGpu(gpu, f"{why_not}: {container.REMEDY}")
 
 
 def _open_simulated(request: DeviceRequest) -> Gpu:

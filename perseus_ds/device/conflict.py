@@ -34,6 +34,7 @@ class ConflictKind(Enum):
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
         Rule.GO_ON,
     )
+    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
 
     @property

@@ -37,7 +37,11 @@ class Gpu(ABC):
 
     @abstractmethod
     def reset_clock(self) -> None:
-        """Give the choice of the clock back to the device; harmless when nothing is locked."""
+        """Give the choice of the clock back to the device; harmless when nothing is locked.
+
+        Raises:
+            DevicePermissionError: the right to set clocks is missing: what is locked stays locked.
+        """
 
     def sync(self) -> None:  # noqa: B027 - most devices have nothing to wait for
         """Wait until every clock asked for so far is stored in the driver.

@@ -83,9 +83,12 @@ class NvmlGpu(Gpu):
         )
 
     def reset_clock(self) -> None:
-        """Remove the lock from the driver."""
-        if self._capabilities.can_lock:
-            self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
+        """Remove the lock from the driver.
+
+        Raises:
+            DevicePermissionError: neither root nor CAP_SYS_ADMIN: what is locked stays locked.
+        """
+        self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
 
     def achieved(self) -> Achieved:
         """Read SM and memory clock, and why they are so."""

@@ -14,7 +14,8 @@ class DeviceRequest:
     """The device that one rank wants.
 
     ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA; without either, ``local_rank`` is taken as the
-    backend's index. ``lock`` says that clocks will be set, not only read.
+    backend's index. ``lock`` says that clocks will be set, not only read; ``allow_unguarded_container`` that
+    they are set even where the guard would be killed with its container and leave a clock locked.
     """
 
     setting: str = "auto"
@@ -23,6 +24,7 @@ class DeviceRequest:
     pci_bus_id: str | None = None
     simulated: SimulatedSettings | None = None
     lock: bool = True
+    allow_unguarded_container: bool = False
 
 
 @dataclass(frozen=True, slots=True)

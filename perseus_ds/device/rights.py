@@ -15,9 +15,14 @@ def missing_right() -> str | None:
     return f"user {os.geteuid()} is neither root nor has CAP_SYS_ADMIN"
 
 
-def _has_capability(bit: int) -> bool:
+def may_set_clocks(pid: int) -> bool:
+    """Whether a process has the capability to; one that is not to be seen from here has not."""
+    return pid > 0 and _has_capability(_CAP_SYS_ADMIN, str(pid))
+
+
+def _has_capability(bit: int, process: str = "self") -> bool:
     try:
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
         return False
     effective = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("libnvidia-ml.c")
 CACHE = Path(__file__).parents[2] / ".cache" / "fake_nvml"
-UUID = "GPU-00000000-0000-0000-0000-{:012d}"
+NODE = os.environ.setdefault("FAKE_NVML_NODE", secrets.token_hex(4))  # and of all processes that we start
+UUID = f"GPU-{NODE}-0000-0000-0000-{{:012d}}"  # as unique as real ones: guards of two test runs do not meet
 
 _NUMBERS = [
     "low_mhz",
@@ -44,6 +47,11 @@ _NUMBERS = [
     "utilization",
     "used_mib",
     "silent",
+    "refuse_until_us",
+    "refuse_pct",
+    "refuse_code",
+    "ignores",
+    "minor",
 ]
 
 
@@ -86,12 +94,18 @@ class FakeNvml:
             gpu.low_mhz, gpu.high_mhz, gpu.step_mhz, gpu.memory_mhz = 210, 1410, 15, 1593
             gpu.persistence, gpu.period_us, gpu.previous_mhz = 1, 100_000, 1410
             gpu.architecture = 7  # Ampere
+            gpu.minor = index
             for name, value in numbers.items():
                 setattr(gpu, name, value)
 
     def locked_mhz(self) -> list[int]:
         """Read what is locked, without asking the library."""
         return [self.state.gpu[index].locked_mhz for index in range(self.state.gpus)]
+
+    def refuse_for(self, seconds: float, index: int = 0, code: int = 999) -> None:
+        """Have the driver refuse every call that sets a clock, from now on for so long."""
+        self.state.gpu[index].refuse_code = code
+        self.state.gpu[index].refuse_until_us = int((time.monotonic() + seconds) * 1e6)
 
     def environment(self, *, old_driver: bool = False) -> dict[str, str]:
         """Give a process this node."""

@@ -33,6 +33,9 @@ typedef struct {
   uint64_t architecture, low_memory_mhz;            /* as nvml.h counts; 0 = one memory clock only */
   uint64_t processes, utilization, used_mib;        /* who works on it */
   uint64_t silent;                                  /* ... and does not tell: 1 the processes, 2 anything */
+  uint64_t refuse_until_us, refuse_pct, refuse_code; /* a tired driver: to a moment, or now and then */
+  uint64_t ignores;                                 /* resets that succeed and do nothing, yet to come */
+  uint64_t minor;                                   /* /dev/nvidiaN */
 } gpu_t;
 
 typedef struct {
@@ -252,9 +255,18 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
   return SUCCESS;
 }
 
+static int refused(const gpu_t *g) {
+  static _Thread_local unsigned seed;
+  if (now_us() < g->refuse_until_us) return (int)g->refuse_code;
+  if (!seed) seed = (unsigned)now_us() | 1u;
+  return (uint64_t)(rand_r(&seed) % 100) < g->refuse_pct ? (int)g->refuse_code : SUCCESS;
+}
+
 int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
   CHECK(g);
   if (g->denied) return NO_PERMISSION;
+  int error = refused(g);
+  if (error) return error;
   if (g->set_error) return (int)g->set_error;
   if (low > high || high > g->high_mhz || low < g->low_mhz) return INVALID;
   enter(g); /* held during the call: the driver takes one at a time */
@@ -269,11 +281,20 @@ int nvmlDeviceResetGpuLockedClocks(gpu_t *g) {
   CHECK(g);
   if (g->denied) return NO_PERMISSION;
   if (g->reset_error) return (int)g->reset_error;
+  int error = refused(g);
+  if (error) return error;
   enter(g);
   usleep((useconds_t)g->call_us);
-  change(g, 0);
+  if (g->ignores) g->ignores--;
+  else change(g, 0);
   g->resets++;
   leave(g);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMinorNumber(gpu_t *g, unsigned *minor) {
+  CHECK(g);
+  *minor = (unsigned)g->minor;
   return SUCCESS;
 }
 

@@ -11,11 +11,12 @@ import torch.distributed as dist
 
 from perseus_ds.adapters.megatron.hooks import Hooks, reducing
 from perseus_ds.adapters.megatron.one_pass import OnePass
-from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of, schedule_of
+from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
 from perseus_ds.adapters.megatron.seam import check, megatron_version, refuse_unsupported
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.matmul_weight import matmul_weight
-from perseus_ds.schedule import Order, Schedule
+from perseus_ds.schedule import Order, Schedule, with_rendezvous
 
 _PLAIN = (bool, int, float, str, torch.dtype)
 
@@ -66,11 +67,10 @@ class MegatronAdapter:
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
-        """Join the orders of all pipeline ranks."""
+        """Join the orders of all pipeline ranks; in 1F1B both ends of a transfer wait for each other."""
         name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
-        return schedule_of(
-            places, name=name, microbatches=self._first.batch.microbatches, buffered=self._first.interleaved
-        )
+        schedule = joined(places, name=name, microbatches=self._first.batch.microbatches)
+        return schedule if self._first.interleaved else with_rendezvous(schedule)
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

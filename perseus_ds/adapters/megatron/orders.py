@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.adapter import Place
 from perseus_ds.schedule import (
     Instruction,
     Kind,
     Order,
-    Schedule,
     first_forwards,
     last_backwards,
     textbook,
-    validate,
-    with_rendezvous,
 )
 
 
@@ -60,25 +56,3 @@ def left_out_of(order: Order, reducing: Iterable[object]) -> frozenset[Instructi
         (first_forwards(order) if gathers else frozenset())
         | (last_backwards(order) if reduces else frozenset())
     )
-
-
-def schedule_of(places: Iterable[Place], *, name: str, microbatches: int, buffered: bool) -> Schedule:
-    """Join what every rank said that it runs; replicas of one pipeline run the same.
-
-    Transfers that overlap with the computation are ``buffered``; in all others both ends wait.
-
-    Raises:
-        UnsupportedEngineError: ranks of one stage that run different orders.
-        InvalidScheduleError: orders that cannot run to their end.
-    """
-    orders: dict[int, Order] = {}
-    for place in places:
-        if orders.setdefault(place.pipeline_rank, place.order) != place.order:
-            raise UnsupportedEngineError(
-                f"the ranks of pipeline rank {place.pipeline_rank} run different schedules",
-                hint="every replica has to run the same one",
-            )
-    bare = Schedule(name, microbatches, tuple(orders[rank] for rank in sorted(orders)))
-    schedule = bare if buffered else with_rendezvous(bare)
-    validate(schedule)
-    return schedule

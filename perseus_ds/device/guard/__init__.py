@@ -1,5 +1,6 @@
 """The one writer of a GPU's clocks, and how it is never survived by a lock."""
 
+from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
@@ -17,6 +18,7 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "guarded",
+    "preexisting_lock_mhz",
     "repair",
     "reset",
     "rule_of",

@@ -52,6 +52,11 @@ def decode(packet: bytes) -> dict[str, Value]:
     return message
 
 
+def printable(text: str) -> str:
+    """Text of others as it may stand in a line for a person: one line, no control characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def refusal(error: DeviceError) -> Message:
     """Put an error into a message."""
     return {"is": "refused", "kind": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
+from perseus_ds.files import read_bounded
 from perseus_ds.plan import FrequencyPlan, PlanRequest, certified, doubt, loads, select
+from perseus_ds.plan.bounds import MOST_BYTES
 from perseus_ds.profile import Sweep, read_profile, write_profile
 from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.comm.status import JobStatus
@@ -206,13 +207,17 @@ class Lifecycle:
         )
 
     def _planned(self) -> Phase:
-        context, texts = self._context, None
-        if context.job.rank == 0:
-            texts = [context.directory.plan_of(group).read_text() for group in range(len(context.job.groups))]
+        texts = self._context.channel.broadcast_result(self._plan_texts)
         if self._planner is not None:
             self._planner.close()
             self._planner = None
-        return self._run(cast("list[str]", context.channel.broadcast(texts)))
+        return self._run(texts)
+
+    def _plan_texts(self) -> list[str]:
+        """What the planner has written, for all ranks."""
+        context = self._context
+        paths = [context.directory.plan_of(group) for group in range(len(context.job.groups))]
+        return [read_bounded(path, most_bytes=MOST_BYTES).decode() for path in paths]
 
     def _run(self, texts: Sequence[str]) -> Phase:
         """Run the own group's plans; what is audited is held against those of the first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from perseus_ds.errors import IncompleteProfileError, PerseusError
+from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
 from perseus_ds.profile import Estimate, Profile, Sweep, Window, candidate_clocks, estimate
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
@@ -24,8 +24,8 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
         mine: Measured | PerseusError = Measured(
             context.job.replica, _estimate(context, clock_mhz, iterations)
         )
-    except PerseusError as error:
-        mine = error
+    except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
+        mine = as_perseus_error(error)
     everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
     for one in everyone:
         if isinstance(one, PerseusError):

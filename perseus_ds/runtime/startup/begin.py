@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.errors import PerseusError
@@ -54,6 +54,7 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
+    config = _answerable(config, adapter, job, log)
     works: dict[int, StageWork] = {}
     if isinstance(gpu, SimulatedGpu):
         works = works_of(weights_of(members), gpu.settings)
@@ -68,6 +69,14 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
         Parts(batch, choice, channel, log, job, start, able, calibration, directory, works),
         undo,
     )
+
+
+def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
+    """Answer no stragglers where nobody can tell how long a replica takes by itself; say so."""
+    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+        return config
+    log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
+    return replace(config, straggler=StragglerSettings(enabled=False))
 
 
 def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> Choice:
@@ -98,6 +107,7 @@ def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
         uuid=uuid,
         simulated=simulated,
         lock=config.mode != "observe",
+        allow_unguarded_container=config.allow_unguarded_container,
     )
 
 

@@ -12,8 +12,14 @@ from perseus_ds.errors import DeviceError
 def main() -> None:
     seed, how = int(sys.argv[1]), sys.argv[2]
     device = sys.argv[3] if len(sys.argv) > 3 else "nvml"
-    gpu = choose(DeviceRequest(device, lock=True)).gpu
-    sys.stdout.write(f"{gpu._guard.pid if gpu._guard else os.getpid()}\n")
+    takes_risk = "unguarded" in sys.argv[4:]
+    choice = choose(DeviceRequest(device, lock=True, allow_unguarded_container=takes_risk))
+    gpu = choice.gpu
+    if not gpu.capabilities().can_lock:
+        sys.stdout.write(f"0 {choice.reason} {gpu.capabilities().why_not}\n")
+        sys.stdout.flush()
+        time.sleep(60)
+    sys.stdout.write(f"{gpu._guard.pid if gpu._guard else os.getpid()}\n")  # as numbered from here
     sys.stdout.flush()
     if how == "forks" and os.fork() == 0:
         time.sleep(60)  # a data loader's worker: holds copies of every descriptor
@@ -30,6 +36,11 @@ def main() -> None:
             held.append(bytearray(b"x") * (4 << 20))  # touched, so that the kernel has to find it
         if how == "raises" and draw.random() < 0.05:
             raise RuntimeError("as a training script may")
+        if how == "closes" and draw.random() < 0.05:
+            gpu.close()
+            return
+        if how == "vanishes" and draw.random() < 0.05:
+            os._exit(1)
         if how == "returns" and draw.random() < 0.05:
             return
 

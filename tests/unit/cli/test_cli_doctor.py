@@ -19,7 +19,7 @@ def _config(tmp_path: Path, **content: object) -> Path:
 def test_doctor_describes_every_gpu(on_node: Program) -> None:
     answer = on_node("doctor")
     assert (answer.code, answer.err) == (0, "")
-    assert "gpu 0    Fake A100, GPU-00000000" in answer.out
+    assert f"gpu 0    Fake A100, {fake_nvml.UUID.format(0)}" in answer.out
     assert "clocks 210 to 1410 MHz in steps of 15" in answer.out
     assert "device: auto takes" in answer.out
 

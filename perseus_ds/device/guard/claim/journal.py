@@ -1,20 +1,36 @@
-"""What a guard found on a GPU, on disk, from before its first request until after its restore."""
+"""What a guard found on a GPU, on disk, from before its first request until after its restore.
+
+A journal lies in the guards' folder and, as a copy, beside it: who removes the folder of a running job takes
+nothing with it. Both are read as if somebody else had written them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perseus_ds.errors import DevicePermissionError
+from perseus_ds.device.guard.claim.folder import copy_dir, guard_dir
+from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
+from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
+from perseus_ds.files.fields import mapping, text, whole
 
+BACKENDS = ("nvml", "zeusd", "amdsmi")
 _VERSION = 1
+_MOST_BYTES = 4096
+_MOST_MHZ = 100_000
+_MOST_PID = 1 << 22  # linux/threads.h
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class BadJournalError(DeviceError):
+    """A journal that nobody of ours wrote, or not whole; it still says that its GPU may be locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +45,20 @@ class Journal:
     boot_id: str
     backend: str = "nvml"
 
+    def keep(self) -> None:
+        """Write it again where somebody removed it.
 
-def guard_dir() -> Path:
-    """The folder of journals and leases, made if missing: ``PERSEUS_GUARD_DIR``, or one per machine or user.
+        Raises:
+            DevicePermissionError: that cannot be, and its copy is gone as well.
 
-    Raises:
-        DevicePermissionError: it cannot be made, or belongs to somebody else.
-    """
-    given = os.environ.get("PERSEUS_GUARD_DIR")
-    if given:
-        folder = Path(given)
-    elif os.geteuid() == 0:
-        folder = Path("/run/perseus_ds")  # gone after a reboot, as locks are
-    else:
-        folder = Path(tempfile.gettempdir()) / f"perseus_ds-{os.geteuid()}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            raise PermissionError(f"belongs to user {folder.stat().st_uid}")
-    except OSError as error:
-        raise DevicePermissionError(
-            f"cannot keep a journal of clocks in {folder}: {error}", hint="set PERSEUS_GUARD_DIR"
-        ) from error
-    return folder
+        Cost: some 10 us where it is there.
+        """
+        try:
+            if not path_of(self.uuid).exists():
+                write(self)
+        except DevicePermissionError:
+            if not (copy_dir() / f"{self.uuid}.json").exists():
+                raise
 
 
 def boot_id() -> str:
@@ -68,44 +75,62 @@ def write(journal: Journal) -> None:
     Raises:
         DevicePermissionError: the folder cannot be written.
     """
-    path = path_of(journal.uuid)
-    fresh = path.with_suffix(f".{os.getpid()}.tmp")
+    path, fields = path_of(journal.uuid), asdict(journal)
+    content = {"version": _VERSION, "found_mhz": fields.pop("preexisting_mhz"), **fields}
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            fields = asdict(journal)
-            json.dump({"version": _VERSION, "found_mhz": fields.pop("preexisting_mhz"), **fields}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        write_trusted(path, json.dumps(content), mode=0o600, sync=True)
     except OSError as error:
-        raise DevicePermissionError(f"cannot write {path}: {error}", hint="set PERSEUS_GUARD_DIR") from error
+        raise DevicePermissionError(
+            f"cannot write {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"
+        ) from error
+    with contextlib.suppress(OSError, PerseusError):
+        copy_dir().mkdir(mode=0o700, exist_ok=True)
+        check_folder(copy_dir(), frozenset({os.geteuid()}))
+        write_trusted(copy_dir() / path.name, json.dumps(content), mode=0o600)
 
 
 def read(uuid: str) -> Journal | None:
-    """Read a GPU's journal; one that is unreadable still says that the GPU may be locked."""
-    path = path_of(uuid)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    try:
-        fields = json.loads(text)
-        preexisting_mhz = None if fields["found_mhz"] is None else int(fields["found_mhz"])
-        texts = {key: str(fields[key]) for key in ("name", "owner", "boot_id", "backend")}
-        return Journal(uuid=uuid, preexisting_mhz=preexisting_mhz, pid=int(fields["pid"]), **texts)
-    except (ValueError, KeyError, TypeError):
-        return Journal(uuid, "unknown", None, "unknown (the journal is damaged)", 0, boot_id())
+    """Read a GPU's journal, or its copy.
+
+    Raises:
+        BadJournalError: it lies there and says nothing that could be relied on.
+    """
+    for path in _places(uuid):
+        try:
+            return _journal(
+                uuid, read_json(path, most_bytes=_MOST_BYTES, writers=frozenset({0, os.geteuid()}))
+            )
+        except FileNotFoundError:
+            continue
+        except (OSError, PerseusError) as error:
+            raise BadJournalError(
+                f"the journal {path} {reason_of(error)}", hint="it is set aside; default clocks are put back"
+            ) from error
+    return None
+
+
+def set_aside(uuid: str) -> None:
+    """Move a bad journal out of the way, for whoever wants to see it."""
+    for path in _places(uuid):
+        if os.path.lexists(path):
+            aside = path.with_suffix(".bad")
+            if os.path.lexists(aside):
+                aside = path.with_suffix(f".{time.time_ns()}.bad")
+            with contextlib.suppress(OSError):
+                path.rename(aside)
 
 
 def remove(uuid: str) -> None:
     """Say that a GPU is as it was found."""
-    path_of(uuid).unlink(missing_ok=True)
+    for path in _places(uuid):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def journaled() -> Iterator[str]:
     """List the GPUs that may be locked by a guard, alive or dead."""
-    for path in sorted(guard_dir().glob("*.json")):
-        yield path.stem
+    found = {path.stem for folder in _folders() for path in folder.glob("*.json")}
+    yield from sorted(uuid for uuid in found if _is_name(uuid))
 
 
 def path_of(uuid: str) -> Path:
@@ -114,6 +139,46 @@ def path_of(uuid: str) -> Path:
     Raises:
         DevicePermissionError: the UUID is no plain name.
     """
-    if not _SAFE.fullmatch(uuid) or uuid.startswith("."):
-        raise DevicePermissionError(f"{uuid!r} cannot be the name of a GPU")
+    if not _is_name(uuid):
+        raise DevicePermissionError(f"{uuid!r:.60} cannot be the name of a GPU")
     return guard_dir() / f"{uuid}.json"
+
+
+def _places(uuid: str) -> tuple[Path, ...]:
+    name = path_of(uuid).name
+    return tuple(folder / name for folder in _folders())
+
+
+def _folders() -> tuple[Path, ...]:
+    """The folder, and that of the copies where it is there and nobody else's."""
+    try:
+        check_folder(copy_dir(), frozenset({os.geteuid()}))
+    except (OSError, PerseusError):
+        return (guard_dir(),)
+    return guard_dir(), copy_dir()
+
+
+def _is_name(uuid: str) -> bool:
+    return _SAFE.fullmatch(uuid) is not None and not uuid.startswith(".")
+
+
+def _journal(uuid: str, value: object) -> Journal:
+    content = mapping(value, "it")
+    version = whole(content, "version", least=0, most=_MOST_PID)
+    if version != _VERSION:
+        raise PerseusError(f"is of version {version}, we read version {_VERSION}")
+    if text(content, "uuid") != uuid:
+        raise PerseusError(f"speaks of {text(content, 'uuid')!r:.60}")
+    backend = text(content, "backend")
+    if backend not in BACKENDS:
+        raise PerseusError(f"has the backend {backend!r:.40}, known are {', '.join(BACKENDS)}")
+    found_mhz = content.get("found_mhz", "nothing")
+    return Journal(
+        uuid=uuid,
+        name=text(content, "name", most=256),
+        preexisting_mhz=None if found_mhz is None else whole(content, "found_mhz", least=1, most=_MOST_MHZ),
+        owner=text(content, "owner", most=512),
+        pid=whole(content, "pid", least=0, most=_MOST_PID),
+        boot_id=text(content, "boot_id", most=64),
+        backend=backend,
+    )

@@ -1,16 +1,21 @@
-"""Who holds a GPU's clock: a file lock, which the kernel frees however its holder ends."""
+"""Who holds a GPU's clock: locks that the kernel frees however their holder ends."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 
 from perseus_ds.device.guard.claim.journal import path_of
-from perseus_ds.errors import DevicePermissionError, DeviceUnavailableError
+from perseus_ds.device.guard.claim.node_lock import NodeLock
+from perseus_ds.device.guard.protocol import printable
+from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
+
+_LONGEST_NAME = 256
 
 
 class OwnershipLock:
-    """The sole right to write one GPU's clock on this machine."""
+    """The sole right to write one GPU's clock on this machine: a file's lock, and a name on the node."""
 
     def __init__(self, uuid: str, owner: str) -> None:
         """Take the lock at once or not at all.
@@ -20,23 +25,36 @@ class OwnershipLock:
             DevicePermissionError: the lock file cannot be opened.
         """
         path = path_of(uuid).with_suffix(".lock")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, flags, 0o600)
         except OSError as error:
             raise DevicePermissionError(
-                f"cannot open {path}: {error}", hint="set PERSEUS_GUARD_DIR"
+                f"cannot open {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._node = NodeLock(uuid)
         except OSError as error:
-            holder = os.pread(self._file, 256, 0).decode(errors="replace") or "somebody else"
+            holder = self._holder()
             os.close(self._file)
             raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}") from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, owner.encode(errors="replace")[:256], 0)
+        except DeviceError:
+            os.close(self._file)
+            raise
+        with contextlib.suppress(OSError):  # a disk that is full: the lock holds, its holder has no name
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, printable(owner).encode(errors="replace")[:_LONGEST_NAME], 0)
 
     def release(self) -> None:
         """Let go; the second call does nothing."""
         if self._file >= 0:
+            self._node.release()
             os.close(self._file)
             self._file = -1
+
+    def _holder(self) -> str:
+        with contextlib.suppress(OSError):
+            said = os.pread(self._file, _LONGEST_NAME, 0).decode(errors="replace")
+            return printable(said) or "somebody else"
+        return "somebody else"

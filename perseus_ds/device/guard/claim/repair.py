@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import Enum
 
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
-from perseus_ds.errors import DeviceError, DeviceUnavailableError
+from perseus_ds.device.guard.claim.restore import restore
+from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"
+_PATIENCE_S = 5.0
 
 
 class Outcome(Enum):
@@ -50,30 +55,70 @@ def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_gpu) -> tuple[Repa
     return tuple(_reset(uuid, open_gpu) for uuid in uuids)
 
 
+def repair_without_journal(uuid: str, backend: str, preexisting_mhz: int | None) -> None:
+    """Put back what a guard of ours left, by what its trainer knows of it: its journal may be gone.
+
+    Raises:
+        DeviceError: refused to the end of our patience.
+    """
+    with open_gpu(backend, uuid) as gpu:
+        lock = _lock_if_possible(uuid)
+        try:
+            restore(gpu, preexisting_mhz, for_s=_PATIENCE_S)
+            with contextlib.suppress(DevicePermissionError):
+                journal.remove(uuid)
+        finally:
+            if lock is not None:
+                lock.release()
+
+
+def _lock_if_possible(uuid: str) -> OwnershipLock | None:
+    """The lock of a GPU, or nothing where its folder cannot be made any more.
+
+    Raises:
+        DeviceUnavailableError: somebody else holds it by now, and has put it right.
+    """
+    try:
+        return OwnershipLock(uuid, _OWNER)
+    except DevicePermissionError:
+        return None
+
+
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
-        left = journal.read(uuid)
-        backend = "nvml" if left is None else left.backend
+        backend = _backend_of(uuid)
         with open_gpu(backend, uuid) as gpu:
-            claim = GpuClaim(gpu, _OWNER, backend=backend)
+            claim = GpuClaim(gpu, _OWNER, backend=backend, patience_s=_PATIENCE_S)
             claim.release()
     except DeviceError as error:
         return _failed(uuid, error)
-    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "")
+    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "; ".join(claim.remarks))
+
+
+def _backend_of(uuid: str) -> str:
+    try:
+        left = journal.read(uuid)
+    except BadJournalError:
+        return journal.BACKENDS[0]
+    return journal.BACKENDS[0] if left is None else left.backend
 
 
 def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
-        with open_gpu("nvml", uuid) as gpu:
-            lock = OwnershipLock(uuid, _OWNER)
-            try:
-                gpu.reset_clock()
-                journal.remove(uuid)
-            finally:
-                lock.release()
+        with open_gpu(journal.BACKENDS[0], uuid) as gpu:
+            _reset_locked(gpu, uuid)
     except DeviceError as error:
         return _failed(uuid, error)
     return Repair(uuid, Outcome.RESTORED, None, "")
+
+
+def _reset_locked(gpu: Gpu, uuid: str) -> None:
+    lock = OwnershipLock(uuid, _OWNER)
+    try:
+        restore(gpu, None, for_s=_PATIENCE_S)
+        journal.remove(uuid)
+    finally:
+        lock.release()
 
 
 def _failed(uuid: str, error: DeviceError) -> Repair:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.claim.repair import repair
 from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.client.spawn import spawn
+from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import DeviceError
 
 _LEASE_S = 30.0
-_END_S = 10.0
 
 
 class GuardedGpu(ReadThroughGpu):
@@ -33,11 +31,13 @@ class GuardedGpu(ReadThroughGpu):
         reader: Gpu,
         client: GuardClient,
         *,
-        guard: subprocess.Popen[bytes] | None = None,
-        backend: str = "nvml",
+        guard: SpawnedGuard | None = None,
         lease_s: float = _LEASE_S,
     ) -> None:
+        backend = "nvml" if guard is None else guard.backend
         taken = client.take(reader.identify().uuid, owner_text(), backend=backend, lease_s=lease_s)
+        if guard is not None:
+            guard.preexisting_mhz, guard.has_taken = taken.preexisting_mhz, True
         super().__init__(reader, _able(reader.capabilities(), taken.floor_mhz))
         self._client = client
         self._guard = guard
@@ -79,9 +79,7 @@ class GuardedGpu(ReadThroughGpu):
         """Hang up and wait until the guard has put the clock back; one that was killed is made good for."""
         self._client.close()
         if self._guard is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if self._guard.wait(_END_S) < 0:
-                    _repair_at_once(self.identify().uuid, self._guard)
+            self._guard.make_good()
             self._guard = None
         super().close()
 
@@ -93,15 +91,14 @@ def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
         DeviceError: the guard could not take the GPU; the reader is closed.
     """
     sock, process = spawn()
-    uuid = reader.identify().uuid
-    client = GuardClient(sock, on_lost=lambda: _repair_at_once(uuid, process))
+    guard = SpawnedGuard(process, reader.identify().uuid, backend)
+    client = GuardClient(sock, on_lost=guard.make_good)
     try:
-        return GuardedGpu(reader, client, guard=process, backend=backend)
+        return GuardedGpu(reader, client, guard=guard)
     except DeviceError:
         client.close()
         sock.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver ends by itself
-            process.wait(_END_S)
+        guard.wait()
         reader.close()
         raise
 
@@ -110,16 +107,6 @@ def owner_text() -> str:
     """Name this job for others who ask for the same GPU."""
     program = Path(sys.argv[0]).name or "python"
     return f"{program} (pid {os.getpid()})"
-
-
-def _repair_at_once(uuid: str, guard: subprocess.Popen[bytes]) -> None:
-    """The guard was killed and we live: do its last duty.
-
-    Its socket may close before its lease is free, so its end is waited for.
-    """
-    with contextlib.suppress(DeviceError, subprocess.TimeoutExpired):
-        guard.wait(_END_S)
-        repair(uuid)
 
 
 def _able(reader: Capabilities, floor_mhz: int) -> Capabilities:

@@ -9,8 +9,14 @@ import sys
 from pathlib import Path
 
 import perseus_ds
+from perseus_ds.device.guard.claim.folder import VARIABLE, place
 from perseus_ds.device.guard.protocol import KIND
 from perseus_ds.errors import DeviceUnavailableError
+
+
+def _folder() -> dict[str, str]:
+    """The journals' folder as this process sees it: a guard has another working directory."""
+    return {VARIABLE: str(place())} if os.environ.get(VARIABLE) else {}
 
 
 def spawn() -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -33,7 +39,7 @@ def spawn() -> tuple[socket.socket, subprocess.Popen[bytes]]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)), **_folder()},
                 start_new_session=True,
             )
         except OSError as error:

@@ -41,6 +41,7 @@ class ClientConnection:
         self._policy = policy
         self._open_gpu = open_gpu
         self._control: Control | None = None
+        self._syncs = False
         self._since_s = time.monotonic()
         self.launchers: tuple[Launcher, ...] = ()
 
@@ -63,6 +64,7 @@ class ClientConnection:
         if self._control is not None:
             try:
                 self._control.step()  # no news of success: it would wake a thread of the trainer each time
+                self._answer_sync(self._control)
             except DeviceError as error:
                 self._send(refusal(error))
 
@@ -117,9 +119,16 @@ class ClientConnection:
             control.request(int(_number(message, "number")), None)
         elif verb == "sync":
             control.step()
-            self._send({"is": "synced", **asdict(control.figures())})
+            self._syncs = True
+            self._answer_sync(control)
         elif verb != "beat":
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
+
+    def _answer_sync(self, control: Control) -> None:
+        """Answer a wait for what was asked, once the driver has taken it."""
+        if self._syncs and not control.pending:
+            self._syncs = False
+            self._send({"is": "synced", **asdict(control.figures())})
 
     def _take(self, message: Message) -> None:
         uuid, owner = _text(message, "uuid"), _text(message, "owner")

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection
 
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.guard.serving.writer import ClockWriter, WriterFigures
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 
 _LONGEST_LEASE_S = 600.0
 _SHORTEST_LEASE_S = 0.1
+_PATIENCE_S = 2.0  # with a driver that refuses to be read at the start
 _STRIKES = 3  # looks in a row before a foreign clock counts as one
 
 Warn = Callable[[ConflictKind, str], None]
@@ -38,14 +40,19 @@ class Control:
             DeviceError: the device does not answer; it is let go.
         """
         try:
-            self._profiles = self.claim.gpu.power_profiles()
+            insist(self._read_profiles, for_s=_PATIENCE_S)
         except DeviceError:
             with contextlib.suppress(DeviceError):
                 self.release()
             raise
 
+    def _read_profiles(self) -> None:
+        self._profiles = self.claim.gpu.power_profiles()
+
     def report_conditions(self) -> None:
         """Say what stands in the way from the start."""
+        for remark in self.claim.remarks:
+            self._warn(ConflictKind.BAD_JOURNAL, f"{ConflictKind.BAD_JOURNAL.text}: {remark}")
         if self.claim.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
@@ -61,25 +68,31 @@ class Control:
         """Write what was asked, read back what is due, and notice a client that fell silent.
 
         Raises:
-            DeviceError: control is given up; the clock is as it was found, as far as the driver lets it.
+            DeviceError: control is given up; the clock goes back, as soon as the driver lets it.
         """
         try:
             if not self._lapsed and time.monotonic() > self._renewed_s + self._lease_s:
                 self._lapsed = True
-                self._restore()
+                self._writer.release()
             self._writer.step()
             self._observe()
         except DeviceError:
-            with contextlib.suppress(DeviceError):
-                self._restore()
+            self._strikes = 0
+            self._writer.release()
+            self._writer.step()
             raise
 
     def due_s(self) -> float | None:
         """When `step` has something to do though nobody speaks."""
-        observe_s, lapse_s = self._writer.next_observation_s(), self._renewed_s + self._lease_s
+        observe_s, lapse_s = self._writer.due_s(), self._renewed_s + self._lease_s
         if self._lapsed:
             return observe_s
         return lapse_s if observe_s is None else min(observe_s, lapse_s)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the driver has yet to take what was asked."""
+        return self._writer.pending
 
     def figures(self) -> WriterFigures:
         """What the writer has seen."""
@@ -97,15 +110,11 @@ class Control:
             with contextlib.suppress(DeviceError):
                 self.claim.gpu.close()
 
-    def _restore(self) -> None:
-        """Put the clock back and begin anew: the client may ask again."""
-        self._writer, self._strikes = ClockWriter(self.claim), 0
-        self.claim.restore()
-
     def _observe(self) -> None:
         try:
             seen = self._writer.observe()
             if seen is not None:
+                self.claim.keep_journal()
                 self._observe_profiles()
         except DeviceLostError as error:
             self._warn(ConflictKind.GPU_LOST, error.message)
@@ -125,7 +134,12 @@ class Control:
         """Say it once for every change: the new profiles are what the next look compares with."""
         if self._profiles is None:
             return
-        now = self.claim.gpu.power_profiles()
+        try:
+            now = self.claim.gpu.power_profiles()
+        except DeviceLostError:
+            raise
+        except DeviceError:
+            return  # the next look tells
         if now != self._profiles:
             kind, before = ConflictKind.POWER_PROFILE, self._profiles
             self._warn(kind, f"{kind.text}: {_listed(before)} before, {_listed(now or ())} now")

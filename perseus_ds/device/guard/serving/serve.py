@@ -5,11 +5,10 @@ The node's service has a thread for each client, so that a GPU with a slow drive
 
 from __future__ import annotations
 
-import contextlib
 import select
-import sys
 import time
 
+from perseus_ds.device.guard.complain import complain_not_restored
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.errors import DeviceUnavailableError
 
@@ -27,7 +26,7 @@ def serve(connection: ClientConnection, *ends: int) -> bool:
     finally:
         failure = connection.end()
         if failure is not None:
-            _complain(f"clock not put back: {failure}; perseus-ds clocks reset will")
+            complain_not_restored(failure)
     return failure is None
 
 
@@ -61,10 +60,3 @@ def _readable(descriptors: set[int], for_s: float) -> set[int]:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return {descriptor for descriptor, _ in poll.poll(1000 * for_s)}
-
-
-def _complain(line: str) -> None:
-    """Say it on a terminal or log that may be gone with the job."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"perseus_ds guard: {line}\n")
-        sys.stderr.flush()

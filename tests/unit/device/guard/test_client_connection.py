@@ -1,6 +1,7 @@
 """A client and the guard's end of its connection, over a real socket pair, without a driver."""
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
-TAKE = {"do": "take", "uuid": "null-0", "owner": "test", "backend": "nvml", "lease_s": 30}
+INDEX = os.getpid()  # a name on the node: other runs of these tests have theirs
+TAKE = {"do": "take", "uuid": f"null-{INDEX}", "owner": "test", "backend": "nvml", "lease_s": 30}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ class LostGpu(NullGpu):
     """One that falls off the bus at its first reading of a chosen kind."""
 
     def __init__(self, what: str) -> None:
-        super().__init__()
+        super().__init__(INDEX)
         setattr(self, what, self._fall)
 
     def _fall(self) -> None:
@@ -43,7 +45,7 @@ def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_a
         connection.receive()
         answer = json.loads(ours.recv(MAX_BYTES))
         assert (answer["is"], answer["kind"]) == ("refused", "DeviceLostError")
-        OwnershipLock("null-0", "the next").release()
+        OwnershipLock(f"null-{INDEX}", "the next").release()
         assert connection.end() is None
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device import Achieved, EventReason
+from perseus_ds.device import Achieved, Capabilities, EventReason
 from perseus_ds.device.guard.serving.writer import ClockWriter
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, DevicePermissionError
 
 
 @dataclass
@@ -25,7 +25,9 @@ class Device:
     calls_s: list[float] = field(default_factory=list)
     written: list[int | None] = field(default_factory=list)
     fails: bool = False
+    error: DeviceError = field(default_factory=lambda: DeviceError("busy"))
     reaches: bool = True
+    stuck_mhz: int | None = None
 
     @property
     def gpu(self) -> "Device":
@@ -34,14 +36,18 @@ class Device:
     def lock_clock(self, clock_mhz: int | None) -> None:
         self.time.now_s += self.calls_s.pop() if self.calls_s else 0.0
         if self.fails:
-            raise DeviceError("no")
+            raise self.error
         self.written.append(clock_mhz)
 
     def restore(self) -> None:
         self.lock_clock(None)
 
+    def capabilities(self) -> Capabilities:
+        return Capabilities((1410, 900, 705), (), True, None, 0.1, 0.0)
+
     def achieved(self) -> Achieved:
-        return Achieved((self.reaches and self.written[-1]) or 1410, 1593, EventReason.NONE)
+        clock_mhz = self.stuck_mhz or (self.reaches and self.written[-1]) or 1410
+        return Achieved(clock_mhz, 1593, EventReason.NONE)
 
 
 @pytest.fixture
@@ -82,7 +88,7 @@ def test_a_request_that_changes_nothing_is_skipped(writer: ClockWriter, device: 
 
 
 def test_a_refused_request_is_not_taken_as_written(writer: ClockWriter, device: Device) -> None:
-    device.fails = True
+    device.fails, device.error = True, DevicePermissionError("no right")
     writer.request(1, 900)
     with pytest.raises(DeviceError):
         writer.step()
@@ -90,6 +96,84 @@ def test_a_refused_request_is_not_taken_as_written(writer: ClockWriter, device: 
     writer.request(2, 900)
     writer.step()
     assert device.written == [900]
+
+
+def test_what_is_refused_for_a_moment_is_tried_again_with_longer_and_longer_waits(
+    writer: ClockWriter, device: Device, time: Time
+) -> None:
+    device.fails = True
+    writer.request(1, 900)
+    waits_s = []
+    for _ in range(6):
+        assert writer.step() is None
+        assert writer.step() is None, "not before it is due"
+        waits_s.append(writer.due_s() - time.now_s)
+        time.now_s = writer.due_s()
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] < 0.01
+    writer.request(2, 705)  # what is newer counts, and the wait goes on
+    device.fails = False
+    assert writer.step().clock_mhz == 705
+    assert device.written == [705]
+    assert not writer.pending
+
+
+def test_a_driver_that_refuses_for_long_is_said(writer: ClockWriter, device: Device, time: Time) -> None:
+    device.fails = True
+    writer.request(1, 900)
+    for _ in range(21):
+        writer.step()
+        time.now_s += 0.1
+    with pytest.raises(DeviceError, match="busy"):
+        writer.step()
+    assert not writer.pending
+
+
+def test_after_a_refusal_nothing_is_skipped_as_done(writer: ClockWriter, device: Device, time: Time) -> None:
+    """A driver's error says nothing of what stands in it: a reset after a failed one is asked for."""
+    writer.request(1, 705)
+    writer.step()
+    device.fails, device.error = True, DevicePermissionError("no")
+    writer.request(2, 900)
+    with pytest.raises(DeviceError):
+        writer.step()
+    device.fails = False
+    for number in (3, 4):
+        writer.request(number, 705)
+        writer.step()
+    assert device.written == [705, 705]
+
+
+def test_giving_back_is_tried_until_it_is_done(writer: ClockWriter, device: Device, time: Time) -> None:
+    writer.request(1, 705)
+    writer.step()
+    device.fails = True
+    writer.release()
+    for _ in range(1000):
+        writer.step()
+        time.now_s += 0.1
+    device.fails = False
+    time.now_s += 1
+    writer.step()
+    assert device.written == [705, None]
+
+
+def test_a_clock_that_was_given_back_and_stands_is_given_back_again(
+    writer: ClockWriter, device: Device, time: Time
+) -> None:
+    writer.request(1, 705)
+    writer.step()
+    device.stuck_mhz = 705
+    writer.request(2, None)
+    writer.step()
+    time.now_s = writer.due_s()
+    assert writer.observe() is None
+    device.stuck_mhz = None
+    writer.step()
+    assert device.written == [705, None, None]
+    time.now_s = writer.due_s()
+    assert writer.observe() is None
+    assert writer.due_s() is None, "it is seen to be free"
 
 
 def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time: Time) -> None:

@@ -1,0 +1,42 @@
+"""How long a driver that refuses is asked again: soon, then less often, until it does or time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from perseus_ds.errors import DeviceError, DeviceLostError, DevicePermissionError, DeviceUnsupportedError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.005, 0.5, 1.6
+_FINAL = (DeviceLostError, DevicePermissionError, DeviceUnsupportedError)
+
+
+def may_pass(error: DeviceError) -> bool:
+    """Whether a refusal may be a moment's: no right, no GPU and no such clock are not."""
+    return not isinstance(error, _FINAL)
+
+
+def pauses_s() -> Iterator[float]:
+    """The waits between tries, without end."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(LONGEST_PAUSE_S, pause_s * GROWTH)
+
+
+def insist(act: Callable[[], None], *, for_s: float) -> None:
+    """Do something until it succeeds.
+
+    Raises:
+        DeviceError: it cannot succeed, or did not in this time.
+    """
+    until_s = time.monotonic() + for_s
+    for pause_s in pauses_s():
+        try:
+            act()
+        except DeviceError as error:
+            if not may_pass(error) or time.monotonic() + pause_s > until_s:
+                raise
+        else:
+            return
+        time.sleep(pause_s)

@@ -1,0 +1,20 @@
+"""The one line that must be said though nobody may be left to read it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from perseus_ds.errors import DeviceError
+
+
+def complain(line: str) -> None:
+    """Say it on a terminal or log that may be gone with the job."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"perseus_ds guard: {line}\n")
+        sys.stderr.flush()
+
+
+def complain_not_restored(error: DeviceError) -> None:
+    """Say that a clock stays locked, and what will put it back."""
+    complain(f"clock not put back: {error}; perseus-ds clocks reset will")

@@ -1,0 +1,197 @@
+"""A driver that refuses for a while, or says yes and does nothing: real processes on the fake driver."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+from test_kills import Job, alive, eventually, free
+
+from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device.guard import Outcome, repair
+from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.errors import DevicePermissionError
+
+pytestmark = pytest.mark.e2e
+
+
+def reset(node: FakeNvml, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perseus_ds.cli", "clocks", "reset", *words]
+    return subprocess.run(command, env=node.environment(), capture_output=True, text=True, check=False)
+
+
+def left_locked(node: FakeNvml) -> Job:
+    """A GPU whose guard and trainer were killed together."""
+    job = Job()
+    assert eventually(lambda: not free(node))
+    job.kill_both()
+    job.wait()
+    assert eventually(lambda: not alive(job.guard))
+    assert not free(node)
+    return job
+
+
+def test_a_second_of_refusals_after_a_kill_costs_a_second(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    node.refuse_for(1.0)
+    job.kill_trainer()
+    job.wait()
+    assert not free(node)
+    assert eventually(lambda: free(node) and not alive(job.guard))
+
+
+def test_a_moment_of_errors_in_mid_job_is_over_when_it_is_over(node: FakeNvml) -> None:
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(660)
+        gpu.sync()
+        node.refuse_for(0.2)
+        gpu.reset_clock()
+        gpu.sync()
+        assert free(node)
+        gpu.lock_clock(900)
+        gpu.sync()
+        assert node.locked_mhz() == [900, 0]
+        assert gpu.given_up() is None
+
+
+def test_a_lapse_whose_reset_fails_is_tried_again(node: FakeNvml) -> None:
+    gpu = choose(DeviceRequest("nvml")).gpu
+    gpu.lock_clock(660)
+    gpu.sync()
+    node.state.gpu[0].set_error = 4  # the job is refused and gives up ...
+    node.refuse_for(0.5)  # ... and so is the way back, for a while
+    gpu.lock_clock(900)
+    assert eventually(lambda: gpu.given_up() is not None)
+    assert eventually(lambda: free(node))
+    gpu.close()
+
+
+def test_now_and_then_an_error_is_no_reason_to_give_up(node: FakeNvml) -> None:
+    node.state.gpu[0].refuse_pct, node.state.gpu[0].refuse_code = 30, 999
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        for clock_mhz in gpu.capabilities().clocks_mhz[:60]:
+            gpu.lock_clock(clock_mhz)
+            gpu.sync()
+            assert node.locked_mhz()[0] == clock_mhz
+        assert gpu.given_up() is None
+    assert eventually(lambda: free(node))
+
+
+def test_a_reset_that_is_taken_and_not_done_is_done_again(node: FakeNvml) -> None:
+    left_locked(node)
+    node.state.gpu[0].ignores = 1
+    assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+    assert free(node)
+
+
+def test_a_reset_that_is_never_done_is_not_called_put_back(node: FakeNvml) -> None:
+    left_locked(node)
+    node.state.gpu[0].ignores = 1_000_000
+    told = reset(node)
+    assert told.returncode == 1
+    assert "could not be put back (the driver took the device's own choice and still runs at" in told.stdout
+    assert "Traceback" not in told.stderr
+    node.state.gpu[0].ignores = 0
+    assert reset(node).returncode == 0, "the journal was kept"
+    assert free(node)
+
+
+def test_a_reset_without_the_right_keeps_the_journal_and_says_so(node: FakeNvml) -> None:
+    left_locked(node)
+    node.state.gpu[0].denied = 1
+    told = reset(node)
+    assert told.returncode == 1
+    assert "could not be put back" in told.stdout
+    assert "no right to do this" in told.stdout
+    with NvmlGpu(DeviceRequest("nvml")) as gpu, pytest.raises(DevicePermissionError):
+        gpu.reset_clock()
+    node.state.gpu[0].denied = 0
+    told = reset(node)
+    assert (told.returncode, told.stdout) == (0, f"{UUID.format(0)}: put back\n")
+    assert free(node)
+
+
+def test_a_living_trainer_restores_though_the_journals_are_gone(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    job.kill_guard(signal.SIGSTOP)
+    folder = node.path.parent / "guard"
+    shutil.rmtree(folder)
+    shutil.rmtree(folder.with_name("guard.copy"))
+    job.kill_guard()
+    assert eventually(lambda: free(node))
+    job.kill_trainer()
+    job.wait()
+
+
+def test_a_removed_folder_comes_back_with_its_journal(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    folder = node.path.parent / "guard"
+    shutil.rmtree(folder)
+    shutil.rmtree(folder.with_name("guard.copy"))
+    assert eventually(lambda: any(folder.glob("*.json")))
+    job.kill_both()
+    job.wait()
+    assert eventually(lambda: not alive(job.guard))
+    repair()
+    assert free(node)
+
+
+def test_a_relative_folder_is_the_same_for_trainer_and_guard(
+    node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", f"here-{os.getpid()}")
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        gpu.sync()
+        monkeypatch.chdir("/")
+        assert len(list((tmp_path / f"here-{os.getpid()}").glob("*.json"))) == 1
+    assert free(node)
+
+
+def test_a_clock_that_nobody_journaled_is_named(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as operator:
+        operator.lock_clock(900)
+    time.sleep(0.01)
+    told = reset(node)
+    assert told.returncode == 0
+    assert f"{UUID.format(1)}: stands at 900 MHz, and no journal here says who locked it" in told.stdout
+    assert node.locked_mhz() == [0, 900]
+    assert reset(node, "--all").returncode == 0
+    assert free(node)
+
+
+@pytest.mark.parametrize("found_mhz", [905, 77, 99_999])
+def test_a_journaled_clock_that_is_not_on_the_grid_refuses_no_gpu(node: FakeNvml, found_mhz: int) -> None:
+    left_locked(node)
+    [path] = (node.path.parent / "guard").glob("*.json")
+    path.write_text(path.read_text().replace('"found_mhz": null', f'"found_mhz": {found_mhz}'))
+    [fixed] = repair()
+    assert fixed.outcome is Outcome.RESTORED
+    assert f"names {found_mhz} MHz, not a clock of it" in fixed.detail
+    assert node.locked_mhz() == [900 if found_mhz == 905 else 0, 0]
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.mkdir()])
+def test_a_hostile_journal_costs_its_gpu_one_line_and_no_other(node: FakeNvml, put: object) -> None:
+    left_locked(node)
+    [path] = (node.path.parent / "guard").glob("*.json")
+    path.unlink()
+    put(path)
+    told = reset(node)
+    assert told.returncode == 0, told.stderr
+    assert len(told.stdout.splitlines()) == 1
+    assert "set aside" in told.stdout
+    assert free(node)
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        gpu.sync()
+    assert free(node)

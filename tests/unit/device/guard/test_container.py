@@ -1,0 +1,48 @@
+"""Whether a folder outlives a container, told from its mounts."""
+
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.device.guard.container import journal_is_on_the_node, why_unguarded
+
+DOCKER = """\
+500 400 0:52 / / rw,relatime - overlay overlay rw,lowerdir=/var/lib/docker
+501 500 0:55 / /proc rw,nosuid - proc proc rw
+502 500 0:56 / /dev rw,nosuid - tmpfs tmpfs rw,size=65536k
+503 500 0:57 / /journal rw,relatime - tmpfs tmpfs rw
+504 500 0:24 /perseus_ds /run/perseus_ds rw,nosuid - tmpfs tmpfs rw
+505 500 259:1 /srv/a\\040b /host rw,relatime - ext4 /dev/nvme0n1p1 rw
+"""
+PLAIN = "21 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n22 21 0:20 / /tmp rw - tmpfs tmpfs rw\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "folder", "outlives"),
+    [
+        (DOCKER, "/run/perseus_ds", True),
+        (DOCKER, "/host/guard", True),
+        (DOCKER, "/journal", False),
+        (DOCKER, "/tmp/guard", False),
+        (DOCKER, "/hostile", False),
+        (PLAIN, "/tmp/guard", True),
+        (PLAIN, "/var/guard", True),
+        ("", "/var/guard", True),
+    ],
+)
+def test_a_folder_counts_where_it_is_not_the_containers_own(
+    monkeypatch: pytest.MonkeyPatch, mounts: str, folder: str, *, outlives: bool
+) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", folder)
+    assert journal_is_on_the_node(mounts) == outlives
+
+
+def test_a_folder_that_nobody_named_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
+    assert not journal_is_on_the_node(DOCKER)
+
+
+def test_a_named_folder_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+    if journal_is_on_the_node():
+        assert why_unguarded() is None
