@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,14 +17,14 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Adapter, Batch
 from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.emulation import StageWork, works_of
+from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Parts, assembled
 from perseus_ds.runtime.startup.calibrating import calibrated
-from perseus_ds.runtime.startup.recognition import members_of, recognise, weights_of
+from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 
 Undo = list[Callable[[], None]]
 
@@ -54,10 +54,8 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
+    emulation = _emulation(gpu, members)
     config = _answerable(config, adapter, job, log)
-    works: dict[int, StageWork] = {}
-    if isinstance(gpu, SimulatedGpu):
-        works = works_of(weights_of(members), gpu.settings)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
     able, calibration = gpu.capabilities(), None
@@ -66,7 +64,7 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     return assembled(
         adapter,
         config,
-        Parts(batch, choice, channel, log, job, start, able, calibration, directory, works),
+        Parts(batch, choice, channel, log, job, start, able, calibration, directory, emulation),
         undo,
     )
 
@@ -109,6 +107,15 @@ def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
         lock=config.mode != "observe",
         allow_unguarded_container=config.allow_unguarded_container,
     )
+
+
+def _emulation(gpu: Gpu, members: Sequence[Member]) -> Emulation | None:
+    """What simulated GPUs need; collective where their time is virtual."""
+    if not isinstance(gpu, SimulatedGpu):
+        return None
+    works = works_of(weights_of(members), gpu.settings)
+    messages = TimeMessages() if gpu.virtual_time is not None else None
+    return Emulation(gpu, works, [member.place for member in members], messages)
 
 
 def _start(
