@@ -133,7 +133,7 @@ def options_from_command_line() -> argparse.Namespace:
     parser.add_argument("--chunks", type=int, default=2, help="model stages on a rank, where a schedule asks")
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--micro-batch-size", type=int, default=2)
-    parser.add_argument("--blocks", type=int, default=12, help="transformer layers")
+    parser.add_argument("--blocks", type=int, default=16, help="transformer layers")
     parser.add_argument("--context", type=int, default=64, help="characters that the model sees")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1234)
