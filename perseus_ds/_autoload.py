@@ -19,6 +19,7 @@ from types import ModuleType
 
 DOORS = {
     "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed.door",
+    "deepspeed.runtime.engine": "perseus_ds.adapters.zero.door",
 }
 """Modules that show that a framework is there, and the door that watches it."""
 
