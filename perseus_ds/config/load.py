@@ -112,6 +112,9 @@ def _check(config: PerseusConfig) -> None:
     _at_least("perseus.profile.warmup_iterations", config.profile.warmup_iterations, 1)
     _at_least("perseus.audit.every_iterations", config.audit.every_iterations, 0)
     _at_least("perseus.audit.iterations", config.audit.iterations, 1)
+    _from("perseus.report.price_per_kwh", config.report.price_per_kwh, 0.0)
+    _from("perseus.report.gco2_per_kwh", config.report.gco2_per_kwh, 0.0)
+    _from("perseus.report.pue", config.report.pue, 1.0)
     objective = config.objective
     for policy, name in _PARAMETER.items():
         value = getattr(objective, name)
@@ -130,6 +133,11 @@ def _check(config: PerseusConfig) -> None:
 def _positive(key: str, value: float) -> None:
     if not 0 < value < float("inf"):
         raise ConfigError(f"{key} is {value}", hint="expected a number above 0")
+
+
+def _from(key: str, value: float | None, least: float) -> None:
+    if value is not None and not least <= value < float("inf"):
+        raise ConfigError(f"{key} is {value}", hint=f"expected a number from {least:g} on")
 
 
 def _at_least(key: str, value: int | None, least: int) -> None:
