@@ -52,6 +52,7 @@ _NUMBERS = [
     "refuse_code",
     "ignores",
     "minor",
+    "jitter_mhz",
 ]
 
 
