@@ -29,6 +29,7 @@ class Outcome:
     ``lived`` says that a guard, a trainer or the service outlived the kill. ``alone_s`` is how long the clock
     stayed locked after it (``None``: to the end of our patience, or it was never locked); ``left`` that it
     was locked when nothing of ours lived any more, ``left_at_last`` that it was after the next start.
+    ``went_on`` says that a trainer did: it was then killed in its turn.
     """
 
     case: Case
@@ -37,6 +38,7 @@ class Outcome:
     alone_s: float | None
     left: bool
     left_at_last: bool
+    went_on: bool
     said: str
 
     @property
@@ -89,7 +91,7 @@ def _killed(node: Node, case: Case, process: subprocess.Popen[str]) -> Outcome:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     alone_s = _seconds_to_free(node, victims, killed_s) if lives else None
-    return _outcome(node, case, victims, Seen(locked_before, lives, alone_s))
+    return _outcome(node, case, Seen(locked_before, lives, alone_s))
 
 
 def _seconds_to_free(node: Node, victims: Sequence[int], killed_s: float) -> float | None:
@@ -113,15 +115,16 @@ class Seen:
     alone_s: float | None
 
 
-def _outcome(node: Node, case: Case, victims: Sequence[int], seen: Seen) -> Outcome:
+def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
     """See what is left, then start anew."""
     left = node.locked and not _holds(node)
-    if any(map(_runs, victims)) or _holds(node):  # a signal that ends nothing: the job goes on, rightly
+    went_on = any("trainer" in _kinds(words) for words in node.processes().values())
+    if went_on:  # a signal that ends nothing, or a launcher that died before anybody watched it
         node.end_all_gently()
         left = node.locked
     node.heal()
     said = _next_start()
-    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, node.locked, said)
+    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, node.locked, went_on, said)
 
 
 def _holds(node: Node) -> bool:
@@ -226,6 +229,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "restore_median_s": alone[len(alone) // 2] if alone else None,
         "restore_longest_s": alone[-1] if alone else None,
         "restore_longest_s_driver_at_most_10_ms": quiet[-1] if quiet else None,
+        "jobs_that_went_on": sum(one.went_on for one in outcomes),
         "by_victim": dict(Counter(one.case.victim for one in outcomes)),
         "failures": [asdict(one) for one in outcomes if one.failed],
     }

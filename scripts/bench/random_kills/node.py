@@ -116,14 +116,7 @@ class Node:
 
     def processes(self) -> dict[int, list[str]]:
         """Everything that runs on this node: number and command line."""
-        mark, found = f"FAKE_NVML_STATE={self.gpu.path}".encode(), {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal() and int(entry.name) != os.getpid():
-                with contextlib.suppress(OSError):
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                        found[int(entry.name)] = words
-        return found
+        return self.gpu.processes()
 
     def end_all(self) -> None:
         """End every process of this node, the service apart: workers that were forked, for one."""
@@ -138,7 +131,10 @@ class Node:
             if str(TRAINER) in words:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not self.locked, 40.0)
+        wait_until(lambda: not self.locked and not self._guards(), 60.0)
+
+    def _guards(self) -> list[int]:
+        return [pid for pid, words in self.processes().items() if "perseus_ds.device.guard" in words]
 
     def close(self) -> None:
         """Unmount the disk."""
