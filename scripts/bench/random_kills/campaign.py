@@ -118,8 +118,8 @@ class Seen:
 def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
     """See what is left, then start anew."""
     left = node.locked and not _holds(node)
-    went_on = any("trainer" in _kinds(words) for words in node.processes().values())
-    if went_on:  # a signal that ends nothing, or a launcher that died before anybody watched it
+    went_on = any(str(TRAINER) in words for words in node.processes().values())
+    if went_on:  # a signal that ended nothing, or a launcher that died before anybody watched it
         node.end_all_gently()
         left = node.locked
     node.heal()

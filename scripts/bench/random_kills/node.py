@@ -126,11 +126,10 @@ class Node:
                     os.kill(pid, signal.SIGKILL)
 
     def end_all_gently(self) -> None:
-        """End the trainers of this node, and wait until its guards have done their duty."""
-        for pid, words in self.processes().items():
-            if str(TRAINER) in words:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        """End the trainers of this node, who starts them first; wait until its guards have done their duty."""
+        while trainers := [pid for pid, words in self.processes().items() if str(TRAINER) in words]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(min(trainers), signal.SIGKILL)
         wait_until(lambda: not self.locked and not self._guards(), 60.0)
 
     def _guards(self) -> list[int]:
