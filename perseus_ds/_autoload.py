@@ -19,10 +19,13 @@ from types import ModuleType
 
 DOORS = {
     "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed.door",
+    "deepspeed.runtime.engine": "perseus_ds.adapters.zero.door",
 }
 """Modules that show that a framework is there, and the door that watches it."""
 
-DOORS_BY_FILE: dict[str, str] = {}
+DOORS_BY_FILE = {
+    "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
+}
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
 
 

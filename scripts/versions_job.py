@@ -35,7 +35,6 @@ def main(release: str) -> None:
             "on_error": "raise",
             "profile": {"min_window_s": 1.0, "max_clocks": 4},
             "audit": {"every_iterations": 4, "iterations": 2},
-            "simulated": {"time_scale": 0.01},
         }
         served = ranks.run_ranks(2, train, perseus)
         events = [event["event"] for event in read_events(RunDirectory(Path(folder)).events)]

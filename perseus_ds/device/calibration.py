@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ _FINE_S = 0.003
 _BEAT_S = 0.050
 
 Pause = Callable[[float], None]
+"""Lets so many seconds of the device's time pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Calibration:
         return max(known, default=None)
 
 
-def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause = time.sleep) -> Calibration:
+def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
     """Measure a few switches, between the maximum and the middle of the grid, and ticks of the counter.
 
     Several GPUs may be measured at once, each from a thread or process of its own; ``in_step`` then has their
@@ -86,6 +86,7 @@ def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause = time.sleep) -> 
 
     Cost: about six tenths of a second of the device's time at most.
     """
+    pause = pause or gpu.sleep
     period_s = measure_counter_period_s(gpu, pause=pause)
     if not gpu.capabilities().can_lock:
         return _found(gpu, [], period_s)
@@ -127,7 +128,7 @@ def _switches(gpu: Gpu, high_mhz: int, low_mhz: int, pause: Pause, *, in_step: b
     switches = []
     for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
         if in_step:
-            pause(gpu.wall_s(_BEAT_S - gpu.now_s() % _BEAT_S))
+            pause(_BEAT_S - gpu.now_s() % _BEAT_S)
         switches.append(_change(gpu, *way, pause))
     return switches
 
@@ -145,14 +146,15 @@ def _change(gpu: Gpu, from_mhz: int, to_mhz: int, pause: Pause) -> Switch:
     return Switch(from_mhz, to_mhz, call_s, (looked_s + seen_s) / 2 - began_s, seen_s - looked_s)
 
 
-def measure_counter_period_s(gpu: Gpu, *, pause: Pause = time.sleep) -> float | None:
+def measure_counter_period_s(gpu: Gpu, *, pause: Pause | None = None) -> float | None:
     """Time between changes of the energy counter, or ``None`` without one that ticks."""
+    pause = pause or gpu.sleep
     if gpu.capabilities().counter_period_s is None:
         return None
     changes_s: list[float] = []
     began_s, seen_j = gpu.now_s(), gpu.energy_j()
     while len(changes_s) < _TICKS and gpu.now_s() < began_s + _COUNTER_LIMIT_S:
-        pause(gpu.wall_s(_POLL_S))
+        pause(_POLL_S)
         now_j = gpu.energy_j()
         if now_j != seen_j:
             changes_s.append(gpu.now_s())
@@ -206,7 +208,7 @@ def _wait_for(gpu: Gpu, clock_mhz: int, pause: Pause) -> tuple[float, float] | N
         if now_s >= until_s:
             return None
         looked_s = now_s
-        pause(gpu.wall_s(_POLL_S))
+        pause(_POLL_S)
 
 
 def _typical_s(switches: Sequence[Switch]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
@@ -69,6 +70,10 @@ class Gpu(ABC):
     def wall_s(self, device_s: float) -> float:
         """How long a stretch of this device's time lasts on the host's clock."""
         return device_s
+
+    def sleep(self, device_s: float) -> None:
+        """Let a stretch of this device's time pass."""
+        time.sleep(self.wall_s(device_s))
 
     def standing_lock_mhz(self) -> int | None:
         """Say at which clock this device is locked, by whomever; ``None``: it is not.

@@ -1,4 +1,4 @@
-"""A timeline as boxes to draw: one lane per stage, work and waiting told apart."""
+"""A timeline as boxes to draw: one lane per pipeline rank, work and waiting told apart."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from dataclasses import dataclass
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Kind
 
-_HEIGHT = {Kind.FORWARD: 0.62, Kind.BACKWARD: 0.86}
+_HEIGHT = {
+    Kind.FORWARD: 0.62,
+    Kind.BACKWARD: 0.86,
+    Kind.BACKWARD_INPUT: 0.78,
+    Kind.BACKWARD_WEIGHT: 0.5,
+    Kind.UNKNOWN_COMPUTE: 0.42,
+}
 _OTHER_HEIGHT = 0.34
 WAITING_HEIGHT = 0.22
+STRIPE_HEIGHT = 0.09
+"""Height of the mark at the foot of a box that tells its chunk."""
 _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Time in which a stage waits."""
+    """Time in which a rank waits."""
 
     start_s: float
     duration_s: float
@@ -24,23 +32,42 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one stage does over the iteration, in time order."""
+    """What one rank does over the iteration, in time order; ``stages`` are its chunks, lowest first."""
 
-    stage: int
+    rank: int
+    stages: tuple[int, ...]
     spans: tuple[Span, ...]
     gaps: tuple[Gap, ...]
 
+    @property
+    def name(self) -> str:
+        """What stands beside it: a rank that runs the stage of its own number alone is called after it."""
+        return f"stage {self.rank}" if self.stages == (self.rank,) else f"rank {self.rank}"
+
+    def chunk_of(self, span: Span) -> int:
+        """Which of the rank's model stages a span belongs to, counted from its lowest."""
+        return self.stages.index(span.instruction.stage)
+
 
 def lanes(timeline: Timeline) -> list[Lane]:
-    """Split a timeline by stage and find the gaps, the one before the iteration's end included."""
-    of_stage: dict[int, list[Span]] = defaultdict(list)
-    for span in timeline.spans:
-        of_stage[span.instruction.stage].append(span)
+    """Split a timeline by rank and find the gaps, the one before the iteration's end included."""
+    of_rank: dict[int, list[Span]] = defaultdict(list)
+    for span in sorted(timeline.spans, key=lambda span: span.start_s):
+        of_rank[timeline.rank_of(span.instruction)].append(span)
     return [
-        Lane(stage, tuple(spans), tuple(_gaps(spans, timeline.iteration_time_s)))
-        for stage, spans in sorted(of_stage.items())
-        if spans.sort(key=lambda span: span.start_s) is None
+        Lane(
+            rank,
+            tuple(sorted({span.instruction.stage for span in spans})),
+            tuple(spans),
+            tuple(_gaps(spans, timeline.iteration_time_s)),
+        )
+        for rank, spans in sorted(of_rank.items())
     ]
+
+
+def chunks(timeline: Timeline) -> int:
+    """How many model stages the ranks run at most."""
+    return max((len(lane.stages) for lane in lanes(timeline)), default=1)
 
 
 def panel_name(timeline: Timeline) -> str:
@@ -56,9 +83,9 @@ def height(kind: Kind) -> float:
 def energy_j(timeline: Timeline) -> float:
     """Energy of what is drawn: mean power over each box, blocking power wherever nothing is computed."""
     computed = [span for span in timeline.spans if span.power_w is not None]
-    stages = len({span.instruction.stage for span in timeline.spans})
+    ranks = len({timeline.rank_of(span.instruction) for span in timeline.spans})
     working_s = sum(span.duration_s for span in computed)
-    waiting_s = stages * timeline.iteration_time_s - working_s
+    waiting_s = ranks * timeline.iteration_time_s - working_s
     working_j = sum((span.power_w or 0.0) * span.duration_s for span in computed)
     return working_j + timeline.blocking_power_w * waiting_s
 

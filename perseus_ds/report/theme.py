@@ -19,6 +19,7 @@ BASELINE = "#8d97a3"
 PERSEUS = "#0b7a75"
 BOUND = "#c2410c"
 MEASURED = "#5b2a86"
+CHUNKS = ("#0b7a75", "#2f6fb0", "#c2410c", "#6b8e23", "#8d97a3", "#5b2a86")
 
 _RC = {
     "font.family": "DejaVu Sans",

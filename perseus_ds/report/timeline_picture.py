@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from perseus_ds.report import theme
-from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
+from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
 from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.report.timeline_key import draw_key
@@ -23,8 +23,8 @@ _MOST_NUMBERS = 1500
 def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, subtitle: str) -> Path:
     """Draw one panel per timeline and write the PNG."""
     scale = power_scale(timelines)
-    stages = max(len(lanes(timeline)) for timeline in timelines)
-    panel_in = min(3.4, max(1.5, 0.42 * stages))
+    ranks = max(len(lanes(timeline)) for timeline in timelines)
+    panel_in = min(3.4, max(1.5, 0.42 * ranks))
     with theme.themed():
         figure = theme.titled_figure(
             _WIDTH_IN, 2.15 + len(timelines) * (panel_in + 0.45), title=title, subtitle=subtitle
@@ -47,23 +47,22 @@ def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, sub
 def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> None:
     rows = lanes(timeline)
     seconds_per_inch = end_s / (_WIDTH_IN - _MARGINS.left - _MARGINS.right)
-    for lane in rows:
-        _lane(axes, lane, scale, timeline.blocking_power_w)
-    if len(timeline.spans) <= _MOST_NUMBERS:
-        _numbers(axes, timeline.spans, scale, seconds_per_inch)
+    for row, lane in enumerate(rows):
+        _lane(axes, lane, scale, timeline.blocking_power_w, floor=row + 0.93)
+        if len(timeline.spans) <= _MOST_NUMBERS:
+            _numbers(axes, lane.spans, scale, seconds_per_inch, floor=row + 0.93)
     axes.axvline(timeline.iteration_time_s, color=theme.INK, linewidth=1.4, clip_on=False)
     axes.set_xlim(0.0, end_s)
     axes.set_ylim(len(rows) - 0.02, -0.05)
-    axes.set_yticks([lane.stage + 0.5 for lane in rows], [f"stage {lane.stage}" for lane in rows])
+    axes.set_yticks([row + 0.5 for row in range(len(rows))], [lane.name for lane in rows])
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_title(panel_name(timeline), fontweight="bold")
     axes.set_title(f"{short(timeline.iteration_time_s)} s, {short(energy_j(timeline))} J", loc="right")
 
 
-def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float) -> None:
+def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float, *, floor: float) -> None:
     """Draw boxes of one height together: thousands of them are one collection each."""
-    floor = lane.stage + 0.93
     waiting = [(gap.start_s, gap.duration_s) for gap in lane.gaps]
     axes.broken_barh(
         waiting, (floor - WAITING_HEIGHT, WAITING_HEIGHT), facecolors=scale.colour(blocking_w), linewidth=0
@@ -78,8 +77,19 @@ def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float) -> None:
             linewidth=0.6 if kind.is_computation else 0.2,
         )
 
+    for chunk in range(len(lane.stages)) if len(lane.stages) > 1 else ():
+        mine = [s for s in lane.spans if s.instruction.kind.is_computation and lane.chunk_of(s) == chunk]
+        axes.broken_barh(
+            [(span.start_s, span.duration_s) for span in mine],
+            (floor - STRIPE_HEIGHT, STRIPE_HEIGHT),
+            facecolors=theme.CHUNKS[chunk % len(theme.CHUNKS)],
+            linewidth=0,
+        )
 
-def _numbers(axes: Axes, spans: Sequence[Span], scale: PowerScale, seconds_per_inch: float) -> None:
+
+def _numbers(
+    axes: Axes, spans: Sequence[Span], scale: PowerScale, seconds_per_inch: float, *, floor: float
+) -> None:
     for span in spans:
         text = str(span.instruction.microbatch)
         if not span.instruction.kind.is_computation or span.power_w is None:
@@ -89,7 +99,7 @@ def _numbers(axes: Axes, spans: Sequence[Span], scale: PowerScale, seconds_per_i
             continue
         axes.text(
             span.start_s + span.duration_s / 2,
-            span.instruction.stage + 0.93 - height(span.instruction.kind) / 2,
+            floor - height(span.instruction.kind) / 2,
             text,
             ha="center",
             va="center_baseline",

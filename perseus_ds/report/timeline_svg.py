@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from perseus_ds.report.lanes import WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
+from perseus_ds.report import theme
+from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
 from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
-from perseus_ds.schedule import Kind
 
 MOST_SPANS = 30_000  # about 5 MB of SVG
 _LEFT, _WIDTH, _LANE, _HEAD, _FOOT, _AXIS = 70, 1130, 34, 26, 14, 22
 _DIGIT = 6.5
 _LEAST_TICKS = 5
-_WORDS = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,17 @@ def _axis(end_s: float, top: float) -> str:
 
 
 def _lane(lane: Lane, scale: _Scale, floor: float) -> Iterator[str]:
-    yield f'<text x="{_LEFT - 8}" y="{floor - 8:.1f}" text-anchor="end">stage {lane.stage}</text>'
+    yield f'<text x="{_LEFT - 8}" y="{floor - 8:.1f}" text-anchor="end">{lane.name}</text>'
     waiting = scale.power.colour(scale.blocking_w)
     for gap in lane.gaps:
-        note = f"stage {lane.stage} waits {_ms(gap.duration_s)} at {scale.blocking_w:.0f} W"
+        note = f"{lane.name} waits {_ms(gap.duration_s)} at {scale.blocking_w:.0f} W"
         box = scale.box(gap.start_s, gap.duration_s, floor, WAITING_HEIGHT)
         yield f'<rect {box} fill="{waiting}" data-t="{note}"/>'
     for span in lane.spans:
         yield _span(span, scale, floor)
+        if len(lane.stages) > 1 and span.instruction.kind.is_computation:
+            box = scale.box(span.start_s, span.duration_s, floor, STRIPE_HEIGHT)
+            yield f'<rect {box} fill="{theme.CHUNKS[lane.chunk_of(span) % len(theme.CHUNKS)]}"/>'
 
 
 def _span(span: Span, scale: _Scale, floor: float) -> str:
@@ -97,7 +99,7 @@ def _span(span: Span, scale: _Scale, floor: float) -> str:
     rect = f'<rect {box} class="work" fill="{scale.power.colour(power_w)}" data-t="{escape(_note(span))}"/>'
     text = str(span.instruction.microbatch)
     width = span.duration_s * scale.per_second
-    if kind not in _WORDS or width < _DIGIT * len(text) + 3:
+    if not kind.is_computation or width < _DIGIT * len(text) + 3:
         return rect
     middle_x = _LEFT + span.start_s * scale.per_second + width / 2
     middle_y = floor - height(kind) * _LANE / 2 + 4
@@ -106,8 +108,7 @@ def _span(span: Span, scale: _Scale, floor: float) -> str:
 
 
 def _note(span: Span) -> str:
-    kind = _WORDS.get(span.instruction.kind, span.instruction.kind.name.lower().replace("_", " "))
-    words = [f"{span.instruction}: {kind} of microbatch {span.instruction.microbatch}"]
+    words = [f"{span.instruction}: {span.instruction.kind.words} of microbatch {span.instruction.microbatch}"]
     if span.clock_mhz is not None:
         words.append(f"{span.clock_mhz} MHz")
     if span.power_w is not None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from perseus_ds.errors import PerseusError, ScheduleError
 from perseus_ds.run_directory.whole_file import write_json
@@ -29,9 +30,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All stages of one pipeline over one iteration.
+    """All ranks of one pipeline over one iteration.
 
     ``name`` is ``baseline`` or ``perseus``; ``blocking_power_w`` colours the gaps between the spans.
+
+    Shape: ``rank_of_stage`` [model stages]; empty where every stage has a rank of its own.
     """
 
     name: str
@@ -39,6 +42,11 @@ class Timeline:
     blocking_power_w: float
     simulated: bool
     spans: tuple[Span, ...]
+    rank_of_stage: tuple[int, ...] = ()
+
+    def rank_of(self, instruction: Instruction) -> int:
+        """The rank that ran an instruction."""
+        return self.rank_of_stage[instruction.stage] if self.rank_of_stage else instruction.stage
 
 
 def write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
@@ -54,11 +62,19 @@ def read_timelines(path: Path) -> list[Timeline]:
     """
     try:
         content = json.loads(path.read_text())
-        return [Timeline(**row | {"spans": tuple(map(_span, row["spans"]))}) for row in content]
+        return [_timeline(row) for row in content]
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, ScheduleError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ScheduleError) as error:
         raise PerseusError(f"{path} is not a list of timelines: {type(error).__name__} {error}") from error
+
+
+def _timeline(row: dict[str, Any]) -> Timeline:
+    ranks = tuple(int(rank) for rank in row.get("rank_of_stage", ()))
+    timeline = Timeline(**row | {"spans": tuple(map(_span, row["spans"])), "rank_of_stage": ranks})
+    for span in timeline.spans:
+        timeline.rank_of(span.instruction)
+    return timeline
 
 
 def _row(span: Span) -> dict[str, object]:

@@ -37,7 +37,8 @@ class Place:
     grows with them) cover the model stages that this rank holds. ``unknown`` names the framework's
     instructions that stand in the order as `Kind.UNKNOWN`.
     ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
-    `last_backwards`): what they take tells nothing of a clock.
+    `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
+    from ranks that see it.
     """
 
     pipeline_rank: int
@@ -48,6 +49,7 @@ class Place:
     dtypes: str
     unknown: tuple[str, ...] = ()
     left_out: frozenset[Instruction] = frozenset()
+    inputs: str = ""
 
 
 class SyncPoint(Enum):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 import torch
 from ranks import PipelineEngine, Said, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.device.simulated import SimulatedGpu, opened
 
-SCALE = 0.01
 STAGES = 4
 MICROBATCHES = 4
 UNEVEN = (8, 8, 8, 16)
@@ -43,30 +41,23 @@ class Lifecycle:
     said: list[Said]
 
 
-@dataclass
 class Gpus:
-    """The simulated GPUs of this process, and how often a clock was asked for."""
+    """The simulated GPUs of this process, and how often training asked for a clock."""
 
-    made: list[SimulatedGpu] = field(default_factory=list)
-    locks: int = 0
+    @property
+    def made(self) -> list[SimulatedGpu]:
+        """All of them, oldest first."""
+        return opened()
+
+    @property
+    def locks(self) -> int:
+        """Calibration comes before the first task and does not count."""
+        return sum(gpu.truth.locks for gpu in opened())
 
 
 def watched_gpus() -> Gpus:
-    """Look over the shoulder of every simulated GPU that this (forked) process makes from now on."""
-    gpus = Gpus()
-    made, lock = SimulatedGpu.__init__, SimulatedGpu.lock_clock
-
-    def note_gpu(gpu: SimulatedGpu, *args: object, **kwargs: object) -> None:
-        made(gpu, *args, **kwargs)  # type: ignore[arg-type]
-        gpus.made.append(gpu)
-
-    def note_lock(gpu: SimulatedGpu, clock_mhz: int) -> None:
-        gpus.locks += bool(gpu.truth.tasks)  # those of training: calibration comes before
-        lock(gpu, clock_mhz)
-
-    SimulatedGpu.__init__ = note_gpu  # type: ignore[method-assign]  # in a process of the test's own
-    SimulatedGpu.lock_clock = note_lock  # type: ignore[method-assign]
-    return gpus
+    """Look at every simulated GPU that this (forked) process makes."""
+    return Gpus()
 
 
 def wait_for_default(gpu: SimulatedGpu) -> None:
@@ -74,7 +65,7 @@ def wait_for_default(gpu: SimulatedGpu) -> None:
     for _ in range(500):
         if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
             return
-        time.sleep(0.01)
+        gpu.sleep(0.01)
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
@@ -85,7 +76,6 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
         "device": "simulated",
         "profile": {"min_window_s": 4.0, "max_clocks": 3, "warmup_iterations": 2},
         "audit": {"every_iterations": 4, "iterations": 3},
-        "simulated": {"time_scale": SCALE},
         **changes,
     }
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jobs import Gpus, events, watched_gpus
-from ranks import batches, build, config, run_ranks
-from virtual import carry_time, deepspeed_schedule, in_virtual_time, perseus_block, write_plan
+from jobs import events
+from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
+from ranks import PipelineEngine, batches, build, config, run_ranks
 
-from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.runtime.comm.status import JobStatus, StatusLayout
-from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.device.simulated import opened
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.startup.activation import session_of
 
 FlapDamping = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
@@ -43,43 +42,33 @@ class Book:
     end_s: list[float] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     attached: bool = False
+    seen: JobStatus | None = None
+    spent_j: float = 0.0
 
+    def begin(self, engine: PipelineEngine) -> ActivePlan | None:
+        """Note what the coming iteration is run by, if it is run by a plan."""
+        session = session_of(engine)
+        active_plan = None if session is None else session.lifecycle.active_plan
+        if session is not None and active_plan is not None:
+            if not self.plans:
+                self.seen = active_plan.observed
+            self.plans.append([int(plan) for plan in active_plan.plans])
+            self.modes.append(session.lifecycle.mode)
+        return active_plan
 
-def keep_book(gpus: Gpus) -> Book:
-    """Look over the shoulder of the running phase of this (forked) process."""
-    book = Book()
-    following, job_status = Running.following, StatusLayout.job_status
-    last_j = [0.0]
-
-    def note(phase: Running, index: int, passed: list[Iteration], announced: JobStatus | None) -> object:
-        truth = gpus.made[-1].true_now()
-        book.plans.append([int(plan) for plan in phase._active_plan.plans])
-        book.modes.append(phase.mode)
-        book.energy_j.append(truth.energy_j - last_j[0])
-        book.end_s.append(gpus.made[-1].now_s())
-        last_j[0] = truth.energy_j
-        return following(phase, index, passed, announced)
-
-    def hear(layout: StatusLayout, numbers: np.ndarray) -> JobStatus:
-        found = job_status(layout, numbers)
-        if found.replicas is not None and book.plans:
-            book.own_s.append(found.replicas.own_s.tolist())
-            book.duration_s.append(found.iteration_s or float("nan"))
-        return found
-
-    Running.following = note  # type: ignore[assignment, method-assign]  # in a process of the test's own
-    StatusLayout.job_status = hear  # type: ignore[method-assign]
-    return book
-
-
-def hinder(slowness: Callable[[], float]) -> None:
-    """Make everything on this process's GPU take longer, at full clocks and for no reason that it gives."""
-    begin = SimulatedGpu.begin
-
-    def slower(gpu: SimulatedGpu, work: Any) -> Any:  # noqa: ANN401
-        return begin(gpu, work.scaled(slowness()))
-
-    SimulatedGpu.begin = slower  # type: ignore[method-assign]
+    def end(self, active_plan: ActivePlan | None) -> None:
+        """Note how the iteration ended, and what was exchanged about the one before."""
+        now = opened()[-1].true_now() if opened() else None
+        if active_plan is not None and now is not None:
+            self.energy_j.append(now.energy_j - self.spent_j)
+            self.end_s.append(now.time_s)
+            observed = active_plan.observed
+            if len(self.plans) > 1 and observed is not self.seen and observed is not None:
+                if observed.replicas is not None:
+                    self.own_s.append(observed.replicas.own_s.tolist())
+                self.duration_s.append(observed.iteration_s or float("nan"))
+            self.seen = observed
+        self.spent_j = now.energy_j if now is not None else 0.0
 
 
 def straggle(
@@ -89,38 +78,36 @@ def straggle(
     spells: FlapDamping,
     iterations: int,
     *,
-    virtual: bool = True,
     act: Act | None = None,
     slow_stage: int | None = None,
 ) -> Book:
     """Train so many iterations at the plan; ``slow_stage`` slows one stage of a replica alone."""
-    clock = in_virtual_time() if virtual else None
-    gpus = watched_gpus()
-    book = keep_book(gpus)
+    book = Book()
     engine = build(content, stages=stages)
-    if clock is not None:
-        carry_time(engine, clock)
     replica = engine.grid.get_data_parallel_rank()
     mine = spells.get(replica, []) if slow_stage in (None, engine.stage_id) else []
-
-    def slow() -> float:
-        return next((factor for start, end, factor in mine if start <= len(book.plans) < end), 1.0)
-
-    hinder(slow)
     data = batches()
     while len(book.plans) < iterations:
         if act is not None:
             act(rank, len(book.plans))
+        for gpu in opened():
+            gpu.slowness = slowness(mine, len(book.plans))
+        active_plan = book.begin(engine)
         began_s = time.monotonic()
         book.losses.append(float(engine.train_batch(data)).hex())
         book.wall_s.append(time.monotonic() - began_s)
+        book.end(active_plan)
     book.attached = "_exec_schedule" in vars(engine)
     return book
 
 
+def slowness(spells: Sequence[tuple[int, int, float]], iteration: int) -> float:
+    """How many times slower everything on a GPU is, for no reason that it gives."""
+    return next((factor for start, end, factor in spells if start <= iteration < end), 1.0)
+
+
 def look_once(rank: int, content: Mapping[str, Any], stages: int) -> None:
     """Attach, so that the journal tells the job's fingerprint."""
-    in_virtual_time()
     build(content, stages=stages).train_batch(batches())
 
 

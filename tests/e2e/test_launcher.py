@@ -28,7 +28,6 @@ def test_an_unchanged_script_profiles_and_plans(tmp_path: Path) -> None:
     content["perseus"]["run_dir"] = str(tmp_path / "run")
     content["perseus"]["profile"] = {"min_window_s": 1.0, "max_clocks": 2, "warmup_iterations": 1}
     content["gradient_accumulation_steps"] = 4
-    content["perseus"]["simulated"]["time_scale"] = 0.01
     (tmp_path / "ds.json").write_text(json.dumps(content))
     launcher = Path(sys.executable).parent / "deepspeed"
     command = [launcher, "--num_gpus", "2", "--master_port", str(free_port()), "--log_level", "error"]

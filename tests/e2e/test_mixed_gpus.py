@@ -24,10 +24,10 @@ from jobs import (
     train,
     train_until,
 )
+from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
 from ranks import Said, config, losses, run_ranks
 from ranks import build as build_engine
 from replicas import Book, look_once, straggle
-from virtual import deepspeed_schedule, perseus_block, write_plan
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings

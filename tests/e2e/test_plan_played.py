@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of, watched_gpus
+from jobs import MICROBATCHES, STAGES, UNEVEN, Lifecycle, block, copy_of
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import SimulatedGpu, Task
+from perseus_ds.device.simulated import SimulatedGpu, Task, opened
 from perseus_ds.plan import read_plans, select
+from perseus_ds.runtime.startup.activation import session_of
 
 pytestmark = pytest.mark.e2e
 
@@ -40,22 +41,14 @@ def mean_clock_mhz(gpu: SimulatedGpu, task: Task) -> float:
 
 
 def play(rank: int, content: Mapping[str, Any]) -> Held:
-    from perseus_ds.runtime.lifecycle.session import Session  # noqa: PLC0415
-
     modes: list[str] = []
-    begins = Session._run
-
-    def note(session: Session) -> None:
-        modes.append(session._lifecycle.mode.value)
-        begins(session)
-
-    Session._run = note  # type: ignore[method-assign]  # in a process of the test's own
-    gpus = watched_gpus()
     engine = build(content, stages=STAGES, inner=UNEVEN)
     data = batches()
     for _ in range(STEPS):
+        session = session_of(engine)
+        modes.append("neither" if session is None else session.lifecycle.mode.value)
         engine.train_batch(data)
-    gpu = gpus.made[-1]
+    gpu = opened()[-1]
     clocks = [mean_clock_mhz(gpu, task) for task in gpu.truth.tasks]
     return Held(modes, [clocks[i : i + COMPUTATIONS] for i in range(0, len(clocks), COMPUTATIONS)])
 

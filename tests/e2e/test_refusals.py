@@ -31,7 +31,7 @@ class Case:
 def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
     """Every refusal, each with a run directory of its own where it needs one."""
     plain = block(root / "none")
-    other_gpu = {"time_scale": 0.01, "gpu": "h100-sxm"}
+    other_gpu = {"gpu": "h100-sxm"}
     earlier = copy_of(lifecycle.run_dir, root / "earlier")
     cut_short = copy_of(lifecycle.run_dir, root / "cut short")
     shorten(cut_short / "plan.json")

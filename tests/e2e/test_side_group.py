@@ -15,7 +15,6 @@ import pytest
 from jobs import lines, names
 from ranks import batches, build, run_ranks
 from replicas import Book, planned_job, straggle
-from virtual import carry_time, in_virtual_time
 
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 
@@ -162,9 +161,7 @@ class End:
 
 def until_one_dies(rank: int, content: dict[str, Any]) -> End | None:
     """One rank is gone between two iterations: for the others as if it were killed."""
-    clock = in_virtual_time()
     engine, data = build(content, stages=2), batches()
-    carry_time(engine, clock)
     for _ in range(AT):
         engine.train_batch(data)
     if rank == VICTIM:

@@ -204,7 +204,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
         tmp_path,
         ranks=4,
         forward_s=FORWARD_S,
-        perseus={"simulated": {"forward_s": list(FORWARD_S), "time_scale": 0.05}},
+        perseus={"simulated": {"forward_s": list(FORWARD_S), "time": "scaled", "time_scale": 0.05}},
         **VARIANTS[variant],
     )
     book = run_ranks(4, in_real_time, content)[0].value
@@ -216,7 +216,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
 
 
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:
-    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18, virtual=False)
+    return straggle(rank, content, STAGES, {STRAGGLER: [(8, 99, 1.6)]}, 18)
 
 
 def throttled(rank: int, content: dict[str, Any]) -> Book:

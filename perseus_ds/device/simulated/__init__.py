@@ -1,6 +1,6 @@
 """A GPU in software: a physical device whose truth is known, not a mock."""
 
-from perseus_ds.device.simulated.gpu import SimulatedGpu
+from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
@@ -22,5 +22,6 @@ __all__ = [
     "VirtualTime",
     "Work",
     "model_named",
+    "opened",
     "simulated_settings",
 ]

@@ -5,38 +5,52 @@ from __future__ import annotations
 import hashlib
 import threading
 from random import Random
+from weakref import WeakSet
 
+from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.simulated.counter import EnergyCounter
+from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase
+from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task, Timeline
 from perseus_ds.device.simulated.truth import Truth, TruthNow
 from perseus_ds.device.simulated.work import Work
 from perseus_ds.errors import DeviceUnsupportedError
+
+_opened: WeakSet[SimulatedGpu] = WeakSet()
+
+
+def opened() -> list[SimulatedGpu]:
+    """List the simulated GPUs of this process, oldest first: for who wants to know the truth."""
+    return sorted(_opened, key=lambda gpu: gpu.number)
 
 
 class SimulatedGpu(Gpu):
     """A physical device in software: what is asked happens later, and what is read is late and noisy.
 
     `lock_clock` returns at once; the old clock runs on through call and settle, and calls queue as they do
-    in a driver. Ground truth is in `truth` and `true_now`.
+    in a driver. Ground truth is in `truth` and `true_now`. ``slowness`` is how many times longer everything
+    takes on it, for no reason that it gives.
     """
 
     def __init__(self, settings: SimulatedSettings, index: int = 0, *, time: TimeBase | None = None) -> None:
         self.settings = settings
         self.model = model_named(settings.gpu)
         self.truth = Truth(self.model)
+        self.slowness = 1.0
+        self.number = len(_opened)
         self._index = index
-        self._time = ScaledTime(settings.time_scale) if time is None else time
+        self._time = _time_of(settings) if time is None else time
         self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
         self._timeline = self._start()
         self._changed = threading.Condition()
-        self._call_s, self._settle_s = _latencies(self.model.call_s, self.model.settle_s, settings)
-        self._call_ends_s = self._timeline.time_s
+        self._change = _change_of(self.model, settings)
+        self._queue = ChangeQueue(self._change)
         self._wanted_mhz = self.model.max_clock_mhz
+        _opened.add(self)
 
     def identify(self) -> Identity:
         """Name the model; the UUID follows from seed and index, so it is the same in every run."""
@@ -52,8 +66,8 @@ class SimulatedGpu(Gpu):
             can_lock=True,
             why_not=None,
             counter_period_s=self.model.counter_period_s,
-            switch_latency_s=self._call_s + self._settle_s,
-            switch_call_s=self._call_s,
+            switch_latency_s=self._change.longest_s,
+            switch_call_s=self._change.call_s,
         )
 
     def lock_clock(self, clock_mhz: int) -> None:
@@ -67,6 +81,7 @@ class SimulatedGpu(Gpu):
             raise DeviceUnsupportedError(
                 f"{clock_mhz} MHz is not a clock of {self.model.name}: it has {grid}"
             )
+        self.truth.locks += bool(self.truth.count)
         self._switch(clock_mhz)
 
     def reset_clock(self) -> None:
@@ -92,12 +107,21 @@ class SimulatedGpu(Gpu):
             return self._counter.reading_j
 
     def now_s(self) -> float:
-        """Device seconds: the host's monotonic clock over ``time_scale``."""
+        """Device seconds: its own, or the host's monotonic clock over ``time_scale``."""
         return self._time.now_s()
 
+    @property
+    def virtual_time(self) -> VirtualTime | None:
+        """Its own clock, for who lets it pass; None where the host's clock is the time."""
+        return self._time if isinstance(self._time, VirtualTime) else None
+
     def wall_s(self, device_s: float) -> float:
-        """Host seconds: device seconds times ``time_scale``."""
-        return device_s * self.settings.time_scale
+        """Host seconds, in scaled time device seconds times ``time_scale``."""
+        return self._time.wall_s(device_s)
+
+    def sleep(self, device_s: float) -> None:
+        """Let device time pass."""
+        self._time.sleep(device_s)
 
     def close(self) -> None:
         """Reset the clock."""
@@ -108,7 +132,7 @@ class SimulatedGpu(Gpu):
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
         with self._changed:
             self._advance()
-            return self._timeline.begin(work.scaled(factor))
+            return self._timeline.begin(work.scaled(factor * self.slowness))
 
     def release(self, task: Task) -> None:
         """Say that the host's part of an instruction is over."""
@@ -168,18 +192,23 @@ class SimulatedGpu(Gpu):
             self._advance()
             if clock_mhz == self._wanted_mhz:
                 return
-            self._wanted_mhz = clock_mhz
-            self._call_ends_s = max(self._call_ends_s, self._timeline.time_s) + self._call_s
-            self._timeline.switch(clock_mhz, self._call_ends_s + self._settle_s)
+            from_mhz, self._wanted_mhz = self._wanted_mhz, clock_mhz
+            now_s = self._timeline.time_s
+            in_force_s = self._queue.ask(self._index, now_s, from_mhz=from_mhz, to_mhz=clock_mhz)
+            self._timeline.switch(clock_mhz, in_force_s)
             self._changed.notify_all()
 
     def _advance(self) -> None:
         self._timeline.advance(self._time.now_s())
 
 
-def _latencies(call_s: float, settle_s: float, settings: SimulatedSettings) -> tuple[float, float]:
+def _time_of(settings: SimulatedSettings) -> TimeBase:
+    return VirtualTime() if settings.time == "virtual" else ScaledTime(settings.time_scale)
+
+
+def _change_of(model: GpuModel, settings: SimulatedSettings) -> ClockChange:
     """Call and settle, stretched to the total that the user set."""
-    if settings.switch_latency_s is None:
-        return call_s, settle_s
-    share = settings.switch_latency_s / (call_s + settle_s)
-    return call_s * share, settle_s * share
+    share = 1.0
+    if settings.switch_latency_s is not None:
+        share = settings.switch_latency_s / (model.call_s + model.settle_s)
+    return ClockChange(model.call_s * share, model.settle_s * share, model.settle_s * share)

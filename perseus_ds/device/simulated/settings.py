@@ -8,12 +8,18 @@ from dataclasses import dataclass, fields
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import ConfigError
 
+_TIMES = ("virtual", "scaled")
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSettings:
     """A simulated GPU and the work that emulation gives it.
 
-    ``time_scale`` shortens the wall: at 0.05 a forward of 0.4 device seconds lasts 20 ms. ``noise`` is the
+    ``time`` is "virtual" (every GPU has a clock of its own that passes while it works, whatever the host's
+    pace) or "scaled" (to be watched: the host sleeps while a GPU works). ``time_scale`` is how long a device
+    second lasts on the host: at 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled time, and a second
+    that the job spends between two iterations counts 20 in either. ``reduce_grads_s``, ``step_s`` and
+    ``transfer_s`` are how long these take in virtual time when nobody is waited for. ``noise`` is the
     relative standard deviation of instruction durations, ``counter_noise`` that of each tick of the energy
     counter. ``forward_s`` lists the mean forward of every stage at the maximum clock; ``None`` spreads
     ``mean_forward_s`` over the stages by their matmul weights. ``memory_bound`` is the fraction of work that
@@ -23,6 +29,7 @@ class SimulatedSettings:
     """
 
     gpu: str = "a100-sxm4-80gb"
+    time: str = "virtual"
     time_scale: float = 1.0
     seed: int = 0
     noise: float = 0.005
@@ -32,6 +39,9 @@ class SimulatedSettings:
     backward_over_forward: float = 2.0
     memory_bound: float = 0.05
     intensity: float = 0.85
+    reduce_grads_s: float = 0.03
+    step_s: float = 0.02
+    transfer_s: float = 0.002
     switch_latency_s: float | None = None
     power_cap_w: float | None = None
     throttle_mhz: int | None = None
@@ -43,10 +53,16 @@ class SimulatedSettings:
             ConfigError: an unknown model or a number out of its range, naming the key.
         """
         model_named(self.gpu)
+        if self.time not in _TIMES:
+            raise ConfigError(
+                f"simulated.time: got {self.time!r}", hint=f"expected one of {', '.join(_TIMES)}"
+            )
         if type(self.seed) is not int:
             raise ConfigError(f"simulated.seed: got {self.seed!r}, expected a whole number")
         for key in ("time_scale", "mean_forward_s", "backward_over_forward"):
             _check(key, getattr(self, key), above=0)
+        for key in ("reduce_grads_s", "step_s", "transfer_s"):
+            _check(key, getattr(self, key), low=0)
         for key in ("noise", "counter_noise"):
             _check(key, getattr(self, key), low=0, high=1)
         _check("memory_bound", self.memory_bound, low=0, high=1)

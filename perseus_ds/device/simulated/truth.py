@@ -27,11 +27,15 @@ class TruthNow:
 
 @dataclass(slots=True)
 class Truth:
-    """Everything that happened: the last tasks, and how often the host was slower than the GPU."""
+    """Everything that happened: the last tasks, and how often the host was slower than the GPU.
+
+    ``locks`` counts the clocks that were asked for since the first task.
+    """
 
     model: GpuModel
     tasks: deque[Task] = field(default_factory=lambda: deque(maxlen=_KEPT_TASKS))
     count: int = 0
+    locks: int = 0
     overruns: int = 0
     overrun_s: float = 0.0
 

@@ -16,7 +16,8 @@ from perseus_ds.straggler import Cause
 class ActivePlan:
     """The objective's plan, and with several replicas whatever the controller decides.
 
-    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself.
+    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
+    ``observed`` what was exchanged last.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class ActivePlan:
         self._replica_plans = replica_plans
         self._reporter = reporter
         self._behind = behind
+        self.observed: JobStatus | None = None
 
     @property
     def plan(self) -> int:
@@ -79,6 +81,7 @@ class ActivePlan:
 
     def observe(self, index: int, job_status: JobStatus) -> bool:
         """Take in what was exchanged while iteration ``index`` ran; return whether plans change."""
+        self.observed = job_status
         if self._replica_plans is None or job_status.replicas is None:
             return False
         changed = self._replica_plans.observe(index - 1 - self._behind, job_status.replicas)

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 import torch
 
@@ -40,6 +41,19 @@ class Request:
 
 
 _END = Request(None, 0.0)
+
+
+class Requests(Protocol):
+    """Who brings requests to the device; the first error is kept for the training thread to find."""
+
+    error: PerseusError | None
+    changes: int
+
+    def put(self, request: Request) -> None:
+        """Hand a request over; never blocks."""
+
+    def close(self) -> None:
+        """Give the clock back to the device."""
 
 
 class ClockRequests:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
+from perseus_ds.runtime.control.clock_requests import Request, Requests
 from perseus_ds.schedule import Kind
 
 
@@ -91,7 +91,7 @@ class ClockSequencer:
 
     def __init__(
         self,
-        requests: ClockRequests,
+        requests: Requests,
         now_s: Callable[[], float],
         *,
         event: Callable[[], torch.cuda.Event | None],

@@ -1,6 +1,23 @@
-"""CPU runs as if on GPUs: real instructions, stretched to a simulated GPU's time. Off the product's path."""
+"""CPU runs as if on GPUs: real instructions that take a simulated GPU's time. Off the product's path."""
 
+from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation.emulation import Emulation, neighbours_of
+from perseus_ds.runtime.emulation.routes import Buffered, Peer, Route, routes_of
 from perseus_ds.runtime.emulation.stage_work import StageWork, works_of
+from perseus_ds.runtime.emulation.time_messages import TimeMessages
 
-__all__ = ["EmulatedWork", "StageWork", "works_of"]
+__all__ = [
+    "Buffered",
+    "CarriedTime",
+    "EmulatedWork",
+    "Emulation",
+    "Neighbours",
+    "Peer",
+    "Route",
+    "StageWork",
+    "TimeMessages",
+    "neighbours_of",
+    "routes_of",
+    "works_of",
+]

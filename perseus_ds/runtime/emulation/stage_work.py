@@ -1,4 +1,4 @@
-"""How much work a simulated GPU gets for one forward and one backward of a model stage."""
+"""How much work a simulated GPU gets for one computation of a model stage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perseus_ds.device.simulated import SimulatedSettings, Work
 from perseus_ds.errors import ConfigError
 from perseus_ds.schedule import Kind
 
+_HALF = 0.5  # each is one of the two products that a linear layer's backward consists of
 _LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundredth of the mean stage
 
 
@@ -21,8 +22,10 @@ class StageWork:
     backward: Work
 
     def of(self, kind: Kind) -> Work:
-        """Return the work of a computation."""
-        return self.forward if kind is Kind.FORWARD else self.backward
+        """Return the work of a computation; input and weight gradient are half a backward each."""
+        if kind is Kind.FORWARD:
+            return self.forward
+        return self.backward if kind is Kind.BACKWARD else self.backward.scaled(_HALF)
 
 
 def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:

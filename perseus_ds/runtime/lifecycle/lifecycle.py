@@ -35,7 +35,7 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 
 
 class Lifecycle:
-    """The present phase, and what is needed to reach the next one.
+    """The present phase, and what is needed to reach the next one; ``active_plan`` is None before it runs.
 
     Blocking exchanges happen here alone: once per profiled clock, once when the plan arrives, once per audit,
     and where replicas have different GPUs once for their clocks.
@@ -44,7 +44,7 @@ class Lifecycle:
     def __init__(self, context: JobContext, start: StartDecision) -> None:
         self._context = context
         self._planner: BackgroundPlanner | None = None
-        self._active_plan: ActivePlan | None = None
+        self.active_plan: ActivePlan | None = None
         self._summary: Summary | None = None
         self._phase: Phase = WarmUp(
             context.config.profile.warmup_iterations, lambda iteration_s: self._open(start, iteration_s)
@@ -81,9 +81,7 @@ class Lifecycle:
     def shown(self) -> Mapping[str, float]:
         """Return the scalars of a running plan; empty before there is one."""
         return (
-            {}
-            if self._active_plan is None
-            else shown(self._active_plan, self._context.account, self._summary)
+            {} if self.active_plan is None else shown(self.active_plan, self._context.account, self._summary)
         )
 
     def close(self) -> None:
@@ -229,9 +227,9 @@ class Lifecycle:
         for plans in frontiers:
             if doubtful := doubt(plans):
                 context.log.event("doubtful", doubtful)
-        self._active_plan = active_plan_of(context, frontiers, objectives[context.job.group])
+        self.active_plan = active_plan_of(context, frontiers, objectives[context.job.group])
         return Running(
-            self._active_plan,
+            self.active_plan,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
             audited=lambda: self._audited(objectives[0]),

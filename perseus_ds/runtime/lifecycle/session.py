@@ -8,7 +8,7 @@ from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
-from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_requests import Requests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
@@ -20,7 +20,7 @@ from perseus_ds.schedule import Kind
 
 
 class Session:
-    """The listener behind an adapter's hooks.
+    """The listener behind an adapter's hooks; ``lifecycle`` says what it is about.
 
     Whatever fails in here is kept from the host: clocks go back, one line is logged, the other ranks learn of
     it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
@@ -35,13 +35,13 @@ class Session:
         status_exchange: StatusExchange,
         recorder: Recorder,
         sequencer: ClockSequencer,
-        requests: ClockRequests,
+        requests: Requests,
         context: JobContext,
         scalars: Scalars,
         raises: bool,
     ) -> None:
         self._batch = batch
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._status_exchange = status_exchange
         self._recorder = recorder
         self._sequencer = sequencer
@@ -131,9 +131,9 @@ class Session:
 
     def _run(self) -> None:
         self._status_exchange.iteration_begins()
-        self._mode = self._lifecycle.mode
+        self._mode = self.lifecycle.mode
         self._recorder.begin()
-        self._sequencer.begin(self._lifecycle.clock_policy)
+        self._sequencer.begin(self.lifecycle.clock_policy)
 
     def _run_foreign(self, batch: Batch) -> None:
         self._log.line_once(
@@ -160,14 +160,14 @@ class Session:
             self._follow()
             return
         try:
-            self._lifecycle.advance(index, passed, job_status)
+            self.lifecycle.advance(index, passed, job_status)
         except EngineError as error:
             if not self._alone and self._status_exchange.someone_failed():
                 self._follow()
                 return
             self._go_alone(error)
         if self._scalars.wanted:
-            self._scalars.write(self._lifecycle.shown())
+            self._scalars.write(self.lifecycle.shown())
 
     def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
         """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
@@ -175,7 +175,7 @@ class Session:
             return None
         try:
             return self._status_exchange.turn(
-                index, passed, plan_ready=self._lifecycle.plan_ready(), brief=self._lifecycle.stands_alone
+                index, passed, plan_ready=self.lifecycle.plan_ready(), brief=self.lifecycle.stands_alone
             )
         except EngineError as error:
             self._go_alone(error)
@@ -183,10 +183,10 @@ class Session:
 
     def _go_alone(self, error: EngineError) -> None:
         """Play the plan on where that needs nobody else; where it does, the error stands."""
-        if not self._lifecycle.stands_alone:
+        if not self.lifecycle.stands_alone:
             raise error
         self._alone = True
-        self._lifecycle.alone()
+        self.lifecycle.alone()
         self._log.event(
             "alone",
             f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",

@@ -1,9 +1,10 @@
-"""A thread that notes when the energy counter moves, and which clock is in force."""
+"""Note when the energy counter moves, and which clock is in force."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import reduce
 from operator import or_
 from statistics import median
@@ -17,20 +18,31 @@ _READS_PER_CLOCK_READ = 5
 _KEPT = 100_000
 
 
+Look = Callable[[], None]
+"""One look at the device."""
+
+Repeat = Callable[[float, Look], Look]
+"""Look again and again, every so many seconds of the device's time; returns what ends it."""
+
+
 class EnergyWatch:
     """Read the counter about twice per period, keep the changes, answer from them.
 
-    The thread holds the interpreter for microseconds per read. A device without a counter is not watched.
+    ``repeat`` is what looks again and again: by itself a thread, which holds the interpreter for
+    microseconds per look. A device without a counter is not watched. The first error ends the looks and is
+    kept for the training thread.
     """
 
-    def __init__(self, gpu: Gpu, able: Capabilities | None = None) -> None:
+    def __init__(self, gpu: Gpu, able: Capabilities | None = None, *, repeat: Repeat | None = None) -> None:
         self._gpu = gpu
         self._period_s = (able or gpu.capabilities()).counter_period_s
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
-        self._stop = threading.Event()
+        self._repeat: Repeat = repeat or self._in_a_thread
+        self._end: Look | None = None
+        self._last_j: float | None = None
+        self._looks = 0
         self.error: PerseusError | None = None
-        self._thread = threading.Thread(target=self._watch, name="perseus-energy", daemon=True)
 
     @property
     def watching(self) -> bool:
@@ -39,14 +51,29 @@ class EnergyWatch:
 
     def start(self) -> None:
         """Begin to watch."""
-        if self.watching:
-            self._thread.start()
+        if self._period_s is not None:
+            self._end = self._repeat(self._period_s / _READS_PER_PERIOD, self.look)
 
     def close(self) -> None:
-        """Stop watching and wait for the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        """Stop watching."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    def look(self) -> None:
+        """Note what the counter says, and now and then the clock."""
+        if self.error is not None:
+            return
+        try:
+            energy_j = self._gpu.energy_j()
+            if self._last_j is not None and energy_j != self._last_j:
+                self._changes.append((self._gpu.now_s(), energy_j))
+            self._last_j = energy_j
+            self._looks += 1
+            if self._looks % _READS_PER_CLOCK_READ == 0:
+                self._clocks.append((self._gpu.now_s(), self._gpu.achieved()))
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self.error = as_perseus_error(error)
 
     def trace(self, since_s: float) -> CounterTrace:
         """All changes since a moment, with the last one before it."""
@@ -70,19 +97,20 @@ class EnergyWatch:
         while self._clocks and self._clocks[0][0] < before_s:
             self._clocks.popleft()
 
-    def _watch(self) -> None:
-        assert self._period_s is not None
-        pause_s = self._gpu.wall_s(self._period_s / _READS_PER_PERIOD)
-        last_j: float | None = None
-        reads = 0
-        try:
-            while not self._stop.wait(pause_s):
-                energy_j = self._gpu.energy_j()
-                if last_j is not None and energy_j != last_j:
-                    self._changes.append((self._gpu.now_s(), energy_j))
-                last_j = energy_j
-                reads += 1
-                if reads % _READS_PER_CLOCK_READ == 0:
-                    self._clocks.append((self._gpu.now_s(), self._gpu.achieved()))
-        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
-            self.error = as_perseus_error(error)
+    def _in_a_thread(self, every_s: float, look: Look) -> Look:
+        """Look from a thread, by the host's clock, until an error ends it."""
+        stop = threading.Event()
+        pause_s = self._gpu.wall_s(every_s)
+
+        def watch() -> None:
+            while self.error is None and not stop.wait(pause_s):
+                look()
+
+        thread = threading.Thread(target=watch, name="perseus-energy", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            stop.set()
+            thread.join()
+
+        return end

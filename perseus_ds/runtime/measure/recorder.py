@@ -33,17 +33,20 @@ class _Marks:
     kinds: list[Kind] = field(default_factory=list)
     starts: list[Mark] = field(default_factory=list)
     ends: list[Mark] = field(default_factory=list)
+    begin: Mark | None = None
 
 
 class Recorder:
     """Take marks while the engine runs; hand out whole iterations once the device has passed them.
 
-    ``order`` is what this rank runs in an iteration: it gives what was heard its names.
+    ``order`` is what this rank runs in an iteration: it gives what was heard its names. A step that stands
+    in it and was not heard is what lies between two iterations.
     """
 
     def __init__(self, stopwatch: Stopwatch, order: Order = ()) -> None:
         self._stopwatch = stopwatch
         self._order = order
+        self._step = next((instruction for instruction in order if instruction.kind is Kind.STEP), None)
         self._named: tuple[list[Kind], tuple[Instruction, ...]] = ([], ())
         self._mark = stopwatch.mark
         self._marks = _Marks()
@@ -54,6 +57,8 @@ class Recorder:
     def begin(self) -> None:
         """Start a new iteration."""
         self._marks = _Marks()
+        if self._step is not None and self._last_end is not None:
+            self._marks.begin = self._mark()
 
     def started(self, kind: Kind) -> None:
         """An instruction is about to be issued."""
@@ -93,12 +98,20 @@ class Recorder:
         seconds = self._stopwatch.seconds
         names = self._names(marks.kinds)
         rows = zip(names, seconds(marks.starts), seconds(marks.ends), strict=True)
+        start_s = None if start is None else seconds([start])[0]
+        heard_s = [Interval(name, begin_s, end_s) for name, begin_s, end_s in rows]
         return Iteration(
             index=index,
-            start_s=None if start is None else seconds([start])[0],
+            start_s=start_s,
             end_s=seconds([end])[0],
-            intervals=tuple(Interval(name, begin_s, end_s) for name, begin_s, end_s in rows),
+            intervals=(*self._between(start_s, marks), *heard_s),
         )
+
+    def _between(self, start_s: float | None, marks: _Marks) -> list[Interval]:
+        """The step, where no instruction marks it: from the end of one iteration to the next one's begin."""
+        if self._step is None or start_s is None or marks.begin is None or Kind.STEP in marks.kinds:
+            return []
+        return [Interval(self._step, start_s, self._stopwatch.seconds([marks.begin])[0])]
 
     def _names(self, kinds: list[Kind]) -> tuple[Instruction, ...]:
         """Name what was heard, as in the iteration before if it was the same."""

@@ -150,6 +150,7 @@ def _timeline(
         blocking_power_w=plan.of.blocking_power_w,
         simulated=simulated,
         spans=spans,
+        rank_of_stage=tuple(rank for _, rank in sorted(job.schedule.rank_of_stages().items())),
     )
 
 

@@ -39,6 +39,11 @@ def activate(host: object, adapter: Adapter, batch: Batch, *, block: object) -> 
     at_exit(session, config.run_dir, publishes=_rank() == 0)
 
 
+def session_of(host: object) -> Session | None:
+    """Return what serves a host, for who wants to look at it; None where nothing does."""
+    return _sessions.get(host)
+
+
 def deactivate(host: object) -> bool:
     """Give a host its own methods, and the GPU its own clocks, back; return whether it was served."""
     session = _sessions.pop(host, None)

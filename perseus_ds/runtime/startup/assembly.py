@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
@@ -16,7 +16,8 @@ from perseus_ds.runtime.comm.status import StatusLayout
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.emulation import EmulatedWork, StageWork
+from perseus_ds.runtime.control.virtual_requests import VirtualRequests
+from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
@@ -36,7 +37,7 @@ from perseus_ds.straggler import Notices
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is known when a session is put together; ``works`` [model stage] is empty on a real device."""
+    """What is known when a session is put together; ``emulation`` is None on a real device."""
 
     batch: Batch
     choice: Choice
@@ -47,7 +48,7 @@ class Parts:
     able: Capabilities
     calibration: Calibration | None
     directory: RunDirectory
-    works: Mapping[int, StageWork]
+    emulation: Emulation | None
 
 
 def assembled(
@@ -56,9 +57,10 @@ def assembled(
     """Build the session and install its hooks; ``undo`` gets what ends each part."""
     gpu, job, log = parts.choice.gpu, parts.job, parts.log
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
-    watch = EnergyWatch(gpu, parts.able)
+    clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+    watch = EnergyWatch(gpu, parts.able, repeat=None if clock is None else clock.every)
     undo.append(watch.close)
-    requests = ClockRequests(gpu)
+    requests = VirtualRequests(gpu, clock) if clock is not None else ClockRequests(gpu)
     undo.append(requests.close)
     conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
     undo.append(conflict_monitor.write)
@@ -91,8 +93,9 @@ def assembled(
     )
     watch.start()
     listener: InstructionListener = session
-    if isinstance(gpu, SimulatedGpu):
-        listener = EmulatedWork(session, gpu, parts.works, job.order)
+    if parts.emulation is not None:
+        listener = parts.emulation.listener(session, job, parts.batch)
+        undo.append(parts.emulation.close)
     adapter.install(listener)
     for act in (*undo, lifecycle.close, adapter.remove):
         session.on_leaving(act)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Adapter, Batch
 from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.emulation import StageWork, works_of
+from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Parts, assembled
 from perseus_ds.runtime.startup.calibrating import calibrated
-from perseus_ds.runtime.startup.recognition import members_of, recognise, weights_of
+from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 
 Undo = list[Callable[[], None]]
 
@@ -54,20 +54,29 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
-    works: dict[int, StageWork] = {}
-    if isinstance(gpu, SimulatedGpu):
-        works = works_of(weights_of(members), gpu.settings)
+    emulation = _emulation(gpu, members)
+    config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
+        log.event("no_slack", _no_slack(job, config))
     able, calibration = gpu.capabilities(), None
     if start.action is not StartAction.OBSERVE:
         able, calibration = calibrated(gpu, channel, log)
     return assembled(
         adapter,
         config,
-        Parts(batch, choice, channel, log, job, start, able, calibration, directory, works),
+        Parts(batch, choice, channel, log, job, start, able, calibration, directory, emulation),
         undo,
     )
+
+
+def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
+    """Answer no stragglers where nobody can tell how long a replica takes by itself; say so."""
+    if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
+        return config
+    log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
+    return replace(config, straggler=StragglerSettings(enabled=False))
 
 
 def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> Choice:
@@ -102,6 +111,15 @@ def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
     )
 
 
+def _emulation(gpu: Gpu, members: Sequence[Member]) -> Emulation | None:
+    """What simulated GPUs need; collective where their time is virtual."""
+    if not isinstance(gpu, SimulatedGpu):
+        return None
+    works = works_of(weights_of(members), gpu.settings)
+    messages = TimeMessages() if gpu.virtual_time is not None else None
+    return Emulation(gpu, works, [member.place for member in members], messages)
+
+
 def _start(
     config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
 ) -> StartDecision:
@@ -112,6 +130,15 @@ def _start(
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)
+
+
+def _no_slack(job: Job, config: PerseusConfig) -> str:
+    """Say what a pipeline of one rank can save, before somebody waits for a saving that cannot come."""
+    beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
+    return (
+        "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
+        f"{beside}: for a saving ask for objective.policy max_slowdown, deadline or min_energy"
+    )
 
 
 def _log_attached(

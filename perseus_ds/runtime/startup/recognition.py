@@ -79,6 +79,7 @@ def _fingerprint(
     parameters = sorted({item for place in places for item in place.parameters.items()})
     streams = " | ".join(" ".join(map(str, order)) for order in schedule.orders)
     simulated = json.dumps(config.simulated, sort_keys=True)
+    inputs = ", ".join(sorted({place.inputs for place in places if place.inputs}))
     return {
         "gpu": ", ".join(sorted({member.gpu for member in members})),
         "driver": ", ".join(sorted({member.driver for member in members})),
@@ -90,6 +91,7 @@ def _fingerprint(
         "microbatches": str(schedule.microbatches),
         "schedule": f"{schedule.name} {_digest(streams)}",
         "reserve_pct": f"{config.objective.reserve_pct:g}",
+        **({"inputs": inputs} if inputs else {}),
         **adapter.traits(),
     }
 

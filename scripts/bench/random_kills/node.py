@@ -126,7 +126,7 @@ class Node:
                     os.kill(pid, signal.SIGKILL)
 
     def end_all_gently(self) -> None:
-        """End the trainers of this node, who starts them first; wait until its guards have done their duty."""
+        """End the trainers, who starts them first; wait until their guards have done their duty."""
         while trainers := [pid for pid, words in self.processes().items() if str(TRAINER) in words]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(min(trainers), signal.SIGKILL)

@@ -17,7 +17,7 @@ def test_a_list_per_stage_is_read() -> None:
 @pytest.mark.parametrize(
     ("block", "says"),
     [
-        ({"gpus": "a40"}, "simulated.gpus: unknown key (known: gpu, time_scale"),
+        ({"gpus": "a40"}, "simulated.gpus: unknown key (known: gpu, time, time_scale"),
         ({"gpu": "v100"}, "no GPU model 'v100' (known: a100-sxm4-80gb"),
         ({"gpu": 3}, "no GPU model 3"),
         ({"time_scale": 0}, "simulated.time_scale: got 0, expected a number > 0"),

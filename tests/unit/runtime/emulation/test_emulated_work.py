@@ -100,7 +100,7 @@ def test_the_hosts_failure_leaves_the_gpu_idle(gpu: SimulatedGpu, time: VirtualT
 
 
 def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
-    gpu = SimulatedGpu(SimulatedSettings(noise=0.0, time_scale=0.05, switch_latency_s=0.0))
+    gpu = SimulatedGpu(SimulatedSettings(time="scaled", noise=0.0, time_scale=0.05, switch_latency_s=0.0))
     task = gpu.begin(Work(4.0, memory_bound=0.0))
     gpu.release(task)
     waiting = threading.Thread(target=gpu.wait, args=(task,))

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 from runtime_fakes import NotingGpu
 
 from perseus_ds.device import Achieved
 from perseus_ds.device.record import EventReason
 from perseus_ds.errors import DeviceLostError, PerseusError
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch, Look
+
+
+class Turns:
+    """Looks when a test says so."""
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+        self.every_s = 0.0
+
+    def __call__(self, every_s: float, look: Look) -> Look:
+        self.every_s, self.look = every_s, look
+        return self.end
+
+    def end(self) -> None:
+        self.look = None
+
+
+class CountingGpu(NotingGpu):
+    """10 J more at every second, and other clocks and reasons meanwhile."""
+
+    def achieved(self) -> Achieved:
+        return Achieved(900 + int(self.time_s), 1, EventReason(1 << int(self.time_s)))
 
 
 @pytest.fixture
 def watch() -> EnergyWatch:
-    watch = EnergyWatch(NotingGpu())
-    watch._changes.extend((float(time_s), 10.0 * time_s) for time_s in range(1, 9))
-    watch._clocks.extend(
-        (float(time_s), Achieved(900 + time_s, 1, EventReason(1 << time_s))) for time_s in range(1, 6)
-    )
+    """The counter changes at 1, 2, ... 8 s; the clock is read at 4 s, at 2.5 s and at 5 s."""
+    gpu, turns = CountingGpu(), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
+    watch.start()
+    for half in range(17):
+        gpu.time_s, gpu.counter_j = half / 2, 10.0 * (half // 2)
+        assert turns.look is not None
+        turns.look()
     return watch
 
 
@@ -37,34 +65,41 @@ def test_forgetting_keeps_the_last_change_before(watch: EnergyWatch) -> None:
 
 
 def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) -> None:
-    assert watch.clock_between(2.0, 4.0) == (903, 0b11100)
+    assert watch.clock_between(1.0, 5.0) == (903, 0b10100)
     assert watch.clock_between(50.0, 60.0) == (None, 0)
 
 
 def test_a_device_without_a_counter_is_not_watched() -> None:
-    watch = EnergyWatch(NotingGpu(counter_period_s=None))
+    turns = Turns()
+    watch = EnergyWatch(NotingGpu(counter_period_s=None), repeat=turns)
     assert not watch.watching
     watch.start()
-    assert not watch._thread.is_alive()
+    assert turns.look is None
     watch.close()
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("the guard's pipe broke")])
-def test_the_first_error_ends_the_thread_and_is_kept(error: Exception) -> None:
-    gpu = NotingGpu(counter_period_s=1e-3)
-    gpu.fails = error
-    watch = EnergyWatch(gpu)
+def test_the_first_error_is_kept_and_nothing_looked_at_after_it(error: Exception) -> None:
+    gpu, turns = NotingGpu(), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
     watch.start()
-    watch._thread.join(10.0)
-    assert not watch._thread.is_alive()
+    assert turns.look is not None
+    gpu.fails = error
+    turns.look()
+    gpu.fails = OSError("another")
+    turns.look()
     assert isinstance(watch.error, PerseusError)
     assert str(error) in str(watch.error)
-    watch.close()
 
 
-def test_closing_ends_the_thread() -> None:
-    watch = EnergyWatch(NotingGpu(counter_period_s=1e-3))
+def test_a_thread_looks_by_itself_until_it_is_closed() -> None:
+    gpu = NotingGpu(counter_period_s=1e-3)
+    gpu.fails = DeviceLostError("gone")
+    watch = EnergyWatch(gpu)
     watch.start()
+    deadline = time.monotonic() + 60.0
+    while watch.error is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert watch.error is not None
     watch.close()
-    assert not watch._thread.is_alive()
-    assert watch.error is None
+    assert not [one for one in threading.enumerate() if one.name == "perseus-energy"]

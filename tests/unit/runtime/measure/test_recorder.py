@@ -117,3 +117,26 @@ def test_what_was_heard_gets_its_name_from_the_order() -> None:
     run(recorder, *(instruction.kind for instruction in order), Kind.STEP)
     (iteration,) = recorder.passed()
     assert [str(interval.instruction) for interval in iteration.intervals] == [*map(str, order), "0OS0"]
+
+
+def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
+    stopwatch = LaggingStopwatch()
+    step = Instruction(0, Kind.STEP, 0)
+    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
+    stopwatch.passed_s = 100.0
+    run(recorder, Kind.FORWARD)
+    stopwatch.now_s += 10.0
+    run(recorder, Kind.FORWARD)
+    first, second = recorder.passed()
+    assert [interval.kind for interval in first.intervals] == [Kind.FORWARD]
+    assert second.intervals[0] == Interval(step, 3.0, 14.0)
+    assert second.start_s == 3.0
+
+
+def test_a_step_that_is_marked_is_counted_once() -> None:
+    stopwatch = LaggingStopwatch()
+    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
+    stopwatch.passed_s = 100.0
+    run(recorder, Kind.FORWARD, Kind.STEP)
+    run(recorder, Kind.FORWARD, Kind.STEP)
+    assert [interval.kind for interval in recorder.passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]

@@ -1,0 +1,1 @@
+"""The pipeline schedules of torch.distributed.pipelining."""

@@ -1,0 +1,101 @@
+"""How a pipeline schedule comes to us: when it is built, or when somebody hands it over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import ModuleType
+from weakref import WeakSet
+
+_watched: WeakSet[type] = WeakSet()
+
+
+def watch(module: ModuleType) -> None:
+    """Look at every schedule after it is built; called once torch's schedules are there."""
+    kind = module._PipelineSchedule  # noqa: SLF001  # the seam: the base of all of them
+    if kind in _watched:
+        return
+    _watched.add(kind)
+    original = kind.__init__
+
+    @wraps(original)
+    def built(schedule: object, *args: object, **kwargs: object) -> None:
+        original(schedule, *args, **kwargs)
+        attach(schedule)
+
+    kind.__init__ = built
+
+
+def serves(host: object) -> bool:
+    """Whether this is a schedule of torch.distributed.pipelining's."""
+    return any(kind.__name__ == "_PipelineSchedule" for kind in type(host).__mro__)
+
+
+def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve this schedule from its first training step on.
+
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` says. Waiting until then lets
+    subclasses write their orders down. Calling it again does nothing. What goes wrong is one line in the log
+    and training at default clocks, unless the block says ``"on_error": "raise"``.
+    """
+    from perseus_ds.config import ENABLED_BY_FILE, parse, refuse_two_blocks  # noqa: PLC0415  # now needed
+
+    block = None if config is None else {"enabled": True, **config}
+    if block is None and not os.environ.get(ENABLED_BY_FILE):
+        return
+    if "step" in vars(schedule):
+        return
+    try:
+        if block is not None:
+            refuse_two_blocks(os.environ)
+            parse(block, {})
+    except Exception as error:  # noqa: BLE001  # the host wins
+        from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
+
+        refuse(error, block)
+        return
+    _begin_with_first_batch(schedule, block)
+
+
+def detach(schedule: object) -> None:
+    """Give the schedule its own methods and the GPU its own clocks back."""
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    if not deactivate(schedule):
+        vars(schedule).pop("step", None)
+
+
+def _begin_with_first_batch(schedule: object, block: object) -> None:
+    original: Callable[..., object] = schedule.step  # type: ignore[attr-defined]  # checked with the first batch
+
+    @wraps(original)
+    def first(*args: object, **kwargs: object) -> object:
+        if not getattr(schedule, "_has_backward", True):
+            return original(*args, **kwargs)
+        vars(schedule).pop("step", None)
+        _activate(schedule, block, (*args, *kwargs.values()))
+        return schedule.step(*args, **kwargs)  # type: ignore[attr-defined]  # ours by now, or torch's own
+
+    vars(schedule)["step"] = first
+
+
+def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
+    from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter  # noqa: PLC0415
+    from perseus_ds.adapters.pipelining.seam import check  # noqa: PLC0415
+    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate, refuse  # noqa: PLC0415
+
+    try:
+        schedule = check(host)
+        adapter = PipeliningAdapter(schedule, _shapes(inputs))
+    except Exception as error:  # noqa: BLE001  # the host wins
+        refuse(error, block)
+        return
+    activate(host, adapter, Batch(schedule._n_microbatches), block=block)  # noqa: SLF001  # the seam
+
+
+def _shapes(inputs: tuple[object, ...]) -> str:
+    """Write down the shapes of a batch: "8x128 8x128"."""
+    shapes = [getattr(one, "shape", None) for one in inputs]
+    return " ".join("x".join(map(str, shape)) for shape in shapes if shape is not None)

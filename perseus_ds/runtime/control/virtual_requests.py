@@ -1,0 +1,55 @@
+"""Clock requests on a device with a time of its own: each is made at its moment, whatever threads do."""
+
+from __future__ import annotations
+
+from perseus_ds.device import Gpu
+from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.runtime.control.clock_requests import Request
+
+
+class VirtualRequests:
+    """What `ClockRequests` does with a thread, by the device's own time.
+
+    A delayed request gives way to the next one that is made before it is due. The first error is kept for
+    the training thread; after it nothing is asked for any more.
+    """
+
+    def __init__(self, gpu: Gpu, clock: VirtualTime) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._cancel = _nothing
+        self._asked: int | None = None
+        self.error: PerseusError | None = None
+        self.changes = 0
+
+    def put(self, request: Request) -> None:
+        """Ask now, or have it asked when it is due."""
+        self._cancel()
+        self._cancel = self._clock.at(request.issued_s + request.delay_s, lambda: self._apply(request))
+        self._clock.pass_to(self._clock.now_s())
+
+    def close(self) -> None:
+        """Give the clock back to the device; what is not due yet is dropped."""
+        self._cancel()
+        if self._asked is not None and self.error is None:
+            self._apply(Request(None, self._clock.now_s()))
+
+    def _apply(self, request: Request) -> None:
+        self._cancel = _nothing
+        if self.error is not None or request.clock_mhz == self._asked:
+            return
+        try:
+            if request.clock_mhz is None:
+                self._gpu.reset_clock()
+            else:
+                self._gpu.lock_clock(request.clock_mhz)
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self.error = as_perseus_error(error)
+            return
+        self._asked = request.clock_mhz
+        self.changes += 1
+
+
+def _nothing() -> None:
+    """Cancel what is not there."""

@@ -1,0 +1,159 @@
+"""Carry virtual time from rank to rank: where one waits for another, it learns until when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from perseus_ds.device.simulated import SimulatedSettings, VirtualTime
+from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.emulation.routes import REDUCTION, Peer, Route
+from perseus_ds.schedule import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Ranks of the job: by pipeline rank those of this pipeline, and all that do the same as this one."""
+
+    pipeline: Sequence[int]
+    alike: Sequence[int]
+
+
+class Messages(Protocol):
+    """What brings moments from rank to rank."""
+
+    def iteration_begins(self) -> None:
+        """Let go of what is over."""
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        """Send a moment on its way."""
+
+    def receive(self, source: int, tag: int) -> float:
+        """Wait for a moment; minus infinity from who is gone."""
+
+    def close(self) -> None:
+        """Tell all that nothing more comes."""
+
+
+class CarriedTime:
+    """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
+
+    Moments are sent before the host's own call and awaited after it, where the host itself has just waited
+    for the same ranks: nothing can hang that does not hang without us. What the host does between two
+    iterations passes as its clock says, over ``time_scale``; our own work there takes no time.
+    """
+
+    def __init__(
+        self,
+        listener: InstructionListener,
+        clock: VirtualTime,
+        *,
+        batch: Batch,
+        routes: Sequence[Route],
+        neighbours: Neighbours,
+        messages: Messages,
+        settings: SimulatedSettings,
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._batch = batch
+        self._routes = routes
+        self._neighbours = neighbours
+        self._messages = messages
+        self._settings = settings
+        self._route: Route | None = None
+        self._position = 0
+        self._known = False
+        self._met = False
+        self._left_at: float | None = None
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Let pass what the host did since the last iteration."""
+        if self._left_at is not None:
+            self._clock.pass_s((time.monotonic() - self._left_at) / self._settings.time_scale)
+            self._left_at = None
+        self._known, self._met, self._position = batch == self._batch, False, 0
+        self._messages.iteration_begins()
+        return self._listener.iteration_begins(batch)
+
+    def before(self, kind: Kind) -> None:
+        """Wait for what comes through buffers, and tell those whom this instruction meets."""
+        self._route = self._next(kind)
+        if self._route is not None:
+            self._clock.pass_to(self._arrival_s(self._route))
+        self._listener.before(kind)
+        if self._route is not None:
+            self._tell(self._route.meets)
+        if kind is Kind.REDUCE_GRADS:
+            self._tell_alike()
+
+    def after(self, kind: Kind) -> None:
+        """Be as late as the latest of all that meet here, and release those who wait for it."""
+        route = self._route
+        if route is not None and route.meets:
+            self._clock.pass_to(self._latest_s(route))
+            self._clock.pass_s(route.lasts * self._settings.transfer_s)
+        if kind is Kind.REDUCE_GRADS:
+            self._meet_alike()
+            self._clock.pass_s(self._settings.reduce_grads_s)
+        if kind is Kind.STEP:
+            self._clock.pass_s(self._settings.step_s)
+        self._listener.after(kind)
+        if route is not None:
+            self._tell(route.releases)
+
+    def iteration_ends(self) -> None:
+        """Meet the replicas here where no instruction of theirs does it; then the host's own time begins."""
+        if not self._met:
+            self._tell_alike()
+            self._meet_alike()
+        self._listener.iteration_ends()
+        self._left_at = time.monotonic()
+
+    def other_schedule_begins(self) -> None:
+        """Pass it on: how long it takes is known when it is over."""
+        self._listener.other_schedule_begins()
+
+    def iteration_broke(self) -> None:
+        """Nobody knows any more where this rank stands."""
+        self._messages.close()
+        self._listener.iteration_broke()
+
+    def _next(self, kind: Kind) -> Route | None:
+        """The route of the instruction that was announced; transfers that are not announced are passed."""
+        if not self._known:
+            return None
+        for position in range(self._position, len(self._routes)):
+            route = self._routes[position]
+            if route.instruction.kind is kind:
+                self._position = position + 1
+                return route
+            if route.meets:
+                self._tell(route.meets)
+                self._clock.pass_to(self._latest_s(route))
+                self._clock.pass_s(route.lasts * self._settings.transfer_s)
+        return None
+
+    def _arrival_s(self, route: Route) -> float:
+        ranks = self._neighbours.pipeline
+        moments = [self._messages.receive(ranks[one.peer.rank], one.peer.tag) for one in route.waits_for]
+        return max((moment + self._settings.transfer_s for moment in moments), default=0.0)
+
+    def _latest_s(self, route: Route) -> float:
+        ranks = self._neighbours.pipeline
+        return max(self._messages.receive(ranks[peer.rank], peer.tag) for peer in route.meets)
+
+    def _tell(self, peers: Iterable[Peer]) -> None:
+        for peer in peers:
+            self._messages.send(self._neighbours.pipeline[peer.rank], peer.tag, self._clock.now_s())
+
+    def _tell_alike(self) -> None:
+        for rank in self._neighbours.alike:
+            self._messages.send(rank, REDUCTION, self._clock.now_s())
+
+    def _meet_alike(self) -> None:
+        moments = [self._messages.receive(rank, REDUCTION) for rank in self._neighbours.alike]
+        self._clock.pass_to(max(moments, default=0.0))
+        self._met = True

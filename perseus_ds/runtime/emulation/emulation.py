@@ -1,0 +1,70 @@
+"""What a job on simulated GPUs needs beside its session: work that takes its time, and time that travels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.runtime.adapter import Batch, InstructionListener, Place
+from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
+from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation.routes import routes_of
+from perseus_ds.runtime.emulation.stage_work import StageWork
+from perseus_ds.runtime.emulation.time_messages import TimeMessages
+from perseus_ds.runtime.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """The simulated GPU of this rank, the work of every model stage, and where every rank stands.
+
+    ``messages`` carry virtual time; None in scaled time, where the host's clock is everyone's.
+
+    Shape: ``works`` [model stages]; ``places`` [ranks of the job].
+    """
+
+    gpu: SimulatedGpu
+    works: Mapping[int, StageWork]
+    places: Sequence[Place]
+    messages: TimeMessages | None
+
+    def listener(self, session: InstructionListener, job: Job, batch: Batch) -> InstructionListener:
+        """Put what emulates in front of the session."""
+        work = EmulatedWork(session, self.gpu, self.works, job.order)
+        clock = self.gpu.virtual_time
+        if clock is None or self.messages is None:
+            return work
+        return CarriedTime(
+            work,
+            clock,
+            batch=batch,
+            routes=routes_of(job.schedule, job.pipeline_rank),
+            neighbours=neighbours_of(self.places, job.rank),
+            messages=self.messages,
+            settings=self.gpu.settings,
+        )
+
+    def close(self) -> None:
+        """Tell the other ranks that this one's time is not carried any more."""
+        if self.messages is not None:
+            self.messages.close()
+
+
+def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:
+    """Find the ranks of this pipeline, and those that do what this rank does.
+
+    Tensor-parallel peers stand at one place: the n-th of each place belong together.
+    """
+    here = places[rank]
+    turn = [r for r, one in enumerate(places) if _where(one) == _where(here)].index(rank)
+    pipeline = []
+    for pipeline_rank in range(1 + max(one.pipeline_rank for one in places)):
+        peers = [r for r, one in enumerate(places) if _where(one) == (pipeline_rank, here.replica)]
+        pipeline.append(peers[min(turn, len(peers) - 1)])
+    alike = [r for r, one in enumerate(places) if one.pipeline_rank == here.pipeline_rank and r != rank]
+    return Neighbours(tuple(pipeline), tuple(alike))
+
+
+def _where(place: Place) -> tuple[int, int]:
+    return place.pipeline_rank, place.replica

@@ -1,0 +1,28 @@
+"""What every rank said that it runs, joined into the job's schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.adapter import Place
+from perseus_ds.schedule import Order, Schedule, validate
+
+
+def joined(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule:
+    """Join the orders of all ranks; replicas of one pipeline run the same.
+
+    Raises:
+        UnsupportedEngineError: ranks of one place in the pipeline that run different orders.
+        InvalidScheduleError: orders that cannot run to their end.
+    """
+    orders: dict[int, Order] = {}
+    for place in places:
+        if orders.setdefault(place.pipeline_rank, place.order) != place.order:
+            raise UnsupportedEngineError(
+                f"the ranks of stage {place.pipeline_rank} run different schedules",
+                hint="every replica has to run the same one",
+            )
+    schedule = Schedule(name, microbatches, tuple(orders[rank] for rank in sorted(orders)))
+    validate(schedule)
+    return schedule

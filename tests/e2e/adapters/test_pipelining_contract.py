@@ -1,0 +1,101 @@
+"""torch's schedules keep the contract of adapters: a stage on every rank, chunks in a loop, chunks in a V."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pytest
+from pipelines import Pipeline
+from ranks import run_ranks
+
+from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
+from perseus_ds.adapters.pipelining.seam import SCHEDULE_NEEDS, STAGE_NEEDS, check
+from perseus_ds.schedule import Kind
+from perseus_ds.testing.adapter_contract import AdapterContract
+
+pytestmark = pytest.mark.e2e
+
+T = TypeVar("T")
+NAMES = [need.name for need in (*SCHEDULE_NEEDS, *STAGE_NEEDS)]
+CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", "_maybe_compute_loss"}]
+
+
+class PipelineHost:
+    """One rank's part of a small pipeline."""
+
+    def __init__(self, name: str, *, microbatches: int, evaluates: bool) -> None:
+        self.pipeline = Pipeline(name, microbatches)
+        self._holders: list[Any] = [self.pipeline.schedule, *self.pipeline.stages]
+        self._evaluates = evaluates
+
+    def adapter(self) -> PipeliningAdapter:
+        return PipeliningAdapter(check(self.pipeline.schedule))
+
+    def train(self) -> Sequence[str]:
+        return self.pipeline.train()
+
+    def evaluate(self) -> bool:
+        if self._evaluates:
+            self.pipeline.evaluate()
+        return self._evaluates
+
+    def weights(self) -> str:
+        return self.pipeline.weights()
+
+    def fail_next(self, error: Exception) -> None:
+        def failing(*tensors: object) -> None:
+            raise error
+
+        self.pipeline.schedule._loss_fn = failing
+
+    def attributes(self) -> Mapping[str, object]:
+        return {
+            f"{number} {name}": vars(holder)[name]
+            for number, holder in enumerate(self._holders)
+            for name in CALLED
+            if name in vars(holder)
+        }
+
+    @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        owners = {
+            id(owner): owner
+            for holder in self._holders
+            for owner in (holder, *type(holder).__mro__)
+            if name in vars(owner)
+        }
+        kept = [(owner, vars(owner)[name]) for owner in owners.values()]
+        for owner, _ in kept:
+            delattr(owner, name)
+        try:
+            yield
+        finally:
+            for owner, thing in kept:
+                setattr(owner, name, thing)
+
+
+class TestOneForwardOneBackward(AdapterContract):
+    marked: Collection[Kind] = frozenset(kind for kind in Kind if kind.is_computation)
+    required = tuple(NAMES)
+    framework = ("torch.distributed.pipelining",)
+    door = "perseus_ds.adapters.pipelining.door"
+    schedule = "1F1B"
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        return [said.value for said in run_ranks(ranks, body)]
+
+    def host(self, *, ranks: int) -> PipelineHost:
+        name = self.schedule if ranks > 1 else "1F1B"
+        return PipelineHost(name, microbatches=2 * ranks, evaluates=name in {"1F1B", "Interleaved"})
+
+
+class TestInterleaved(TestOneForwardOneBackward):
+    schedule = "Interleaved"
+
+
+class TestSplitBackwardsInAV(TestOneForwardOneBackward):
+    """torch's own evaluation fails on this one."""
+
+    schedule = "ZBV"

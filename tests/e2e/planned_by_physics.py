@@ -1,0 +1,74 @@
+"""Plans from the physics of the simulated GPU: what a perfect profile would say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perseus_ds.adapters.deepspeed.orders import order_of
+from perseus_ds.device.simulated import SimulatedSettings, Work, model_named, physics
+from perseus_ds.plan import build, write_plans
+from perseus_ds.profile import Point, Profile, candidate_clocks
+from perseus_ds.schedule import Kind, Schedule
+
+CLOCKS_MHZ = tuple(range(1410, 600, -45))
+SETTINGS = SimulatedSettings()
+FIXED_S = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
+
+
+def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
+    """The schedule of a pipeline without tied weights, as its ranks would say it."""
+    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+
+    orders = [
+        order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})
+        for stage in range(stages)
+    ]
+    return Schedule("deepspeed.TrainSchedule", microbatches, tuple(orders))
+
+
+def write_plan(
+    path: Path,
+    schedule: Schedule,
+    forward_s: Sequence[float],
+    fingerprint: Mapping[str, str],
+    *,
+    gpu: str | None = None,
+) -> None:
+    """Plan from the physics of one kind of GPU."""
+    settings = SimulatedSettings()
+    model = model_named(gpu or settings.gpu)
+    clocks_mhz = candidate_clocks(model.clocks_mhz, len(CLOCKS_MHZ)) if gpu else CLOCKS_MHZ
+    points = {}
+    for stage, seconds in enumerate(forward_s):
+        for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
+            work = Work(seconds * factor, settings.memory_bound, settings.intensity)
+            points[stage, kind] = tuple(
+                Point(mhz, physics.duration_s(model, mhz, work), physics.energy_j(model, mhz, work))
+                for mhz in clocks_mhz
+            )
+    blocking_w = physics.power_w(model, model.max_clock_mhz, 0.0)
+    profile = Profile(
+        points=points,
+        blocking_power_w=blocking_w,
+        fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
+    )
+    plans = build(
+        profile, schedule, blocking_power_w=blocking_w, reserve_pct=1.0, fingerprint=fingerprint, verify=True
+    )
+    write_plans(plans, path)
+
+
+def perseus_block(run_dir: Path, forward_s: Sequence[float], **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A perseus block of a job in virtual time that plays a plan which is there."""
+    return {
+        "enabled": True,
+        "run_dir": str(run_dir),
+        "device": "simulated",
+        "mode": "run",
+        "profile": {"warmup_iterations": 2},
+        "audit": {"every_iterations": 0},
+        "simulated": {"forward_s": list(forward_s), "switch_latency_s": 0.0, "transfer_s": 0.0},
+        **changes,
+    }

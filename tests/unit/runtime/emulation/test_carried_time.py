@@ -1,0 +1,188 @@
+"""Virtual time of several ranks, each a thread: an iteration ends when the schedule's own graph says."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from queue import SimpleQueue
+
+import pytest
+
+from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, VirtualTime
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.emulation import CarriedTime, EmulatedWork, Neighbours, routes_of, works_of
+from perseus_ds.schedule import (
+    Instruction,
+    Kind,
+    Schedule,
+    dag_of,
+    textbook,
+    with_rendezvous,
+)
+
+SETTINGS = SimulatedSettings(
+    noise=0.0, forward_s=(0.4, 0.1, 0.3), reduce_grads_s=0.05, step_s=0.02, transfer_s=0.007
+)
+BATCH = Batch(4)
+KINDS_OF_TAIL = (Kind.REDUCE_GRADS, Kind.STEP)
+
+
+class Post:
+    """Messages between threads, first come first served for each pair and tag."""
+
+    def __init__(self) -> None:
+        self.boxes: defaultdict[tuple[int, int, int], SimpleQueue[float]] = defaultdict(SimpleQueue)
+
+    def of(self, rank: int) -> PostOfRank:
+        return PostOfRank(self, rank)
+
+
+class PostOfRank:
+    """One rank's end of it."""
+
+    def __init__(self, post: Post, rank: int) -> None:
+        self.post, self.rank = post, rank
+
+    def iteration_begins(self) -> None:
+        pass
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        self.post.boxes[self.rank, to, tag].put(moment_s)
+
+    def receive(self, source: int, tag: int) -> float:
+        return self.post.boxes[source, self.rank, tag].get(timeout=20.0)
+
+    def close(self) -> None:
+        pass
+
+
+class Wanting:
+    """A session that wants everything, and knows when every instruction ran."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self.clock = clock
+        self.starts_s: list[float] = []
+        self.ends_s: list[float] = []
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        return True
+
+    def before(self, kind: Kind) -> None:
+        self.starts_s.append(self.clock.now_s())
+
+    def after(self, kind: Kind) -> None:
+        self.ends_s.append(self.clock.now_s())
+
+    def iteration_ends(self) -> None:
+        pass
+
+    def other_schedule_begins(self) -> None:
+        pass
+
+    def iteration_broke(self) -> None:
+        pass
+
+
+def with_tail(schedule: Schedule) -> Schedule:
+    orders = tuple(
+        (*order, *(Instruction(min(i.stage for i in order), kind, 0) for kind in KINDS_OF_TAIL))
+        for order in schedule.orders
+    )
+    return Schedule(schedule.name, schedule.microbatches, orders)
+
+
+def run(schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = frozenset()) -> list[Wanting]:
+    """Run one iteration on a thread per rank; the second replica's work takes half as long again."""
+    post, sessions, threads = Post(), [], []
+    for rank in range(replicas * schedule.ranks):
+        pipeline_rank, replica = rank % schedule.ranks, rank // schedule.ranks
+        clock = VirtualTime()
+        gpu = SimulatedGpu(SETTINGS, time=clock)
+        session = Wanting(clock)
+        works = works_of(dict.fromkeys(range(3), 1.0), SETTINGS)
+        slower = 1.5 if replica else 1.0
+        works = {s: type(w)(w.forward.scaled(slower), w.backward.scaled(slower)) for s, w in works.items()}
+        order = schedule.orders[pipeline_rank]
+        carried = CarriedTime(
+            EmulatedWork(session, gpu, works, order),
+            clock,
+            batch=BATCH,
+            routes=routes_of(schedule, pipeline_rank),
+            neighbours=Neighbours(
+                tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
+                tuple(one * schedule.ranks + pipeline_rank for one in range(replicas) if one != replica),
+            ),
+            messages=post.of(rank),
+            settings=SETTINGS,
+        )
+        kinds = [i.kind for i in order if i.kind not in unheard]
+        threads.append(threading.Thread(target=iteration, args=(carried, kinds)))
+        sessions.append(session)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+        assert not thread.is_alive(), "ranks wait for each other"
+    return sessions
+
+
+def iteration(carried: CarriedTime, kinds: list[Kind]) -> None:
+    assert carried.iteration_begins(BATCH)
+    for kind in kinds:
+        carried.before(kind)
+        carried.after(kind)
+    carried.iteration_ends()
+
+
+def ends_by_the_graph(schedule: Schedule) -> dict[Instruction, float]:
+    """The oracle: the longest path through the graph that plans are made on."""
+    graph = dag_of(schedule)
+    own = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0}
+    forward_s = SETTINGS.forward_s
+    assert forward_s is not None
+    fixed = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_s}
+
+    def lasts_s(node: Instruction) -> float:
+        if node.kind in own:
+            return own[node.kind] * forward_s[node.stage]
+        return SETTINGS.transfer_s if node.kind.is_transfer else fixed.get(node.kind, 0.0)
+
+    durations = [lasts_s(node) for node in graph.nodes]
+    delays = dict.fromkeys(graph.buffered.values(), SETTINGS.transfer_s)
+    starts = graph.earliest_starts(durations, delays)
+    return {
+        node: start + duration for node, start, duration in zip(graph.nodes, starts, durations, strict=True)
+    }
+
+
+SCHEDULES = {
+    "rendezvous": with_rendezvous(textbook("1f1b", stages=3, microbatches=4)),
+    "buffered": textbook("1f1b", stages=3, microbatches=4),
+    "gpipe, buffered": textbook("gpipe", stages=3, microbatches=4),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_computation_ends_when_the_graph_says(name: str) -> None:
+    schedule = with_tail(SCHEDULES[name])
+    ends_s = ends_by_the_graph(schedule)
+    for order, session in zip(schedule.orders, run(schedule), strict=True):
+        for instruction, end_s in zip(order, session.ends_s, strict=True):
+            if instruction.kind.is_computation or instruction.kind in KINDS_OF_TAIL:
+                assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
+
+
+def test_transfers_that_are_not_announced_take_their_time_all_the_same() -> None:
+    schedule = with_tail(SCHEDULES["rendezvous"])
+    silent = frozenset({*(k for k in Kind if k.is_transfer), Kind.COMMIT})
+    for announced, session in zip(run(schedule), run(schedule, unheard=silent), strict=True):
+        assert session.ends_s[-1] == pytest.approx(announced.ends_s[-1], abs=1e-9)
+
+
+def test_replicas_leave_the_reduction_together() -> None:
+    schedule = with_tail(SCHEDULES["buffered"])
+    sessions = run(schedule, replicas=2)
+    for rank in range(schedule.ranks):
+        fast, slow = sessions[rank], sessions[schedule.ranks + rank]
+        assert fast.ends_s[-2] == pytest.approx(slow.ends_s[-2], abs=1e-9)
+        assert fast.starts_s[-2] < slow.starts_s[-2]
