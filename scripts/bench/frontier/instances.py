@@ -92,7 +92,7 @@ def interleaved(tables: Tables, *, stages: int, chunks: int, microbatches: int) 
 
 
 def split_interleaved(tables: Tables, *, ranks: int, chunks: int, microbatches: int) -> Problem:
-    """An iteration of the interleaved zero-bubble schedule: both halves of a backward with clocks of their own.
+    """An iteration of the interleaved zero-bubble schedule: both halves of a backward have their own clock.
 
     ``tables`` are those of the model stages; transfers are buffered and take no time.
     """
