@@ -44,7 +44,11 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     if not isinstance(block, Mapping):
         raise ConfigError(f"perseus is {block!r}", hint='expected a block like {"enabled": true}')
     config = record_of(PerseusConfig, _resolved(block), where="perseus")
-    flags = {key: environment[name] for name, key in FLAGS.items() if environment.get(name)}
+    flags: dict[str, object] = {
+        key: environment[name] for name, key in FLAGS.items() if environment.get(name)
+    }
+    if str(flags.get("trace_kernels", "")).isdecimal():
+        flags["trace_kernels"] = int(str(flags["trace_kernels"]))
     if flags:
         names = ", ".join(name for name, key in FLAGS.items() if key in flags)
         config = record_of(PerseusConfig, _resolved({**block, **flags}), where=f"with {names}, perseus")
