@@ -24,6 +24,7 @@ DOORS = {
 """Modules that show that a framework is there, and the door that watches it."""
 
 DOORS_BY_FILE = {
+    "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron.door",
     "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
 }
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
