@@ -79,7 +79,7 @@ class PerseusConfig:
     """The whole block; ``simulated`` is read by the simulated device alone.
 
     ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
-    killed.
+    killed. ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
     """
 
     enabled: bool = False
@@ -88,6 +88,7 @@ class PerseusConfig:
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
+    trace_kernels: Annotated[int, Field(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
