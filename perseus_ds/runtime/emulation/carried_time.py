@@ -9,16 +9,20 @@ from typing import Protocol
 
 from perseus_ds.device.simulated import SimulatedSettings, VirtualTime
 from perseus_ds.runtime.adapter import Batch, InstructionListener
-from perseus_ds.runtime.emulation.routes import REDUCTION, Peer, Route
+from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, Peer, Route
 from perseus_ds.schedule import Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Ranks of the job: by pipeline rank those of this pipeline, and all that do the same as this one."""
+    """Ranks of the job: by pipeline rank those of this pipeline, and all that do the same as this one.
+
+    ``others`` are those of the pipeline without this one.
+    """
 
     pipeline: Sequence[int]
     alike: Sequence[int]
+    others: Sequence[int] = ()
 
 
 class Messages(Protocol):
@@ -41,8 +45,9 @@ class CarriedTime:
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
-    for the same ranks: nothing can hang that does not hang without us. What the host does between two
-    iterations passes as its clock says, over ``time_scale``; our own work there takes no time.
+    for the same ranks: nothing can hang that does not hang without us. Between two iterations the ranks of a
+    pipeline meet for the norm of the gradients, by which every framework clips them; what the host does there
+    passes as its clock says, over ``time_scale``; our own work there takes no time.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class CarriedTime:
         self._batch = batch
         self._routes = routes
         self._neighbours = neighbours
+        self._others = neighbours.others
         self._messages = messages
         self._settings = settings
         self._route: Route | None = None
@@ -70,8 +76,9 @@ class CarriedTime:
         self._left_at: float | None = None
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Let pass what the host did since the last iteration."""
+        """Be as late as the latest rank of the last iteration, and let pass what the host did since."""
         if self._left_at is not None:
+            self._clock.pass_to(self._norm_s())
             self._clock.pass_s((time.monotonic() - self._left_at) / self._settings.time_scale)
             self._left_at = None
         self._known, self._met, self._position = batch == self._batch, False, 0
@@ -110,6 +117,8 @@ class CarriedTime:
             self._tell_alike()
             self._meet_alike()
         self._listener.iteration_ends()
+        for rank in self._others:
+            self._messages.send(rank, NORM, self._clock.now_s())
         self._left_at = time.monotonic()
 
     def other_schedule_begins(self) -> None:
@@ -135,6 +144,10 @@ class CarriedTime:
                 self._clock.pass_to(self._latest_s(route))
                 self._clock.pass_s(route.lasts * self._settings.transfer_s)
         return None
+
+    def _norm_s(self) -> float:
+        """When the last rank of the pipeline ended its iteration."""
+        return max((self._messages.receive(rank, NORM) for rank in self._others), default=0.0)
 
     def _arrival_s(self, route: Route) -> float:
         ranks = self._neighbours.pipeline
