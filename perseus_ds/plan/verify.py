@@ -181,7 +181,9 @@ def _check_low_waits(
         here, there = columns[column], columns[following]
         wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
         low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
-        longer = (low_s > clock.change.call_s + clock.change.settle_up_s) & (wait_s >= LEAST_WAIT_S)
+        rounding_s = _RELATIVE * plans.iteration_time_s
+        up_s = clock.change.call_s + clock.change.settle_up_s
+        longer = (low_s > up_s - rounding_s) & (wait_s >= LEAST_WAIT_S - rounding_s)
         possible_s[column] = np.where(longer, low_s, 0.0)
     wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
     for column, plan in np.argwhere(wrong):
