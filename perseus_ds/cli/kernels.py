@@ -1,5 +1,6 @@
 """The kernel level: which pair of clocks each kernel of an iteration wants, and what that saves.
 
+trace    note what the instructions of a running job are made of
 measure  replay each kernel class of a trace at every pair of clocks
 plan     choose pairs: no time lost, some lost, least energy times time; by kernel, instruction, pass
 show     print a plan again, or draw it
@@ -11,6 +12,7 @@ import argparse
 from importlib import import_module
 
 _ACTIONS = {
+    "trace": "run a job and note the kernels of its instructions",
     "measure": "time and energy of every kernel class at every pair of clocks",
     "plan": "the best pairs, and what each level, goal and switching latency saves",
     "show": "a plan as table, JSON or picture",

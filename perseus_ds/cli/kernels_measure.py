@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -74,11 +75,11 @@ def _simulated(options: argparse.Namespace) -> tuple[Gpu, Callable[[KernelClass]
 
 
 def _real() -> tuple[Gpu, Callable[[KernelClass], Replay]]:
-    replay = import_module("perseus_ds.tracing.replay")
-    device = replay.device()
-    choice = choose(DeviceRequest("auto", local_rank=0, uuid=device.uuid, lock=True))
+    replay = import_module("perseus_ds.runtime.tracing.replay")
+    device, uuid = replay.cuda_device()
+    choice = choose(DeviceRequest("auto", local_rank=0, uuid=uuid, lock=True))
     remark(f"measuring on {choice.gpu.identify().name} ({choice.reason})")
-    return choice.gpu, device.replay
+    return choice.gpu, partial(replay.replay_of, device=device)
 
 
 def _write(profile: KernelProfile, path: Path) -> None:

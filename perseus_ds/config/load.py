@@ -16,7 +16,12 @@ from perseus_ds.config.strict import record_of
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
 
-FLAGS = {"PERSEUS_MODE": "mode", "PERSEUS_DEVICE": "device", "PERSEUS_RUN_DIR": "run_dir"}
+FLAGS = {
+    "PERSEUS_MODE": "mode",
+    "PERSEUS_DEVICE": "device",
+    "PERSEUS_RUN_DIR": "run_dir",
+    "PERSEUS_TRACE_KERNELS": "trace_kernels",
+}
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
 
 
@@ -39,7 +44,11 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     if not isinstance(block, Mapping):
         raise ConfigError(f"perseus is {block!r}", hint='expected a block like {"enabled": true}')
     config = record_of(PerseusConfig, _resolved(block), where="perseus")
-    flags = {key: environment[name] for name, key in FLAGS.items() if environment.get(name)}
+    flags: dict[str, object] = {
+        key: environment[name] for name, key in FLAGS.items() if environment.get(name)
+    }
+    if str(flags.get("trace_kernels", "")).isdecimal():
+        flags["trace_kernels"] = int(str(flags["trace_kernels"]))
     if flags:
         names = ", ".join(name for name, key in FLAGS.items() if key in flags)
         config = record_of(PerseusConfig, _resolved({**block, **flags}), where=f"with {names}, perseus")

@@ -63,11 +63,23 @@ class StragglerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not said.
+
+    ``pue`` is what the building takes for each unit of energy that its GPUs take.
+    """
+
+    price_per_kwh: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    gco2_per_kwh: Annotated[float, Field(ge=0.0, le=1e5)] | None = None
+    pue: Annotated[float, Field(ge=1.0, le=10.0)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class PerseusConfig:
     """The whole block; ``simulated`` is read by the simulated device alone.
 
     ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
-    killed.
+    killed. ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
     """
 
     enabled: bool = False
@@ -76,8 +88,10 @@ class PerseusConfig:
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
+    trace_kernels: Annotated[int, Field(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    report: ReportSettings = field(default_factory=ReportSettings)
     simulated: dict[str, object] = field(default_factory=dict)

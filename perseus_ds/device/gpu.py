@@ -99,6 +99,10 @@ class Gpu(ABC):
         """Number the workload power profiles in force; ``None`` where there is no such thing."""
         return None
 
+    def device_file(self) -> str | None:
+        """Name the file that who uses this device opens; ``None``: there is none that we know."""
+        return None
+
     def busy(self) -> str | None:
         """Say who works on this device just now; ``None`` where nobody does, or nobody can tell."""
         return None

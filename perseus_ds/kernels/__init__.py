@@ -4,9 +4,11 @@ from perseus_ds.kernels.csv_file import read_kernel_csv, write_kernel_csv
 from perseus_ds.kernels.json_file import (
     read_kernel_plan,
     read_kernel_profile,
+    read_timelines,
     read_trace,
     write_kernel_plan,
     write_kernel_profile,
+    write_timelines,
     write_trace,
 )
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
@@ -27,9 +29,11 @@ __all__ = [
     "read_kernel_csv",
     "read_kernel_plan",
     "read_kernel_profile",
+    "read_timelines",
     "read_trace",
     "write_kernel_csv",
     "write_kernel_plan",
     "write_kernel_profile",
+    "write_timelines",
     "write_trace",
 ]

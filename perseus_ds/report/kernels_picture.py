@@ -10,9 +10,9 @@ from perseus_ds.kernels import KernelPlan
 from perseus_ds.report import theme
 
 _SIZE_IN = (9.6, 7.2)
-_MARGINS = theme.Margins(left=2.6, right=0.45, bottom=0.65)
+_MARGINS = theme.Margins(left=3.3, right=0.45, bottom=0.65)
 _MOST_CLASSES = 16
-_LONGEST_NAME = 34
+_LONGEST_NAME = 36
 
 
 def draw_kernels(plan: KernelPlan, path: Path, *, title: str, subtitle: str) -> Path:
@@ -50,6 +50,6 @@ def _latencies(axes: Axes, plan: KernelPlan) -> None:
         color=theme.PERSEUS,
         marker="o",
     )
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 1.1 * max(1.0, *(-left.energy_pct for left in plan.left)))
     axes.set_xlabel("switching latency, ms")
     axes.set_ylabel("energy saved, %")

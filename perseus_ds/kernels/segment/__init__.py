@@ -3,11 +3,12 @@
 from perseus_ds.kernels.segment.bounded import runs_at, runs_within
 from perseus_ds.kernels.segment.play import Played, play
 from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
-from perseus_ds.kernels.segment.timelines import Step, Timeline, timelines
+from perseus_ds.kernels.segment.timelines import InstructionTimelines, Step, Timeline, timelines, timelines_of
 
 __all__ = [
     "FREE",
     "ChangeCost",
+    "InstructionTimelines",
     "Played",
     "Runs",
     "Sequence",
@@ -17,4 +18,5 @@ __all__ = [
     "runs_at",
     "runs_within",
     "timelines",
+    "timelines_of",
 ]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels.choose import LaunchCosts
 from perseus_ds.kernels.record import ClockPair
 from perseus_ds.kernels.segment.bounded import runs_at
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
-from perseus_ds.kernels.segment.runs import Runs, Sequence
+from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
+from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.schedule import Kind
 
 MOST = 12
 
@@ -29,11 +34,38 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One way to run an instruction, and what it costs; the first step begins with it."""
+    """One way to run an instruction, and what it costs; the first step begins with it.
+
+    Raises:
+        ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
+    """
 
     time_s: float
     energy_j: float
     steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        for name, value in (("time", self.time_s), ("energy", self.energy_j)):
+            if not (math.isfinite(value) and value > 0):
+                raise ProfileError(f"a timeline: {name} is {value}", hint="expected a finite number above 0")
+        offsets = [step.offset_s for step in self.steps]
+        if not offsets or offsets[0] != 0.0:
+            raise ProfileError("a timeline does not begin with its instruction", hint="first offset_s is 0")
+        if not all(a < b < self.time_s for a, b in pairwise(offsets)):
+            raise ProfileError("the steps of a timeline do not ascend within its time")
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTimelines:
+    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner."""
+
+    stage: int
+    kind: Kind
+    timelines: tuple[Timeline, ...]
+
+    def __post_init__(self) -> None:
+        if not self.timelines:
+            raise ProfileError(f"{self.kind.name.lower()} of stage {self.stage} has no timeline")
 
 
 def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
@@ -64,6 +96,18 @@ def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
         else:
             closed.add((fast.time_s, slow.time_s))
     return tuple(_timeline(sequence, runs) for runs in _falling(corners))
+
+
+def timelines_of(
+    costs: LaunchCosts, trace: KernelTrace, change: ChangeCost, *, most: int = MOST
+) -> tuple[InstructionTimelines, ...]:
+    """Find the frontier of every instruction of a trace."""
+    return tuple(
+        InstructionTimelines(
+            one.stage, one.kind, timelines(Sequence(np.array(one.kernels), costs, change), most=most)
+        )
+        for one in trace.sequences
+    )
 
 
 def _falling(corners: list[Runs]) -> list[Runs]:

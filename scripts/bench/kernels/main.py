@@ -110,7 +110,7 @@ def measured_plan(
     pairs = (
         paper_pairs(gpu)
         if paper_grid
-        else candidate_pairs(able, memory=able.memory_why_not is None, core_clocks=16)
+        else candidate_pairs(able, memory=able.memory_why_not is None, core_clocks=9)
     )
     began = time.perf_counter()
     profile = measure_trace(
@@ -239,9 +239,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short measurements, the RTX 3080 Ti only")
     options = parser.parse_args()
     trace = trace_of(BATCH)
-    patience = (
-        Patience(window_s=0.5, windows=2, most_warmups=2) if options.quick else Patience(most_warmups=4)
-    )
+    patience = Patience(window_s=0.5, windows=2 if options.quick else 3, most_warmups=3)
     results: dict[str, object] = {
         "machine": platform.processor(),
         "cpus": os.cpu_count(),

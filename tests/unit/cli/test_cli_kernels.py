@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.cli.main import main
-from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, read_timelines, write_trace
 from perseus_ds.schedule import Kind
 
 
@@ -61,7 +62,18 @@ def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     told = capsys.readouterr()
     assert "at 5 pairs" in told.out
     assert "core clocks only: it has one memory clock, 1593 MHz" in told.err
-    assert main(["kernels", "plan", str(profile), str(trace), "--latency-ms", "5", "--json"]) == 0
+    lines = trace.parent / "timelines.json"
+    plan = ["kernels", "plan", str(profile), str(trace), "--latency-ms", "5", "--timelines", str(lines)]
+    assert main([*plan, "--json"]) == 0
+    for instruction in read_timelines(lines):
+        fastest, cheapest = instruction.timelines[0], instruction.timelines[-1]
+        assert fastest.time_s < cheapest.time_s
+        assert fastest.energy_j > cheapest.energy_j
+    content = json.loads(lines.read_text())
+    content["instructions"][0]["timelines"][0]["steps"][0]["offset_s"] = 0.5
+    lines.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match=r"timelines\.json: .*does not begin with its instruction"):
+        read_timelines(lines)
     assert [left["latency_s"] for left in json.loads(capsys.readouterr().out)["left"]] == [0.005]
 
 
@@ -74,3 +86,16 @@ def test_what_cannot_be_read_is_one_line_and_an_exit_code(
     bad.write_text("kernel,memory_mhz,clock_mhz,time_s,energy_j\ngemm,auto,auto,1,-2\n")
     assert main(["kernels", "plan", str(bad), str(trace)]) == 1
     assert "bad.csv: row 2: energy_j is -2" in capsys.readouterr().err
+
+
+def test_a_job_that_traces_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is started as `perseus-ds run` starts it, and its exit code is returned."""
+    monkeypatch.setenv("PERSEUS_TRACE_KERNELS", "")  # what the command sets is gone after the test
+    trace = ["kernels", "trace", "--run-dir", str(tmp_path / "run"), "-o", str(tmp_path / "t.json")]
+    assert main([*trace, "--", "true"]) == 1
+    assert "run/kernels: no rank has written a trace" in capsys.readouterr().err
+    assert main([*trace, "--", "false"]) == 1
+    assert main(trace) == 1
+    assert not (tmp_path / "t.json").exists()

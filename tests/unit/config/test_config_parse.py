@@ -109,8 +109,10 @@ def test_values_reach_their_places() -> None:
 def test_flags_win_over_the_block_and_empty_ones_do_not() -> None:
     block = {"mode": "auto", "device": "nvml", "run_dir": "a"}
     environment = {"PERSEUS_MODE": "profile", "PERSEUS_DEVICE": "null", "PERSEUS_RUN_DIR": ""}
+    environment |= {"PERSEUS_TRACE_KERNELS": "2"}
     config = parse(block, environment)
     assert (config.mode, config.device, config.run_dir) == ("profile", "null", "a")
+    assert config.trace_kernels == 2
     assert set(environment) == set(FLAGS)
 
 
