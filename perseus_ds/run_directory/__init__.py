@@ -2,7 +2,7 @@
 
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import Measured, Summary, read_summary, write_summary
+from perseus_ds.run_directory.summary import Measured, Spent, Summary, read_summary, write_summary
 from perseus_ds.run_directory.timeline import Span, Timeline, read_timelines, write_timelines
 from perseus_ds.run_directory.whole_file import write_json, write_whole
 
@@ -10,6 +10,7 @@ __all__ = [
     "Measured",
     "RunDirectory",
     "Span",
+    "Spent",
     "Summary",
     "Timeline",
     "append_event",

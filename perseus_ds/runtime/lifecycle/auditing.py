@@ -17,6 +17,8 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 
+_PLAN_ERROR_PCT = 0.5  # of a saving, from the profile's powers: what its energies leave open
+
 
 def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
     """Share what was measured and write it down; the figures are sums over all audits so far.
@@ -28,6 +30,7 @@ def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
         pipeline_rank=context.job.pipeline_rank,
         replica=context.job.replica,
         totals=context.account.totals,
+        outside=context.account.outside,
         durations_s={mode: context.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
         conflicts=context.conflict_monitor.sightings(),
     )
@@ -48,14 +51,41 @@ def _published(context: JobContext, reports: Sequence[RankReport], plan: Frequen
     write_ranks(reports, context.directory)
     context.log.event(
         "measured",
-        f"measured: {summary.saving_pct:.1f} % energy saved, iteration time "
-        f"{round(summary.slowdown_pct, 2) + 0.0:+.2f} % "
+        f"measured: {with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
+        f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
         f"({summary.perseus.iterations} iterations at the plan, "
         f"{summary.baseline.iterations} at default clocks)",
         saving_pct=summary.saving_pct,
+        saving_se_pct=summary.saving_se_pct,
         slowdown_pct=summary.slowdown_pct,
+        slowdown_se_pct=summary.slowdown_se_pct,
     )
+    if line := contradiction(summary, plan.of.time_error_pct):
+        context.log.event("contradicted", line)
     return summary
+
+
+def contradiction(summary: Summary, plan_error_pct: float) -> str:
+    """Say that what was measured is not what the plan promised, where no error explains it; else nothing."""
+    within = summary.saving_within_pct
+    if within is None:
+        return ""
+    apart = summary.saving_pct - summary.predicted_saving_pct
+    allowed = within + max(plan_error_pct, _PLAN_ERROR_PCT)
+    if abs(apart) <= allowed:
+        return ""
+    return (
+        f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
+        f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
+        "a profile of longer windows (perseus.profile.min_window_s) would tell which is right"
+    )
+
+
+def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
+    """Write a percentage with half of its 95 % interval."""
+    rounded = round(value_pct, decimals) + 0.0
+    number = f"{rounded:+.{decimals}f}" if signed else f"{rounded:.{decimals}f}"
+    return f"{number} %" if within_pct is None else f"{number} +- {within_pct:.{decimals}f} %"
 
 
 def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:

@@ -70,6 +70,11 @@ class Lifecycle:
         return self._planner is not None and self._planner.ready()
 
     @property
+    def rests(self) -> bool:
+        """Whether clocks go to default while the host does something else between two iterations."""
+        return self._phase.rests
+
+    @property
     def stands_alone(self) -> bool:
         """Whether the present phase can go on without the other ranks."""
         return self._phase.stands_alone

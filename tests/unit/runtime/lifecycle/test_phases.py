@@ -33,9 +33,10 @@ LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 def iteration(index: int, *, whole: bool = True) -> Iteration:
     return Iteration(
         index,
-        float(index) if whole else None,
+        float(index),
         index + 1.0,
         (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, 1.0),),
+        resumed=not whole,
     )
 
 
@@ -99,10 +100,16 @@ def test_profiling_measures_whole_iterations_at_every_clock(lag: int) -> None:
     assert windows == [(1000, [1, 2]), (900, [5, 6])]
 
 
-def test_a_window_that_was_broken_into_is_measured_again() -> None:
+def test_a_window_that_was_broken_into_goes_on_behind_the_first_iteration_after_it() -> None:
     windows: list[tuple[int, list[int]]] = []
     walk(profiling(windows, 1000, 900), [GOOD] * 13, broken=[2])
-    assert windows == [(1000, [5, 6]), (900, [9, 10])]
+    assert windows == [(1000, [1, 3]), (900, [6, 7])]
+
+
+def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    walk(profiling(windows, 1000, 900), [GOOD] * 20, broken=range(0, 20, 2))
+    assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
 
 
 def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> None:
