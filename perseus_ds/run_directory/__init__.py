@@ -1,5 +1,6 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
+from perseus_ds.run_directory.ending import why_unmeasured
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.summary import Measured, Spent, Summary, read_summary, write_summary
@@ -17,6 +18,7 @@ __all__ = [
     "read_events",
     "read_summary",
     "read_timelines",
+    "why_unmeasured",
     "write_json",
     "write_summary",
     "write_timelines",

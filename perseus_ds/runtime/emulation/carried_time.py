@@ -12,6 +12,8 @@ from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.runtime.emulation.routes import REDUCTION, Peer, Route
 from perseus_ds.schedule import Kind
 
+_HOST_STEP_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -42,7 +44,8 @@ class CarriedTime:
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
     for the same ranks: nothing can hang that does not hang without us. What the host does between two
-    iterations passes as its clock says, over ``time_scale``; our own work there takes no time.
+    iterations passes as its clock says, over ``time_scale``, in steps of ``_HOST_STEP_S``: what is shorter
+    is this host's pace and no part of the job. Our own work there takes no time.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class CarriedTime:
     def iteration_begins(self, batch: Batch) -> bool:
         """Let pass what the host did since the last iteration."""
         if self._left_at is not None:
-            self._clock.pass_s((time.monotonic() - self._left_at) / self._settings.time_scale)
+            self._clock.pass_s(self._outside_s(time.monotonic() - self._left_at))
             self._left_at = None
         self._known, self._met, self._position = batch == self._batch, False, 0
         self._messages.iteration_begins()
@@ -120,6 +123,9 @@ class CarriedTime:
         """Nobody knows any more where this rank stands."""
         self._messages.close()
         self._listener.iteration_broke()
+
+    def _outside_s(self, host_s: float) -> float:
+        return host_s // _HOST_STEP_S * _HOST_STEP_S / self._settings.time_scale
 
     def _next(self, kind: Kind) -> Route | None:
         """The route of the instruction that was announced; transfers that are not announced are passed."""

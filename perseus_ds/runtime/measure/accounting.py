@@ -11,7 +11,7 @@ from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 
 _RECENT = 1000
-_SAMPLE_PERIODS = 10  # of the counter: what a sample's ends leave open is then about a hundredth of it
+_SAMPLE_PERIODS = 30  # of the counter: what a sample's ends leave open is then far below a hundredth of it
 _SHORT_GAP = 0.05
 
 
