@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import cast
 
+from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan
+from perseus_ds.profile import read_profile
 from perseus_ds.run_directory import Summary, write_summary, write_timelines
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.accounting import Mode
@@ -17,7 +21,10 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 
-_PLAN_ERROR_PCT = 0.5  # of a saving, from the profile's powers: what its energies leave open
+_DRIFT_PCT = 1.0
+"""Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
+
+_TWO_SIDES_OF_TWO = 2.0 * math.sqrt(2.0)  # two standard errors, of a ratio of two energies
 
 
 def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
@@ -60,7 +67,7 @@ def _published(context: JobContext, reports: Sequence[RankReport], plan: Frequen
         slowdown_pct=summary.slowdown_pct,
         slowdown_se_pct=summary.slowdown_se_pct,
     )
-    if line := contradiction(summary, plan.of.time_error_pct):
+    if line := contradiction(summary, _plan_error_pct(context)):
         context.log.event("contradicted", line)
     return summary
 
@@ -71,7 +78,7 @@ def contradiction(summary: Summary, plan_error_pct: float) -> str:
     if within is None:
         return ""
     apart = summary.saving_pct - summary.predicted_saving_pct
-    allowed = within + max(plan_error_pct, _PLAN_ERROR_PCT)
+    allowed = within + plan_error_pct
     if abs(apart) <= allowed:
         return ""
     return (
@@ -79,6 +86,16 @@ def contradiction(summary: Summary, plan_error_pct: float) -> str:
         f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
         "a profile of longer windows (perseus.profile.min_window_s) would tell which is right"
     )
+
+
+def _plan_error_pct(context: JobContext) -> float:
+    """By how much a planned saving may be off: what the profile's energies leave open, and drift."""
+    try:
+        points = read_profile(context.directory.profile).points
+    except PerseusError:
+        return _DRIFT_PCT
+    shares = [point.energy_se_j / point.energy_j for one in points.values() for point in one]
+    return _DRIFT_PCT + 100.0 * _TWO_SIDES_OF_TWO * math.sqrt(fmean(share**2 for share in shares))
 
 
 def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:

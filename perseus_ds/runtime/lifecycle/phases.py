@@ -80,7 +80,8 @@ class Profiling(Phase):
     """Measure a few iterations at one clock after another.
 
     The first iteration at a new clock is not measured: the switch falls into it, as it does in the first
-    one after something else ran on the engine (an evaluation).
+    one after something else ran on the engine (an evaluation). A window that ``measured`` finds too short
+    to tell anything is measured again, twice as long.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Profiling(Phase):
         sweep: Sweeps,
         iterations: int,
         *,
-        measured: Callable[[int, Sequence[Iteration]], None],
+        measured: Callable[[int, Sequence[Iteration]], bool],
         then: Callable[[], Phase],
         policy_at: Callable[[int], ClockPolicy] = FixedClock,
     ) -> None:
@@ -111,7 +112,9 @@ class Profiling(Phase):
         if len(window) < self._iterations:
             return self
         self._window, self._first = [], None
-        self._measured(self._sweep.clock_mhz, window)
+        if not self._measured(self._sweep.clock_mhz, window):
+            self._iterations *= 2
+            return self
         if self._sweep.finished:
             return self._then()
         self.clock_policy = self._policy_at(self._sweep.clock_mhz)

@@ -83,10 +83,11 @@ def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
 def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2) -> Profiling:
     sweep = Sweep(clocks_mhz)
 
-    def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
+    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
         windows.append((clock_mhz, [one.index for one in window]))
         points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
         sweep.record(points, blocking_power_w=0.0)
+        return True
 
     return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle)
 
@@ -171,3 +172,18 @@ def test_alone_the_plan_runs_on_without_audits() -> None:
 def test_only_a_running_plan_needs_nobody() -> None:
     assert not Idle().stands_alone
     assert not Planning(Idle).stands_alone
+
+
+def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
+    windows: list[list[int]] = []
+    sweep = Sweep((1000,))
+
+    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        windows.append([one.index for one in window])
+        if len(windows) == 1:
+            return False
+        sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)}, blocking_power_w=0.0)
+        return True
+
+    walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Idle), [GOOD] * 12)
+    assert windows == [[1, 2], [5, 6, 7, 8]]
