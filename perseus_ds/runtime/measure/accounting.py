@@ -123,8 +123,8 @@ class EnergyAccount:
         trace = self._watch.trace(self._open[0].start_s)
         while self._open and _decided(trace, self._open[0]) and not self._grows(self._open[0]):
             self._book(self._open.pop(0), trace)
-        if self._open:
-            self._watch.forget(self._open[0].start_s)
+        if self._open and self._open[0].mode not in {None, Mode.NEITHER}:
+            self._watch.forget(self._open[0].start_s)  # what counts for neither may be a profile's window
 
     def _book(self, block: _Block, trace: CounterTrace) -> None:
         if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):

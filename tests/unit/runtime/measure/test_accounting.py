@@ -130,3 +130,13 @@ def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Wa
     watched.watching = False
     enter(account, watched, "PPPP")
     assert account.totals[Mode.PERSEUS].iterations == 0
+
+
+def test_the_trace_of_iterations_that_count_for_neither_is_kept(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    """They may be a profile's window, which reads the trace when it is full."""
+    enter(account, watched, "N" * 30)
+    assert watched.forgotten_s == 0.0
+    enter(account, watched, "P" * 30, first=30)
+    assert watched.forgotten_s >= 50.0
