@@ -19,10 +19,12 @@ from types import ModuleType
 
 DOORS = {
     "deepspeed.runtime.pipe.engine": "perseus_ds.adapters.deepspeed.door",
+    "deepspeed.runtime.engine": "perseus_ds.adapters.zero.door",
 }
 """Modules that show that a framework is there, and the door that watches it."""
 
 DOORS_BY_FILE = {
+    "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron.door",
     "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
 }
 """The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""

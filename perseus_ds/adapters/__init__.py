@@ -7,7 +7,7 @@ from types import ModuleType
 
 from perseus_ds.errors import UnsupportedEngineError
 
-_DOORS = ("deepspeed", "pipelining")
+_DOORS = ("deepspeed", "zero", "megatron", "pipelining")
 """Adapters, by folder; the first whose door serves a host gets it."""
 
 

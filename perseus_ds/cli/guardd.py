@@ -5,7 +5,9 @@ is at the other end. What a job may do is said by --allow, as often as needed; w
 anything. A rule names the GPUs and, where not everybody is meant, a user or a control group:
 
   perseus-ds guardd --group perseus --allow "user=alice gpus=*"
-  perseus-ds guardd --group 1000 --floor-mhz 600 --allow "cgroup=/kubepods.slice gpus=GPU-1,GPU-2"
+  perseus-ds guardd --group 1000 --floor-mhz 600 --allow "cgroup=/kubepods.slice gpus=own"
+
+gpus=own are the GPUs that the job itself may open: the device controller of its control group is asked.
 
 One job holds a GPU's clock at a time. When its connection ends, or it is silent for 30 s, the clock is as
 it was found. At its start the service puts back what a killed one left. SIGTERM ends it, after every
@@ -20,7 +22,8 @@ from pathlib import Path
 from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.output import remark, say_now
 from perseus_ds.cli.quantity import count
-from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, rule_of, run_service
+from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, container, rule_of, run_service
+from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import ConfigError
 
@@ -44,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RULE",
         action="append",
         default=[],
-        help="[user=NAME] [cgroup=PATH] gpus=*|UUID,...; may be given several times",
+        help="[user=NAME] [cgroup=PATH] gpus=own|*|UUID,...; may be given several times",
+    )
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default=BACKENDS[0], help="what clocks are set through (default nvml)"
     )
 
 
@@ -53,7 +59,11 @@ def run(options: argparse.Namespace) -> int:
     if not options.allow:
         remark("no --allow: the service answers, and refuses everybody")
     policy = Policy(tuple(options.allow), options.floor_mhz)
-    settings = ServiceSettings(options.socket, options.group, policy)
+    if not container.in_nodes_pid_namespace():
+        remark(
+            "not in the node's PID namespace: the service ends with its container, and does not see who asks"
+        )
+    settings = ServiceSettings(options.socket, options.group, policy, options.backend)
 
     def ready(repairs: tuple[Repair, ...]) -> None:
         for one in repairs:

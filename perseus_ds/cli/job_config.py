@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.config import PerseusConfig, load, read_deepspeed_json
+from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError
 
 _TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
@@ -43,6 +44,8 @@ def read_job_config(
         ConfigError: the file cannot be read, or its block is refused.
     """
     perseus = load(path, environment)
+    if perseus is not None and perseus.device == "simulated":
+        simulated_settings(perseus.simulated)
     findings = _findings(read_deepspeed_json(path), deepspeed_version)
     return JobConfig(path, perseus, tuple(findings))
 

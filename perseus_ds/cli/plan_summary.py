@@ -31,6 +31,7 @@ class Row:
 class PlanSummary:
     """A frontier in figures; ``checked`` says how many plans ``--verify`` has passed."""
 
+    ranks: int
     stages: int
     microbatches: int
     schedule: str
@@ -63,6 +64,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
     rows.append(_row("least energy", select(plans, Objective("min_energy"))))
     rows.append(_row("T*", plans.plan(len(plans) - 1)))
     return PlanSummary(
+        ranks=plans.schedule.ranks,
         stages=plans.schedule.stages,
         microbatches=plans.schedule.microbatches,
         schedule=plans.schedule.name,
@@ -85,7 +87,7 @@ def render(summary: PlanSummary) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     s = summary
     head = (
-        f"{s.stages} stages, {s.microbatches} microbatches, {s.schedule}: {s.computations} computations,"
+        f"{_stages(s)}, {s.microbatches} microbatches, {s.schedule}: {s.computations} computations,"
         f" blocking power {s.blocking_power_w:g} W\n"
         f"T_min {s.t_min_s:.6g} s, T* {s.t_star_s:.6g} s; all clocks at maximum:"
         f" {s.baseline_iteration_time_s:.6g} s, {s.baseline_energy_j:.6g} J\n"
@@ -103,6 +105,12 @@ _HEADINGS = (
     "                   time s  slower %     energy J  saving %   gap %  saving % beside a",
     "                                                                    straggler as slow",
 )
+
+
+def _stages(summary: PlanSummary) -> str:
+    if summary.stages == summary.ranks:
+        return f"{summary.stages} stages"
+    return f"{summary.stages} stages on {summary.ranks} GPU{'s' if summary.ranks > 1 else ''}"
 
 
 def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:

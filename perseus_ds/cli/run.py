@@ -1,10 +1,11 @@
 """Start a training job with the plugin's flags set, and show its progress.
 
 What stands after `--` is the job as you would start it: `perseus-ds run --mode profile -- deepspeed
-train.py --deepspeed_config ds.json`. Before it starts, the start-up hook and the perseus block of the
-configuration are checked; what would be refused in training is refused here. Signals are passed on to
-the job, and its exit code is returned. Progress goes to standard error, a line per step; the job's own
-output is left alone.
+train.py --deepspeed_config ds.json`. Where the framework has no JSON of its own, `--config` names a
+file with the block, as `PERSEUS_CONFIG` does: `perseus-ds run --config perseus.json -- torchrun
+pretrain_gpt.py ...`. Before the job starts, the start-up hook and the block are checked; what would be
+refused in training is refused here. Signals are passed on to the job, and its exit code is returned.
+Progress goes to standard error, a line per step; the job's own output is left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from perseus_ds.cli.hook_status import HookStatus, hook_status
 from perseus_ds.cli.job_config import deepspeed_config_of, read_job_config
 from perseus_ds.cli.launch import launch
 from perseus_ds.cli.output import remark
-from perseus_ds.config import Mode, PerseusConfig
+from perseus_ds.config import ENABLED_BY_FILE, Mode, PerseusConfig, parse, read_block, refuse_two_blocks
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.run_directory import RunDirectory
@@ -28,7 +29,10 @@ from perseus_ds.run_directory import RunDirectory
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds run``."""
-    parser.usage = "%(prog)s [-h] [--mode M] [--device D] [--run-dir R] -- JOB"
+    parser.usage = "%(prog)s [-h] [--config C] [--mode M] [--device D] [--run-dir R] -- JOB"
+    parser.add_argument(
+        "--config", metavar="C", help="a file with the perseus block, where the job has no DeepSpeed JSON"
+    )
     parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
     parser.add_argument("--device", choices=get_args(DeviceSetting), help="in place of the block's device")
     parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")
@@ -48,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         raise EngineError(f"the job would not load the plugin: {hook.reason}", hint=hook.remedy)
     run_dir = _run_dir(_checked(job, environment, hook), environment)
     if run_dir is None:
-        remark("no --deepspeed_config and no --run-dir: the job runs, its progress is not shown")
+        remark("no --deepspeed_config, --config or --run-dir: the job runs, its progress is not shown")
         return launch(job, environment)
     with Follower(RunDirectory(run_dir).events, quiet_about_lines=one_place()):
         return launch(job, environment)
@@ -56,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _flags(options: argparse.Namespace) -> dict[str, str]:
     given = {
+        ENABLED_BY_FILE: options.config,
         "PERSEUS_MODE": options.mode,
         "PERSEUS_DEVICE": options.device,
         "PERSEUS_RUN_DIR": options.run_dir,
@@ -69,15 +74,18 @@ def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -
     Raises:
         ConfigError: training would refuse it, or it does not ask for the plugin.
     """
-    path = deepspeed_config_of(job)
+    path, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
     if path is None:
-        return None
+        return None if file is None else parse({"enabled": True, **read_block(file)}, environment)
     config = read_job_config(path, environment, deepspeed_version=hook.deepspeed_version)
+    if config.perseus is None and file is not None:
+        return parse({"enabled": True, **read_block(file)}, environment)
     if config.perseus is None:
         raise ConfigError(
             f"{path} does not ask for the plugin",
             hint='add "perseus": {"enabled": true}, or start it plainly',
         )
+    refuse_two_blocks(environment)
     for finding in config.findings:
         remark(str(finding))
     return config.perseus

@@ -36,6 +36,8 @@ def read_block(path: str | Path) -> dict[str, object]:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is nested too deeply") from error
+    except OverflowError as error:
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} has a number that no computer can hold") from error
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         why = str(error).splitlines()[0]
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no JSON or YAML, or is cut short: {why}") from error

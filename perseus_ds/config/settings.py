@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 Mode = Literal["auto", "profile", "run", "observe", "off"]
 DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated", "null"]
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
+
+Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
+Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
+Watts = Annotated[float, Field(gt=0.0, le=1e9)]
+Folder = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +27,10 @@ class Objective:
     """
 
     policy: Policy = "no_slowdown"
-    max_slowdown_pct: float | None = None
-    deadline_s: float | None = None
-    power_cap_w: float | None = None
-    reserve_pct: float = 1.0
+    max_slowdown_pct: Percent | None = None
+    deadline_s: Seconds | None = None
+    power_cap_w: Watts | None = None
+    reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +41,18 @@ class ProfileSettings:
     ``min_window_s`` is the least time measured at one clock, ``max_clocks`` the most clocks tried.
     """
 
-    min_window_s: float = 5.0
-    max_clocks: int | None = None
+    min_window_s: Annotated[float, Field(gt=0.0, le=3600.0)] = 5.0
+    max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
     reuse: bool = True
-    warmup_iterations: int = 3
+    warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
     """How often a few iterations run at default clocks, so that the saving is measured, not promised."""
 
-    every_iterations: int = 500
-    iterations: int = 3
+    every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +63,35 @@ class StragglerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not said.
+
+    ``pue`` is what the building takes for each unit of energy that its GPUs take.
+    """
+
+    price_per_kwh: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    gco2_per_kwh: Annotated[float, Field(ge=0.0, le=1e5)] | None = None
+    pue: Annotated[float, Field(ge=1.0, le=10.0)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class PerseusConfig:
     """The whole block; ``simulated`` is read by the simulated device alone.
 
     ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
-    killed.
+    killed. ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
     """
 
     enabled: bool = False
     mode: Mode = "auto"
-    run_dir: str = "perseus_runs/default"
+    run_dir: Folder = "perseus_runs/default"
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
+    trace_kernels: Annotated[int, Field(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    report: ReportSettings = field(default_factory=ReportSettings)
     simulated: dict[str, object] = field(default_factory=dict)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 
+from perseus_ds.config.ranges import range_of
 from perseus_ds.errors import ConfigError
 
 Record = TypeVar("Record")
@@ -24,7 +25,7 @@ def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) ->
     try:
         return pydantic.TypeAdapter(kind).validate_python(dict(block), strict=False)
     except pydantic.ValidationError as error:
-        raise _translated(error, where) from error
+        raise _translated(error, kind, where) from error
 
 
 def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str) -> None:
@@ -58,11 +59,23 @@ def _refuse_coercion(wanted: object, value: object, key: str) -> None:
         raise ConfigError(f"{key} is {value!r}", hint="expected true or false")
 
 
-def _translated(error: pydantic.ValidationError, where: str) -> ConfigError:
+def _translated(error: pydantic.ValidationError, kind: type[object], where: str) -> ConfigError:
     first = error.errors()[0]
-    key = ".".join([where, *(str(part) for part in first["loc"])])
+    names, wanted = _named(kind, first["loc"])
     expected = first.get("ctx", {}).get("expected", first["msg"].removeprefix("Input should be "))
-    return ConfigError(f"{key} is {first['input']!r}", hint=f"expected {expected}")
+    key = ".".join([where, *names])
+    return ConfigError(f"{key} is {first['input']!r:.80}", hint=f"expected {range_of(wanted) or expected}")
+
+
+def _named(kind: object, location: Sequence[int | str]) -> tuple[list[str], object]:
+    """The keys on the way to a value, without pydantic's own words, and the type that stands there."""
+    names: list[str] = []
+    for part in location:
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            break
+        names.append(str(part))
+        kind = get_type_hints(kind, include_extras=True)[str(part)]
+    return names, kind
 
 
 def _names(allowed: tuple[object, ...]) -> str:

@@ -94,11 +94,34 @@ class ChangeQueue:
 
         A change never overtakes an older one of the same GPU.
         """
-        begins_s = max(asked_s, self._gpu_free_s.get(gpu, -math.inf))
-        if self.change.queue_s:
-            begins_s = max(begins_s, self._driver_free_s)
-            self._driver_free_s = begins_s + self.change.queue_s
-        self._gpu_free_s[gpu] = begins_s + self.change.call_s
-        in_force_s = begins_s + self.change.latency_s(from_mhz, to_mhz)
-        self._in_force_s[gpu] = max(in_force_s, self._in_force_s.get(gpu, -math.inf))
+        self._gpu_free_s[gpu], self._driver_free_s, self._in_force_s[gpu] = queued(
+            asked_s,
+            self._gpu_free_s.get(gpu, -math.inf),
+            self._driver_free_s,
+            self._in_force_s.get(gpu, -math.inf),
+            self.change.call_s,
+            self.change.latency_s(from_mhz, to_mhz),
+            self.change.queue_s,
+        )
         return self._in_force_s[gpu]
+
+
+def queued(  # noqa: PLR0917 - compiled code knows no names
+    asked_s: float,
+    gpu_free_s: float,
+    driver_free_s: float,
+    in_force_s: float,
+    call_s: float,
+    latency_s: float,
+    queue_s: float,
+) -> tuple[float, float, float]:
+    """Return when GPU and driver are free again, and when the clock that is asked for is in force.
+
+    ``in_force_s`` is when the GPU's change before comes into force. Floats alone, so that the emulator can
+    compile it for thousands of GPUs.
+    """
+    begins_s = max(asked_s, gpu_free_s)
+    if queue_s > 0.0:
+        begins_s = max(begins_s, driver_free_s)
+        driver_free_s = begins_s + queue_s
+    return begins_s + call_s, driver_free_s, max(begins_s + latency_s, in_force_s)

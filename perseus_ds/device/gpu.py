@@ -44,6 +44,18 @@ class Gpu(ABC):
             DevicePermissionError: the right to set clocks is missing: what is locked stays locked.
         """
 
+    def lock_memory_clock(self, memory_mhz: int) -> None:
+        """Ask for a fixed memory clock, as `lock_clock` does for the core's.
+
+        Raises:
+            DeviceUnsupportedError: this device locks no memory clocks (``capabilities().memory_why_not``).
+        """
+        del memory_mhz
+        raise DeviceUnsupportedError(f"{self.identify().name}: {self.capabilities().memory_why_not}")
+
+    def reset_memory_clock(self) -> None:  # noqa: B027 - most devices have none to reset
+        """Give the choice of the memory clock back to the device; harmless when nothing is locked."""
+
     def sync(self) -> None:  # noqa: B027 - most devices have nothing to wait for
         """Wait until every clock asked for so far is stored in the driver.
 
@@ -85,6 +97,10 @@ class Gpu(ABC):
 
     def power_profiles(self) -> frozenset[int] | None:
         """Number the workload power profiles in force; ``None`` where there is no such thing."""
+        return None
+
+    def device_file(self) -> str | None:
+        """Name the file that who uses this device opens; ``None``: there is none that we know."""
         return None
 
     def busy(self) -> str | None:

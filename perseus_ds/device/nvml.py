@@ -114,6 +114,11 @@ class NvmlGpu(Gpu):
         """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""
         return self._optional(lambda: enforced_profiles(self._nvml, self._handle))
 
+    def device_file(self) -> str | None:
+        """The driver's character device, by the device's minor number."""
+        minor = self._optional(lambda: int(self._nvml.nvmlDeviceGetMinorNumber(self._handle)))
+        return None if minor is None else f"/dev/nvidia{minor}"
+
     def busy(self) -> str | None:
         """Judge by compute processes, load and memory; a driver that tells none of them counts as busy."""
         told = [self._optional(partial(sign, self._nvml, self._handle)) for sign in SIGNS_OF_WORK]

@@ -14,10 +14,13 @@ from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.kernels.csv_file import read_kernel_csv
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import KernelClass
+from perseus_ds.kernels.segment import InstructionTimelines
+from perseus_ds.kernels.summary import KernelPlan
 from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.run_directory import write_json
 
-TRACE, PROFILE, VERSION = "perseus-kernel-trace", "perseus-kernel-profile", 1
+TRACE, PROFILE, PLAN, VERSION = "perseus-kernel-trace", "perseus-kernel-profile", "perseus-kernel-plan", 1
+TIMELINES = "perseus-kernel-timelines"
 MOST_BYTES = 64 * 2**20
 
 Record = TypeVar("Record")
@@ -28,6 +31,11 @@ class _Measured:
     kernel: KernelClass
     first: tuple[KernelPoint, ...]
     second: tuple[KernelPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _TimelinesFile:
+    instructions: tuple[InstructionTimelines, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,34 @@ def read_kernel_profile(path: Path) -> KernelProfile:
         )
     except ProfileError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def write_kernel_plan(plan: KernelPlan, path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    _write(path, PLAN, KernelPlan, plan)
+
+
+def read_kernel_plan(path: Path) -> KernelPlan:
+    """Read what `perseus-ds kernels plan -o` wrote.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    return _read(path, PLAN, KernelPlan, remedy="plan again")
+
+
+def write_timelines(instructions: tuple[InstructionTimelines, ...], path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    _write(path, TIMELINES, _TimelinesFile, _TimelinesFile(instructions))
+
+
+def read_timelines(path: Path) -> tuple[InstructionTimelines, ...]:
+    """Read the timelines of instructions, ours or those of another kernel scheduler.
+
+    Raises:
+        ProfileError: naming the file and what is wrong in it.
+    """
+    return _read(path, TIMELINES, _TimelinesFile, remedy="plan again").instructions
 
 
 def _write(path: Path, name: str, kind: type[Record], record: Record) -> None:

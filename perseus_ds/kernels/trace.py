@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.record import KernelClass
@@ -88,3 +88,27 @@ class KernelTrace:
             if (sequence.stage, sequence.kind) == (stage, kind):
                 return sequence
         raise ProfileError(f"the trace has no {kind.name.lower()} of stage {stage}")
+
+
+def merged(traces: Sequence[KernelTrace]) -> KernelTrace:
+    """Join the traces of a job's ranks; an instruction that several ranks traced is kept once.
+
+    Raises:
+        ProfileError: there is nothing to join.
+    """
+    if not traces:
+        raise ProfileError("no rank has traced anything", hint="trace at least one training iteration")
+    places: dict[KernelClass, int] = {}
+    sequences: dict[tuple[int, Kind], LaunchSequence] = {}
+    for trace in traces:
+        for one in trace.sequences:
+            if (one.stage, one.kind) not in sequences:
+                kernels = tuple(places.setdefault(trace.classes[k], len(places)) for k in one.kernels)
+                sequences[one.stage, one.kind] = replace(one, kernels=kernels)
+    told = [trace.overhead_pct for trace in traces if trace.overhead_pct is not None]
+    return replace(
+        traces[0],
+        classes=tuple(places),
+        sequences=tuple(sequences.values()),
+        overhead_pct=max(told, default=None),
+    )

@@ -28,6 +28,7 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "schedule": request.schedule.name,
         "microbatches": request.schedule.microbatches,
         "orders": [" ".join(map(str, order)) for order in request.schedule.orders],
+        "unknown": list(request.schedule.unknown),
         "fingerprint": dict(request.fingerprint),
         "blocking_power_w": request.blocking_power_w,
         "reserve_pct": request.reserve_pct,
@@ -44,7 +45,8 @@ def read_request(path: Path) -> PlanRequest:
     try:
         content = json.loads(path.read_text())
         orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
-        schedule = Schedule(content["schedule"], int(content["microbatches"]), orders)
+        unknown = tuple(map(str, content.get("unknown", [])))
+        schedule = Schedule(content["schedule"], int(content["microbatches"]), orders, unknown)
         return PlanRequest(
             schedule,
             fingerprint=dict(content["fingerprint"]),

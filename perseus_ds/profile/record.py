@@ -59,12 +59,12 @@ class Profile:
                 )
             if len(points) > _MOST_CLOCKS:
                 raise ProfileError(
-                    f"stage {stage} {kind.name.lower()} has {len(points)} points, {_MOST_CLOCKS} are allowed"
+                    f"stage {stage} {kind.words} has {len(points)} points, {_MOST_CLOCKS} are allowed"
                 )
             for point in points:
-                _check_point(f"stage {stage} {kind.name.lower()} at {point.clock_mhz} MHz", point)
+                _check_point(f"stage {stage} {kind.words} at {point.clock_mhz} MHz", point)
         for (stage, kind), time_s in self.fixed_s.items():
-            _check_not_negative(f"stage {stage} {kind.name.lower()}: time", time_s)
+            _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
         for clock_mhz, power_w in self.blocking_w.items():
             _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
         if self.blocking_power_w is not None:
@@ -89,8 +89,8 @@ class Profile:
         points = self.points.get((stage, kind), ())
         if not points:
             raise IncompleteProfileError(
-                f"the profile has no {kind.name.lower()} of stage {stage}",
-                hint="every stage needs forward and backward at one clock or more",
+                f"the profile has no {kind.words} of stage {stage}",
+                hint="every stage needs all that the schedule runs there at one clock or more",
             )
         return tuple(sorted(points, key=lambda point: -point.clock_mhz))
 

@@ -17,7 +17,12 @@ from perseus_ds.schedule import Kind
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 _MOST_BYTES = 8 << 20  # 200 000 rows
-_KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD}
+_KINDS = {
+    "forward": Kind.FORWARD,
+    "backward": Kind.BACKWARD,
+    "backward_input": Kind.BACKWARD_INPUT,  # ours: Zeus does not split backwards
+    "backward_weight": Kind.BACKWARD_WEIGHT,
+}
 
 
 def read_csv(path: Path) -> Profile:
@@ -65,12 +70,19 @@ def _points(rows: csv.DictReader[str], path: Path) -> Mapping[Computation, Mappi
 
 
 def write_csv(profile: Profile, path: Path) -> None:
-    """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format."""
+    """Write the points that a Zeus tool can read; spread and fingerprint stay in our own format.
+
+    Raises:
+        ProfileError: work of a kind that has no name there.
+    """
     names = {kind: name for name, kind in _KINDS.items()}
+    for stage, kind in profile.points:
+        if kind not in names:
+            raise ProfileError(f"{path}: stage {stage} has {kind.words}, for which the CSV has no name")
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    for stage, kind in sorted(profile.points, key=lambda key: (key[0], key[1] is Kind.BACKWARD)):
+    for stage, kind in sorted(profile.points, key=lambda key: (key[0], list(names).index(key[1]))):
         for point in profile.of(stage, kind):
             rows.writerow([stage, names[kind], point.clock_mhz, point.time_s, point.energy_j])
     write_whole(path, text.getvalue())
@@ -79,7 +91,7 @@ def write_csv(profile: Profile, path: Path) -> None:
 def _point(row: Mapping[str, str | None], where: str) -> tuple[Computation, Point]:
     name = (row["instruction"] or "").strip().lower()
     if name not in _KINDS:
-        raise ProfileError(f"{where}: instruction is {row['instruction']!r}", hint="forward or backward")
+        raise ProfileError(f"{where}: instruction is {row['instruction']!r}", hint=f"{', '.join(_KINDS)}")
     if None in row:
         raise ProfileError(f"{where} has more cells than the header")
     stage = _number(row, "stage", where)

@@ -12,6 +12,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.chosen import chosen_plan
+from perseus_ds.report.critical_path import critical_path
 from perseus_ds.run_directory import (
     RunDirectory,
     Summary,
@@ -20,6 +21,7 @@ from perseus_ds.run_directory import (
     read_summary,
     read_timelines,
 )
+from perseus_ds.schedule import Instruction
 
 Part = TypeVar("Part")
 Event = Mapping[str, object]
@@ -59,6 +61,12 @@ class Contents:
     def in_order(self) -> list[Timeline]:
         """Return the timelines, the one before first."""
         return sorted(self.timelines.values(), key=lambda timeline: timeline.name != "baseline")
+
+    def critical_paths(self) -> Mapping[str, tuple[Instruction, ...]]:
+        """Return each timeline's longest path, by its name; empty without a plan, which has the graph."""
+        if self.plans is None:
+            return {}
+        return {name: critical_path(one, self.plans.schedule) for name, one in self.timelines.items()}
 
     @property
     def simulated(self) -> bool:

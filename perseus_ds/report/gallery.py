@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from perseus_ds.report.causes_picture import draw_causes
 from perseus_ds.report.clocks_picture import draw_clocks
 from perseus_ds.report.comparable import per_pipeline
 from perseus_ds.report.contents import Contents
+from perseus_ds.report.energy_causes import causes, clock_changes
 from perseus_ds.report.figures import Figures
 from perseus_ds.report.frontier_picture import draw_frontier
 from perseus_ds.report.headline import headline, predicted_headline
+from perseus_ds.report.profile_picture import draw_profile
 from perseus_ds.report.saving_picture import draw_saving
 from perseus_ds.report.timeline_picture import draw_timelines
 from perseus_ds.report.timeline_svg import MOST_SPANS
 
-MEASURED_DURATIONS = "Measured durations, placed by the schedule's graph; colour is mean power."
+MEASURED_DURATIONS = (
+    "Measured durations, placed by the schedule's graph; colour is mean power, dark feet the critical path."
+)
 
 
 class Place(Enum):
@@ -42,18 +47,44 @@ def draw_all(contents: Contents, found: Figures, directory: Path) -> Iterator[Pi
     """Draw into ``directory`` what there is data for."""
     if contents.timelines:
         yield _timeline(contents, found, directory / "timeline.png")
+        yield _causes(contents, found, directory / "causes.png")
     if found.rows:
         yield _saving(found, directory / "saving.png")
     if contents.chosen is not None:
         yield _frontier(contents, found, directory / "frontier.png")
         yield _clocks(contents, found, directory / "clocks.png")
+    if contents.profile is not None:
+        yield _profile(contents, found, directory / "profile.png")
 
 
 def _timeline(contents: Contents, found: Figures, path: Path) -> Picture:
-    draw_timelines(contents.in_order(), path, title=headline(found), subtitle=found.job)
+    draw_timelines(
+        contents.in_order(),
+        path,
+        title=headline(found),
+        subtitle=found.job,
+        critical=contents.critical_paths(),
+    )
     spans = sum(len(timeline.spans) for timeline in contents.timelines.values())
     place = Place.BESIDE_THE_PAGE if spans <= MOST_SPANS else Place.WIDE
     return Picture(path, "One iteration, before and after", MEASURED_DURATIONS, place)
+
+
+def _causes(contents: Contents, found: Figures, path: Path) -> Picture:
+    parts = [causes(timeline) for timeline in contents.in_order()]
+    draw_causes(parts, path, title="What the energy goes into", subtitle=found.job)
+    changes = [f"{clock_changes(timeline):.1f} ({timeline.name})" for timeline in contents.in_order()]
+    caption = f"One pipeline, one iteration. Changes of clock per iteration and rank: {', '.join(changes)}."
+    return Picture(path, "Energy by cause", caption)
+
+
+def _profile(contents: Contents, found: Figures, path: Path) -> Picture:
+    assert contents.profile is not None
+    draw_profile(contents.profile, contents.chosen, path, title="The profile", subtitle=found.job)
+    caption = (
+        "Time against energy of every computation, a point per clock; circled: clocks that the plan uses."
+    )
+    return Picture(path, "Profile", caption, Place.WIDE)
 
 
 def _saving(found: Figures, path: Path) -> Picture:

@@ -18,7 +18,7 @@ class JournalLine:
 def journal_lines(events: Iterable[Mapping[str, object]]) -> Iterator[JournalLine]:
     """Put every event into words, unknown ones too."""
     for event in events:
-        yield JournalLine(_clock(event.get("time")), str(event.get("event", "?")), in_words(event))
+        yield JournalLine(clock_of(event.get("time")), str(event.get("event", "?")), in_words(event))
 
 
 def in_words(event: Mapping[str, object]) -> str:
@@ -45,7 +45,7 @@ def named_value(name: str, value: object) -> tuple[str, str]:
 _UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
 
 
-def _clock(time: object) -> str:
+def clock_of(time: object) -> str:
     """Return HH:MM:SS of an ISO time; anything else as it stands."""
     text = str(time or "")
     return text[11:19] if len(text) >= len("2025-01-01T00:00:00") else text

@@ -15,19 +15,34 @@ from perseus_ds.report.journal import journal_lines, named_value
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.page_style import SCRIPT, STYLE
 from perseus_ds.report.power_scale import power_scale
+from perseus_ds.report.straggler_table import HEADER, straggler_rows
 from perseus_ds.report.timeline_svg import MOST_SPANS, timelines_svg
+from perseus_ds.report.walk import Walk
+from perseus_ds.report.walk_page import walk_html
+from perseus_ds.report.worth import Prices, worth
 from perseus_ds.run_directory import Timeline
 
 
-def page_of(contents: Contents, found: Figures, pictures: Sequence[Picture], *, title: str) -> str:
+def page_of(
+    contents: Contents,
+    found: Figures,
+    pictures: Sequence[Picture],
+    *,
+    title: str,
+    walk: Walk | None = None,
+    prices: Prices | None = None,
+) -> str:
     """Assemble the page from whatever is there."""
     parts = [
         _head(found, title),
         _cards(found),
         _figures_table(found),
+        _worth(contents, prices or Prices()),
         _missing(contents),
         _timelines(contents),
         *(_picture(picture) for picture in pictures if picture.place is not Place.BESIDE_THE_PAGE),
+        "" if walk is None else section("From T* to full speed", _WALK_WORDS + walk_html(walk)),
+        _stragglers(contents),
         _facts("The job", contents.fingerprint, "what the plan is valid for"),
         _facts("Beside the numbers", {} if contents.summary is None else contents.summary.facts, ""),
         _journal(contents),
@@ -78,6 +93,36 @@ def _figures_table(found: Figures) -> str:
     return section(f"Measured{where}", table(["", "baseline", "perseus", "difference"], rows, numbers_from=1))
 
 
+_WALK_WORDS = (
+    '<p class="faint">Every position is a plan: where the iteration may last longer, more clocks fall.'
+    " The last position is the job without a plan.</p>"
+)
+
+
+def _worth(contents: Contents, prices: Prices) -> str:
+    """What the measured saving comes to at the job's size and pace."""
+    if contents.summary is None:
+        return ""
+    known = prices.or_from(contents.summary.facts)
+    found = worth(contents.summary, known)
+    rows = [
+        ["energy per iteration", f"{short(found.per_iteration_j)} J"],
+        ["energy per day of training", f"{short(found.per_day_kwh)} kWh"],
+    ]
+    if found.per_day_money is not None:
+        rows.append(["money per day", f"{short(found.per_day_money)} at {known.price_per_kwh:g} per kWh"])
+    if found.per_day_kgco2 is not None:
+        rows.append(["CO2 per day", f"{short(found.per_day_kgco2)} kg at {known.gco2_per_kwh:g} g per kWh"])
+    if known.pue != 1.0:
+        rows.append(["per day with the building's share", f"PUE {known.pue:g}"])
+    return section("What the saving is worth", table(["the whole job saves", ""], rows, numbers_from=1))
+
+
+def _stragglers(contents: Contents) -> str:
+    rows = straggler_rows(contents.events)
+    return section("Stragglers", table(list(HEADER), rows)) if rows else ""
+
+
 def _missing(contents: Contents) -> str:
     if not contents.missing:
         return ""
@@ -94,9 +139,10 @@ def _timelines(contents: Contents) -> str:
         return ""  # too many to point at: the picture stands here instead
     words = f"{MEASURED_DURATIONS} Point at a box for its numbers."
     caption = f'<p class="faint">{escape(words)}</p>'
+    drawn = timelines_svg(timelines, critical=contents.critical_paths())
     return section(
         "One iteration, before and after",
-        f'{caption}<div class="picture">{timelines_svg(timelines)}{_scale(timelines)}</div>',
+        f'{caption}<div class="picture">{drawn}{_scale(timelines)}</div>',
     )
 
 

@@ -40,6 +40,9 @@ svg.timeline .end { stroke: #1c2430; stroke-width: 1.6; }
 .scale { display: flex; align-items: center; gap: .6rem; color: #5f6975; font-size: .8rem;
   padding: .3rem 4.2rem; }
 .scale i { flex: 0 0 220px; height: 10px; border-radius: 3px; }
+svg.timeline rect.critical { fill: #1c2430; pointer-events: none; }
+.walk { margin: .6rem 0; } .walk canvas { width: 100%; height: 360px; display: block; }
+.walk label { display: flex; align-items: center; gap: .8rem; } .walk input { flex: 1 1 auto; }
 #tip { position: fixed; display: none; pointer-events: none; background: #1c2430; color: #fff; z-index: 9;
   font-size: .82rem; padding: .3rem .6rem; border-radius: 5px; max-width: 28rem; }
 .journal { max-height: 24rem; overflow-y: auto; }

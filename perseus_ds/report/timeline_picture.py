@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.report.timeline_key import draw_key
 from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.schedule import Instruction
 
 _WIDTH_IN = 13.3
 _MARGINS = theme.Margins(left=0.85, right=1.55, bottom=1.0)
@@ -20,7 +21,14 @@ _SMALLEST_DIGIT_IN = 0.075  # room for one digit of the numbers in the boxes
 _MOST_NUMBERS = 1500
 
 
-def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, subtitle: str) -> Path:
+def draw_timelines(
+    timelines: Sequence[Timeline],
+    path: Path,
+    *,
+    title: str,
+    subtitle: str,
+    critical: Mapping[str, Collection[Instruction]] | None = None,
+) -> Path:
     """Draw one panel per timeline and write the PNG."""
     scale = power_scale(timelines)
     ranks = max(len(lanes(timeline)) for timeline in timelines)
@@ -34,6 +42,7 @@ def draw_timelines(timelines: Sequence[Timeline], path: Path, *, title: str, sub
         end_s = max(timeline.iteration_time_s for timeline in timelines)
         for axes, timeline in zip(panels, timelines, strict=True):
             _panel(axes, timeline, scale, end_s)
+            _critical(axes, timeline, frozenset((critical or {}).get(timeline.name, ())))
         for axes in panels[:-1]:
             axes.tick_params(labelbottom=False)
         for axes in panels[1:]:
@@ -59,6 +68,13 @@ def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> N
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_title(panel_name(timeline), fontweight="bold")
     axes.set_title(f"{short(timeline.iteration_time_s)} s, {short(energy_j(timeline))} J", loc="right")
+
+
+def _critical(axes: Axes, timeline: Timeline, on_path: frozenset[Instruction]) -> None:
+    """Underline the longest path."""
+    for row, lane in enumerate(lanes(timeline)):
+        mine = [(s.start_s, s.duration_s) for s in lane.spans if s.instruction in on_path]
+        axes.broken_barh(mine, (row + 0.93, 0.07), facecolors=theme.INK, linewidth=0)
 
 
 def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float, *, floor: float) -> None:

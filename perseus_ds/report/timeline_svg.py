@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,11 +12,13 @@ from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, Lane, energy_
 from perseus_ds.report.number import short
 from perseus_ds.report.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.schedule import Instruction
 
-MOST_SPANS = 30_000  # about 5 MB of SVG
+MOST_SPANS = 12_000  # about 2 MB of SVG
 _LEFT, _WIDTH, _LANE, _HEAD, _FOOT, _AXIS = 70, 1130, 34, 26, 14, 22
 _DIGIT = 6.5
 _LEAST_TICKS = 5
+_UNDERLINE = 0.09
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,19 @@ class _Scale:
         return f'x="{x:.2f}" y="{top:.1f}" width="{width:.2f}" height="{tall:.1f}"'
 
 
-def timelines_svg(timelines: Sequence[Timeline]) -> str:
-    """Draw one panel per timeline, all to one time scale and one power scale."""
+def timelines_svg(
+    timelines: Sequence[Timeline], *, critical: Mapping[str, Collection[Instruction]] | None = None
+) -> str:
+    """Draw one panel per timeline, all to one time scale and one power scale.
+
+    ``critical`` is each one's longest path, by its name: a dark foot under its boxes.
+    """
     end_s, power = max(timeline.iteration_time_s for timeline in timelines), power_scale(timelines)
     parts, top = [], 0.0
     for timeline in timelines:
         scale = _Scale(_WIDTH / end_s, power, timeline.blocking_power_w)
-        panel, tall = _panel(timeline, scale, top)
+        on_path = frozenset((critical or {}).get(timeline.name, ()))
+        panel, tall = _panel(timeline, scale, top, on_path)
         parts.append(panel)
         top += tall
     parts.append(_axis(end_s, top))
@@ -49,7 +57,9 @@ def timelines_svg(timelines: Sequence[Timeline]) -> str:
     return f'<svg class="timeline" {size} role="img" aria-label="timelines">{"".join(parts)}</svg>'
 
 
-def _panel(timeline: Timeline, scale: _Scale, top: float) -> tuple[str, float]:
+def _panel(
+    timeline: Timeline, scale: _Scale, top: float, on_path: frozenset[Instruction]
+) -> tuple[str, float]:
     rows = lanes(timeline)
     floor = top + _HEAD + _LANE * len(rows)
     end = _LEFT + timeline.iteration_time_s * scale.per_second
@@ -59,7 +69,12 @@ def _panel(timeline: Timeline, scale: _Scale, top: float) -> tuple[str, float]:
         f'<text x="{end:.1f}" y="{top + 17:.0f}" text-anchor="end">{summary}</text>',
     ]
     for index, lane in enumerate(rows):
-        parts.extend(_lane(lane, scale, top + _HEAD + _LANE * (index + 0.95)))
+        base = top + _HEAD + _LANE * (index + 0.95)
+        parts.extend(_lane(lane, scale, base))
+        for span in lane.spans:
+            if span.instruction in on_path:
+                box = scale.box(span.start_s, span.duration_s, base + _UNDERLINE * _LANE, _UNDERLINE)
+                parts.append(f'<rect {box} class="critical"/>')
     parts.append(f'<path d="M{end:.1f} {top + _HEAD:.0f}V{floor:.0f}" class="end"/>')
     return "".join(parts), floor + _FOOT - top
 

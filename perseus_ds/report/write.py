@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perseus_ds.report.contents import read_contents
+from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.figures import figures
 from perseus_ds.report.headline import headline
+from perseus_ds.report.trace import write_trace
+from perseus_ds.report.walk import Walk, walk_of
+from perseus_ds.report.worth import Prices
 from perseus_ds.run_directory import write_whole
 
 
-def write_report(run_dir: Path, *, page: Path | None = None) -> list[Path]:
-    """Write ``report.html`` and PNGs beside it; return their paths, the page first.
+def write_report(run_dir: Path, *, page: Path | None = None, prices: Prices | None = None) -> list[Path]:
+    """Write ``report.html``, pictures, walk and trace beside it; return their paths, the page first.
 
-    Parts that are missing are named on the page, with the reason.
+    Parts that are missing are named on the page, with the reason. ``prices`` that are not given are those
+    of the job's block, where it has some.
 
     Raises:
         PerseusError: the directory does not exist, or holds nothing of a job.
@@ -28,5 +32,20 @@ def write_report(run_dir: Path, *, page: Path | None = None) -> list[Path]:
     target = run_dir / "report.html" if page is None else page
     target.parent.mkdir(parents=True, exist_ok=True)
     pictures = list(draw_all(contents, found, target.parent))
-    write_whole(target, page_of(contents, found, pictures, title=headline(found)))
-    return [target, *(picture.path for picture in pictures)]
+    walk = None if contents.plans is None else walk_of(contents.plans)
+    others = _beside(contents, walk, target.parent)
+    page_text = page_of(contents, found, pictures, title=headline(found), walk=walk, prices=prices)
+    write_whole(target, page_text)
+    return [target, *(picture.path for picture in pictures), *others]
+
+
+def _beside(contents: Contents, walk: Walk | None, directory: Path) -> list[Path]:
+    """What is not a picture of the page: the walk as a GIF, the trace."""
+    from perseus_ds.report.walk_gif import write_gif  # noqa: PLC0415  # as above
+
+    written = [] if walk is None else [write_gif(walk, directory / "walk.gif")]
+    if contents.timelines:
+        written.append(
+            write_trace(contents.in_order(), directory / "trace.json", critical=contents.critical_paths())
+        )
+    return written

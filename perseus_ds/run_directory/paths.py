@@ -31,6 +31,15 @@ class RunDirectory:
         return self.plan if team == 0 else self.path / f"plan.{team}.json"
 
     @property
+    def kernels(self) -> Path:
+        """What the instructions are made of, a file for each rank that traced (``perseus_ds.kernels``)."""
+        return self.path / "kernels"
+
+    def kernels_of(self, rank: int) -> Path:
+        """What one rank traced."""
+        return self.kernels / f"rank{rank}.json"
+
+    @property
     def summary(self) -> Path:
         """Baseline against plan, measured."""
         return self.path / "summary.json"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.simulation.answers import Answers
 from perseus_ds.simulation.pipeline import Pipeline
-from perseus_ds.straggler import ReplicaObservation, StragglerController, StragglerDecision
+from perseus_ds.straggler import StragglerDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,6 @@ class Cluster:
     def __init__(self, replicas: Sequence[Pipeline], *, lag: int = 2) -> None:
         self._replicas = replicas
         self._lag = lag
-        indexes = [one.frontier_index for one in replicas]
-        self._controller = StragglerController(
-            np.array([frontier_index.objective_s for frontier_index in indexes]),
-            np.array([frontier_index.fastest_s for frontier_index in indexes]),
-        )
 
     def play(
         self,
@@ -82,36 +78,28 @@ class Cluster:
         ``answered`` False plays the objective's plans throughout, for comparison.
         """
         count = len(self._replicas)
-        objective = [one.frontier_index.objective for one in self._replicas]
-        coming = [list(objective) for _ in range(self._lag)]
+        indexes = [one.frontier_index for one in self._replicas]
+        answers = Answers(indexes, lag=self._lag, answered=answered)
         own_s, free_s = np.zeros((iterations, count)), np.zeros((iterations, count))
         plan = np.zeros((iterations, count), dtype=np.int64)
-        decisions = []
         for n in range(iterations):
-            plan[n] = coming.pop(0)
+            plan[n] = answers.next_plans()
             beset = [trouble(replica, n) for replica in range(count)]
             for replica, one in enumerate(beset):
                 own_s[n, replica] = self._own_s(replica, int(plan[n, replica]), n, one)
-                free_s[n, replica] = self._own_s(replica, objective[replica], n, one)
-            decision = self._controller.observe(self._round(own_s[n], plan[n], beset))
-            decisions.append(decision)
-            chosen = [one.frontier_index.choose(decision.budget(r)) for r, one in enumerate(self._replicas)]
-            coming.append(chosen if answered else list(objective))
-        return Played(own_s, plan, free_s, tuple(decisions))
+                free_s[n, replica] = self._own_s(replica, indexes[replica].objective, n, one)
+            answers.observe(
+                np.where([one.unknown for one in beset], np.nan, own_s[n]),
+                plan[n].tolist(),
+                announced=np.array([one.announced for one in beset]),
+                capped=np.array(list(map(self._capped, range(count), plan[n].tolist(), beset))),
+            )
+        return Played(own_s, plan, free_s, tuple(answers.decisions))
 
     def _own_s(self, replica: int, plan: int, n: int, trouble: Trouble) -> float:
         return trouble.slowdown * self._replicas[replica].own_s(
             plan, n, slow_stages=trouble.slow_stages, cap_mhz=trouble.cap_mhz
         )
 
-    def _round(
-        self, own_s: NDArray[np.float64], plan: NDArray[np.int64], beset: Sequence[Trouble]
-    ) -> ReplicaObservation:
-        unknown = np.array([one.unknown for one in beset])
-        pairs = list(zip(self._replicas, plan, beset, strict=True))
-        return ReplicaObservation(
-            own_s=np.where(unknown, np.nan, own_s),
-            planned_s=np.array([one.frontier_index.expected_s[index] for one, index, _ in pairs]),
-            announced=np.array([one.announced for one in beset]),
-            capped=np.array([one.throttles(int(index), where.cap_mhz) for one, index, where in pairs]),
-        )
+    def _capped(self, replica: int, plan: int, trouble: Trouble) -> bool:
+        return self._replicas[replica].throttles(plan, trouble.cap_mhz)

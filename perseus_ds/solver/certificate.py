@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver.discretise import DiscretePlans
-from perseus_ds.solver.dual import activity_flow, dual_value, precedence_flow
+from perseus_ds.solver.dual import activity_flow, dual_value, dual_values, members_of, precedence_flow
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
 from perseus_ds.solver.problem import Floats, Problem
 
 ROUNDING = 1e-9
 """Share by which sums of floats may differ from the same sums in another order or in whole numbers."""
+
+BLOCK = 16
+"""Breakpoints that are checked together: enough to spare calls, few enough for the cache."""
 
 
 def check_frontier(problem: Problem, frontier: Frontier) -> None:
@@ -34,11 +38,11 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     slopes_j = frontier.price_w * np.diff(frontier.time_s)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=ROUNDING * _scale(problem)):
         raise CertificateError("costs and prices of the frontier disagree")
-    graph = graph_of(problem)
-    members = [np.flatnonzero(problem.table_of == number) for number in range(len(problem.tables))]
-    for snapshot in range(len(frontier.kept)):
-        _check_schedule(problem, graph, members, frontier, snapshot)
-        _check_flow(problem, frontier, snapshot)
+    given = _Given(problem, graph_of(problem), members_of(problem), _scale(problem))
+    for first in range(0, len(frontier.kept), BLOCK):
+        snapshots = range(first, min(first + BLOCK, len(frontier.kept)))
+        _check_schedules(given, frontier, snapshots)
+        _check_flows(given, frontier, snapshots)
 
 
 def check_plans(problem: Problem, plans: DiscretePlans, *, frontier: Frontier | None = None) -> None:
@@ -84,43 +88,50 @@ def _check_bounds(problem: Problem, plans: DiscretePlans, frontier: Frontier, sc
             raise CertificateError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
 
 
-def _check_schedule(
-    problem: Problem, graph: Graph, members: Sequence[NDArray[np.intp]], frontier: Frontier, snapshot: int
-) -> None:
-    """Follow the longest path and sum the costs; ``members`` are the activities of every table."""
-    at = int(frontier.kept[snapshot])
-    duration_s = frontier.durations_at(float(frontier.time_s[at]))
-    path_s = longest_seconds(problem, graph, duration_s)
-    if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
-        raise CertificateError(f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s")
-    cost_j = 0.0
-    for number, hull in enumerate(frontier.whole.hulls):
-        own_s = duration_s[members[number]]
-        slack_s = ROUNDING * hull.duration_s[-1]
-        if len(own_s) and (
-            own_s.min() < hull.duration_s[0] - slack_s or own_s.max() > hull.duration_s[-1] + slack_s
-        ):
-            raise CertificateError(f"a duration at breakpoint {at} is outside table {number}")
-        cost_j += float(hull.cost_at(own_s).sum())
-    if abs(cost_j - frontier.cost_j[at]) > ROUNDING * _scale(problem):
-        raise CertificateError(f"breakpoint {at} costs {cost_j:.9g}, it says {frontier.cost_j[at]:.9g}")
+class _Given(NamedTuple):
+    """A problem, and what all breakpoints are checked with: ``members`` are the activities of every table."""
+
+    problem: Problem
+    graph: Graph
+    members: Sequence[NDArray[np.intp]]
+    scale_j: float
 
 
-def _check_flow(problem: Problem, frontier: Frontier, snapshot: int) -> None:
-    at = int(frontier.kept[snapshot])
-    through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
-    if (through_w < 0.0).any() or (across_w < 0.0).any():
-        raise CertificateError(f"a flow at breakpoint {at} is negative")
-    price_w = float(frontier.price_w[at]) if at < len(frontier.price_w) else None
-    _check_conserved(problem, through_w, across_w, at)
-    base_j, flow_w = dual_value(problem, through_w, across_w)
-    if price_w is not None:
-        _same(f"flow at breakpoint {at}", flow_w, price_w)
-    proved_j = base_j - flow_w * float(frontier.time_s[at])
-    if abs(proved_j - frontier.cost_j[at]) > ROUNDING * (_scale(problem) + flow_w * frontier.time_s[at]):
-        raise CertificateError(
-            f"breakpoint {at} costs {frontier.cost_j[at]:.9g}, its flow proves {proved_j:.9g}"
-        )
+def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
+    """Sum the costs at each breakpoint, and follow the longest path."""
+    kept = frontier.kept[snapshots]
+    duration_s = np.array([frontier.durations_at(float(time_s)) for time_s in frontier.time_s[kept]])
+    cost_j = np.zeros(len(kept))
+    for number, (hull, where) in enumerate(zip(frontier.whole.hulls, given.members, strict=True)):
+        own_s, slack_s = duration_s[:, where], ROUNDING * hull.duration_s[-1]
+        if ((own_s < hull.duration_s[0] - slack_s) | (own_s > hull.duration_s[-1] + slack_s)).any():
+            raise CertificateError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")
+        cost_j += hull.cost_at(own_s).sum(axis=1)
+    for at, own_s, found_j in zip(kept.tolist(), duration_s, cost_j.tolist(), strict=True):
+        path_s = longest_seconds(given.problem, given.graph, own_s)
+        if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
+            raise CertificateError(
+                f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s"
+            )
+        if abs(found_j - frontier.cost_j[at]) > ROUNDING * given.scale_j:
+            raise CertificateError(f"breakpoint {at} costs {found_j:.9g}, it says {frontier.cost_j[at]:.9g}")
+
+
+def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
+    """See that each flow is one, and that it proves what its breakpoint costs."""
+    through_w = np.array([activity_flow(frontier, snapshot) for snapshot in snapshots])
+    across_w = np.array([precedence_flow(frontier, snapshot) for snapshot in snapshots])
+    bases_j, flows_w = dual_values(given.problem, given.members, through_w, across_w)
+    for row, at in enumerate(frontier.kept[snapshots].tolist()):
+        if (through_w[row] < 0.0).any() or (across_w[row] < 0.0).any():
+            raise CertificateError(f"a flow at breakpoint {at} is negative")
+        _check_conserved(given.problem, through_w[row], across_w[row], at)
+        flow_w, time_s, said_j = float(flows_w[row]), float(frontier.time_s[at]), frontier.cost_j[at]
+        if at < len(frontier.price_w):
+            _same(f"flow at breakpoint {at}", flow_w, float(frontier.price_w[at]))
+        proved_j = float(bases_j[row]) - flow_w * time_s
+        if abs(proved_j - said_j) > ROUNDING * (given.scale_j + flow_w * time_s):
+            raise CertificateError(f"breakpoint {at} costs {said_j:.9g}, its flow proves {proved_j:.9g}")
 
 
 def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: int) -> None:

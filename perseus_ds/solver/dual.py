@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Problem
@@ -25,20 +28,36 @@ def activity_flow(frontier: Frontier, snapshot: int) -> Floats:
 
 
 def dual_value(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[float, float]:
-    """Return the bound's value at time zero, and how much it falls per second.
+    """Return one flow's bound at time zero, and how much it falls per second (`dual_values`)."""
+    bases_j, worths_w = dual_values(problem, members_of(problem), through_w[None], across_w[None])
+    return float(bases_j[0]), float(worths_w[0])
+
+
+def members_of(problem: Problem) -> list[NDArray[np.intp]]:
+    """The activities of every table."""
+    counts = np.bincount(problem.table_of, minlength=len(problem.tables))
+    return np.split(np.argsort(problem.table_of, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def dual_values(
+    problem: Problem, members: Sequence[NDArray[np.intp]], through_w: Floats, across_w: Floats
+) -> tuple[Floats, Floats]:
+    """Return the bounds' values at time zero, and how much each falls per second.
 
     For a flow that is conserved, every plan within ``T`` costs at least the first less ``T`` times the
     second: a plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
     each activity can have, and all paths together carry the flow for at most ``T``.
 
-    Shape: ``through_w`` [activities], ``across_w`` [precedences].
+    Shape: ``members`` [tables], the activities of each; ``through_w`` [flows, activities]; ``across_w``
+    [flows, precedences]; returns [flows] twice.
     """
-    total = float(np.dot(across_w, problem.delay_s))
-    for number, table in enumerate(problem.tables):
-        flow_w = through_w[problem.table_of == number]
-        total += float(np.min(table.cost_j + flow_w[:, None] * table.duration_s, axis=1).sum())
+    totals_j = across_w @ problem.delay_s
+    for table, where in zip(problem.tables, members, strict=True):
+        flow_w = through_w[:, where]
+        options_j = table.cost_j[:, None, None] + table.duration_s[:, None, None] * flow_w
+        totals_j += options_j.min(axis=0).sum(axis=1)
     starts = np.bincount(problem.after, minlength=len(problem)) == 0
-    return total, float(through_w[starts].sum())
+    return totals_j, through_w[:, starts].sum(axis=1)
 
 
 def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:

@@ -8,7 +8,6 @@ Nothing here knows of Perseus.
 from __future__ import annotations
 
 import argparse
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,85 +16,8 @@ import deepspeed
 import torch
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from torch import Tensor, nn
-from torch.nn import functional
-
-VOCABULARY = 256  # a character is a byte
-TEXT_BYTES = 2_000_000
-WIDTH = 32
-HEADS = 4
-
-
-class Embedding(nn.Module):
-    """Characters and their places as vectors."""
-
-    def __init__(self, context: int) -> None:
-        super().__init__()
-        self.character = nn.Embedding(VOCABULARY, WIDTH)
-        self.place = nn.Embedding(context, WIDTH)
-
-    def forward(self, characters: Tensor) -> Tensor:
-        """Shape: [batch, context] -> [batch, context, WIDTH]."""
-        places = torch.arange(characters.shape[1], device=characters.device)
-        return self.character(characters) + self.place(places)
-
-
-class Block(nn.Module):
-    """One pre-norm transformer layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm_1 = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.projection = nn.Linear(WIDTH, WIDTH)
-        self.norm_2 = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Shape: [batch, context, WIDTH] -> the same."""
-        hidden = hidden + self.projection(self._attend(self.qkv(self.norm_1(hidden))))
-        return hidden + self.down(functional.gelu(self.up(self.norm_2(hidden))))
-
-    @staticmethod
-    def _attend(qkv: Tensor) -> Tensor:
-        query, key, value = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return mixed.transpose(1, 2).flatten(-2)
-
-
-class Head(nn.Module):
-    """Vectors back to a score for every character: what makes the last stage the heaviest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.scores = nn.Linear(WIDTH, VOCABULARY, bias=False)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Shape: [batch, context, WIDTH] -> [batch, context, VOCABULARY]."""
-        return self.scores(self.norm(hidden))
-
-
-def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of the next character."""
-    return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
-
-
-def standard_library() -> Tensor:
-    """Read the same text on every rank: the top-level modules of this Python, in the order of their names."""
-    modules = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    text = b"\n".join(module.read_bytes() for module in modules)[:TEXT_BYTES]
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-
-
-def microbatches(text: Tensor, *, size: int, context: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut random pieces out of the text, for ever: characters and the ones that follow them."""
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        starts = torch.randint(len(text) - context - 1, (size,), generator=generator)
-        pieces = torch.stack([text[start : start + context + 1] for start in starts])
-        yield pieces[:, :-1].contiguous(), pieces[:, 1:].contiguous()
+from gpt import Block, Embedding, Head, loss_of, microbatches, standard_library
+from torch import Tensor
 
 
 def train(

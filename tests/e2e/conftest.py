@@ -5,6 +5,8 @@ The only conftest below e2e: its tests import from it by name.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,8 @@ def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """A node with two fake NVIDIA GPUs, in this process and in those that it starts."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+    """A node with two fake NVIDIA GPUs, in this process and in those that it starts; none may outlive it."""
     why_not = fake_nvml.missing_compiler()
     if why_not is not None:
         pytest.skip(why_not)
@@ -31,4 +33,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     node = FakeNvml(tmp_path / "gpus")
     for name, value in node.environment().items():
         monkeypatch.setenv(name, value)
-    return node
+    yield node
+    until_s = time.monotonic() + 20
+    while left := node.processes():
+        assert time.monotonic() < until_s, f"the test has left processes: {left}"
+        time.sleep(0.02)

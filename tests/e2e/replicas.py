@@ -18,7 +18,7 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.startup.activation import session_of
 
-FlapDamping = Mapping[int, list[tuple[int, int, float]]]
+Spells = Mapping[int, list[tuple[int, int, float]]]
 """For a replica: from which iteration of the plan to which, how many times slower."""
 
 Act = Callable[[int, int], None]
@@ -75,7 +75,7 @@ def straggle(
     rank: int,
     content: Mapping[str, Any],
     stages: int,
-    spells: FlapDamping,
+    spells: Spells,
     iterations: int,
     *,
     act: Act | None = None,

@@ -37,14 +37,14 @@ def code(thing):
 def made_of(content):
     engine = ranks.build(content, stages=1)
     losses = ranks.losses(engine, 3)
-    init = type(engine).__init__
+    inits = {kind.__name__: kind.__init__ for kind in type(engine).__mro__ if kind.__name__ in sys.argv[3:]}
     return {
         "losses": losses,
         "instance": {name: code(thing) for name, thing in vars(engine).items()},
         "map": {kind.__name__: code(handler) for kind, handler in engine._INSTRUCTION_MAP.items()},
         "classes": {f"{kind.__name__}.{name}": code(thing)
                     for kind in type(engine).__mro__[:-1] for name, thing in vars(kind).items()},
-        "original init": code(getattr(init, "__wrapped__", init)),
+        "original inits": {name: code(getattr(init, "__wrapped__", init)) for name, init in inits.items()},
         "threads": [thread.name for thread in threading.enumerate()],
         "ours": sorted(name for name in sys.modules if name.startswith("perseus_ds")),
     }
@@ -58,13 +58,23 @@ BLOCKS: dict[str, dict[str, Any] | None] = {
     "not enabled": {"run_dir": "x"},
 }
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
-INIT = "PipelineEngine.__init__"
+WATCHED = ("PipelineEngine", "DeepSpeedEngine")
+INITS = [f"{name}.__init__" for name in WATCHED]
 
 
 def made_of(contents: list[dict[str, Any]], *, autoload: bool) -> list[dict[str, Any]]:
     """What engines are made of, with PyTorch's autoload on or off."""
     announced = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(Path(__file__).parent), json.dumps(contents)],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            PROGRAM,
+            str(Path(__file__).parent),
+            json.dumps(contents),
+            *WATCHED,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -94,16 +104,17 @@ def unserved() -> dict[str, dict[str, Any]]:
 def test_without_an_enabled_block_nothing_of_the_engine_differs(
     untouched: dict[str, Any], unserved: dict[str, dict[str, Any]], name: str
 ) -> None:
-    """One class attribute is ours, the ``__init__`` that looks for a block; it calls DeepSpeed's own."""
+    """One attribute of each class is ours, the ``__init__`` that looks for a block and calls DeepSpeed's."""
     made = dict(unserved[name])
     ours = made.pop("ours")
     assert "perseus_ds.adapters.deepspeed.door" in ours, (
         "the start-up hook was not armed: this test shows nothing"
     )
     assert "perseus_ds.runtime.lifecycle.session" not in ours
-    assert made["classes"][INIT] != untouched["classes"][INIT]
-    assert made["original init"] == untouched["classes"][INIT]
-    made["classes"] = {**made["classes"], INIT: untouched["classes"][INIT]}
+    for kind, init in zip(WATCHED, INITS, strict=True):
+        assert made["classes"][init] != untouched["classes"][init]
+        assert made["original inits"][kind] == untouched["classes"][init]
+        made["classes"] = {**made["classes"], init: untouched["classes"][init]}
     assert made == untouched
 
 

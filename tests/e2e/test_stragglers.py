@@ -1,4 +1,4 @@
-"""ReplicaStatus of two stages, one 1.2 times slower for a while: who plays what, when, and at what cost."""
+"""Replicas of two stages, one 1.2 times slower for a while: who runs what, when, and at what cost."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -52,6 +53,7 @@ _NUMBERS = [
     "refuse_code",
     "ignores",
     "minor",
+    "jitter_mhz",
 ]
 
 
@@ -115,6 +117,17 @@ class FakeNvml:
             "LD_LIBRARY_PATH": str(build(old_driver=old_driver).parent),
             "PERSEUS_GUARD_DIR": str(self.path.parent / "guard"),
         }
+
+    def processes(self) -> dict[int, list[str]]:
+        """Everything that runs on this node but ourselves: number and command line."""
+        mark, found = f"FAKE_NVML_STATE={self.path}".encode(), {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                        found[int(entry.name)] = words
+        return found
 
     def _map(self) -> State:
         import mmap  # noqa: PLC0415 - only here

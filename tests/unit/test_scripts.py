@@ -22,7 +22,18 @@ def test_the_demo_explains_itself_from_anywhere(tmp_path: Path) -> None:
     assert "scripts/demo --fresh" in told.stdout
 
 
-def test_the_training_script_knows_nothing_of_us() -> None:
-    code = (ROOT / "scripts/demo_job/train.py").read_text().split('"""', maxsplit=2)[2]
-    assert "import deepspeed" in code
-    assert "perseus" not in code.lower()
+@pytest.mark.parametrize(
+    ("script", "framework"), [("train", "deepspeed"), ("train_pipelining", "torch.distributed.pipelining")]
+)
+def test_the_training_scripts_know_nothing_of_us(script: str, framework: str) -> None:
+    code = (ROOT / f"scripts/demo_job/{script}.py").read_text().split('"""', maxsplit=2)[2]
+    assert f"{framework} import" in code or f"import {framework}" in code
+    assert "perseus" not in (code + (ROOT / "scripts/demo_job/gpt.py").read_text()).lower()
+
+
+def test_a_demo_that_is_not_there_is_refused_by_name() -> None:
+    told = subprocess.run(
+        [ROOT / "scripts/demo", "--framework", "jax"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 1
+    assert "no demo of framework 'jax' (deepspeed, pipelining" in told.stderr

@@ -10,9 +10,10 @@ import torch
 
 from perseus_ds.adapters.deepspeed.chunks import chunks_of
 from perseus_ds.adapters.deepspeed.hooks import Hooks
-from perseus_ds.adapters.deepspeed.monitor import scalars_every, write_scalars
 from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of, unknown_of
-from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check, deepspeed_version
+from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.schedule import Kind, Schedule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import wraps
 from types import ModuleType
@@ -13,11 +12,10 @@ from perseus_ds.adapters.deepspeed.seam import (
     PipeSchedule,
     check,
     crashes_with_timers,
-    deepspeed_version,
     is_training,
-    raw_config,
 )
-from perseus_ds.config import ENABLED_BY_FILE, is_enabled, parse, refuse_two_blocks
+from perseus_ds.adapters.deepspeed_engine.block import asked
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version, is_pipeline, switched_on
 
 _watched: WeakSet[type] = WeakSet()
 
@@ -40,7 +38,7 @@ def watch(module: ModuleType) -> None:
 
 def serves(host: object) -> bool:
     """Whether this is a pipeline engine of DeepSpeed's."""
-    return any(kind.__name__ == "PipelineEngine" for kind in type(host).__mro__)
+    return is_pipeline(host)
 
 
 def attach(engine: object, *, config: Mapping[str, object] | None = None) -> None:
@@ -53,30 +51,23 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
     at default clocks, unless the block says ``"on_error": "raise"``.
     """
-    content = dict(raw_config(engine))
-    if config is not None:
-        content["perseus"] = {"enabled": True, **config}
-    if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
-        return
-    if "_exec_schedule" in vars(engine):
+    wanted = asked(engine, config)
+    if wanted is None or "_exec_schedule" in vars(engine):
         return
     from perseus_ds.runtime.startup.activation import refuse, say  # noqa: PLC0415  # heavy, and now needed
 
-    block = content.get("perseus")
     try:
         found = check(engine)
-        if _enabled(content.get("autotuning")):
+        if wanted.tunes_itself:
             say("off: autotuning measures the job itself")
             return
-        if warning := _timers(found, content):
+        if warning := _timers(found, wanted.content):
             say(warning)
-        if block is not None:
-            refuse_two_blocks(os.environ)
-            parse(block, {})
+        wanted.check()
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block)
+        refuse(error, wanted.block)
         return
-    _begin_with_first_batch(found, block)
+    _begin_with_first_batch(found, wanted.block)
 
 
 def detach(engine: object) -> None:
@@ -113,14 +104,10 @@ def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
     """Say beforehand what will otherwise look like our doing."""
-    on = content.get("wall_clock_breakdown") is True or _enabled(content.get("flops_profiler"))
+    on = content.get("wall_clock_breakdown") is True or switched_on(content.get("flops_profiler"))
     if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
         return ""
     return (
         f"DeepSpeed {deepspeed_version()} crashes pipeline jobs with wall_clock_breakdown or "
         "flops_profiler on ('timer has already been started'), with us or without: turn both off"
     )
-
-
-def _enabled(section: object) -> bool:
-    return isinstance(section, dict) and section.get("enabled", False) is True

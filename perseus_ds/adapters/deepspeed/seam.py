@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Protocol, cast
 
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.schedule import Kind
 
@@ -106,12 +105,6 @@ REQUIRED_NAMES = (
 )
 
 
-def deepspeed_version() -> str:
-    """The release that is imported, which a PYTHONPATH can make another than the installed one."""
-    imported = getattr(sys.modules.get("deepspeed"), "__version__", None)
-    return str(imported).strip() if imported else version("deepspeed")
-
-
 def check(engine: object) -> PipelineEngine:
     """Return the engine with its type, if everything that we rely on is there.
 
@@ -127,15 +120,6 @@ def check(engine: object) -> PipelineEngine:
     if missing:
         raise _unsupported(f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP")
     return found
-
-
-def raw_config(engine: object) -> Mapping[str, object]:
-    """The DeepSpeed configuration as the user wrote it; empty where the engine keeps none.
-
-    An unknown top-level block passes DeepSpeed silently and stays in ``_config._param_dict``.
-    """
-    content = getattr(getattr(engine, "_config", None), "_param_dict", None)
-    return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
 
 
 def is_training(schedule: PipeSchedule) -> bool:

@@ -41,7 +41,8 @@ class Hooks:
         self._put(schedule, "_maybe_compute_loss", self._around_loss(schedule._maybe_compute_loss))  # noqa: SLF001  # the seam
         for stage in stages_of(schedule):
             self._put(stage, "forward_one_chunk", self._around_forward(stage))
-            self._put(stage, "backward_one_chunk", self._around_backward(stage.backward_one_chunk))
+            backward = self._around(stage.backward_one_chunk, Kind.BACKWARD, Kind.BACKWARD_INPUT)
+            self._put(stage, "backward_one_chunk", backward)
             weight = self._around(stage.backward_weight_one_chunk, Kind.BACKWARD_WEIGHT)
             self._put(stage, "backward_weight_one_chunk", weight)
             if self._reduces:
@@ -61,43 +62,30 @@ class Hooks:
         self._found.append((holder, name, vars(holder).get(name)))
         vars(holder)[name] = ours
 
-    def _before(self, kind: Kind) -> None:
-        try:
-            self._listener.before(kind)
-        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
-            self._give_up(error)
-
-    def _after(self, kind: Kind) -> None:
-        try:
-            self._listener.after(kind)
-        except Exception as error:  # noqa: BLE001  # see _before()
-            self._give_up(error)
-
     def _give_up(self, error: Exception) -> None:
         self.remove()
         sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
 
-    def _around(self, handler: Handler, kind: Kind) -> Handler:
+    def _around(self, handler: Handler, whole: Kind, split: Kind | None = None) -> Handler:
+        """Announce ``whole``, or ``split`` where torch asks for the first half of a backward only."""
+        before, after = self._listener.before, self._listener.after
+
         @wraps(handler)
         def listened(*args: object, **kwargs: object) -> object:
             if not self._wanted:
                 return handler(*args, **kwargs)
-            self._before(kind)
+            kind = whole if split is None or kwargs.get("full_backward", True) else split
+            try:
+                before(kind)
+            except Exception as error:  # noqa: BLE001  # a listener never reaches the host
+                self._give_up(error)
             result = handler(*args, **kwargs)
             if self._wanted:
-                self._after(kind)
+                try:
+                    after(kind)
+                except Exception as error:  # noqa: BLE001
+                    self._give_up(error)
             return result
-
-        return listened
-
-    def _around_backward(self, handler: Handler) -> Handler:
-        whole = self._around(handler, Kind.BACKWARD)
-        split = self._around(handler, Kind.BACKWARD_INPUT)
-
-        @wraps(handler)
-        def listened(*args: object, **kwargs: object) -> object:
-            around = whole if kwargs.get("full_backward", True) else split  # torch passes it by name
-            return around(*args, **kwargs)
 
         return listened
 
@@ -110,7 +98,10 @@ class Hooks:
         @wraps(handler)
         def listened(*args: object, **kwargs: object) -> object:
             if self._wanted:
-                self._before(Kind.FORWARD)
+                try:
+                    self._listener.before(Kind.FORWARD)
+                except Exception as error:  # noqa: BLE001  # a listener never reaches the host
+                    self._give_up(error)
             return handler(*args, **kwargs)
 
         return listened
@@ -120,7 +111,10 @@ class Hooks:
         def listened(stage: Stage, *args: object, **kwargs: object) -> object:
             result = handler(stage, *args, **kwargs)
             if self._wanted and stage.is_last:
-                self._after(Kind.FORWARD)
+                try:
+                    self._listener.after(Kind.FORWARD)
+                except Exception as error:  # noqa: BLE001
+                    self._give_up(error)
             return result
 
         return listened

@@ -3,6 +3,8 @@
 from perseus_ds.device.simulated.gpu import SimulatedGpu, opened
 from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import MODELS, model_named
+from perseus_ds.device.simulated.operators import is_product, work_of_operator
+from perseus_ds.device.simulated.roofline import KernelWork
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task
@@ -12,6 +14,7 @@ from perseus_ds.device.simulated.work import Work
 __all__ = [
     "MODELS",
     "GpuModel",
+    "KernelWork",
     "ScaledTime",
     "SimulatedGpu",
     "SimulatedSettings",
@@ -21,7 +24,9 @@ __all__ = [
     "TruthNow",
     "VirtualTime",
     "Work",
+    "is_product",
     "model_named",
     "opened",
     "simulated_settings",
+    "work_of_operator",
 ]

@@ -11,13 +11,13 @@ from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.simulated.counter import EnergyCounter
+from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task, Timeline
 from perseus_ds.device.simulated.truth import Truth, TruthNow
-from perseus_ds.device.simulated.work import Work
 from perseus_ds.errors import DeviceUnsupportedError
 
 _opened: WeakSet[SimulatedGpu] = WeakSet()
@@ -50,6 +50,7 @@ class SimulatedGpu(Gpu):
         self._change = _change_of(self.model, settings)
         self._queue = ChangeQueue(self._change)
         self._wanted_mhz = self.model.max_clock_mhz
+        self._wanted_memory_mhz = self.model.memory_clocks_mhz[0]
         _opened.add(self)
 
     def identify(self) -> Identity:
@@ -68,6 +69,7 @@ class SimulatedGpu(Gpu):
             counter_period_s=self.model.counter_period_s,
             switch_latency_s=self._change.longest_s,
             switch_call_s=self._change.call_s,
+            memory_why_not=self._memory_why_not(),
         )
 
     def lock_clock(self, clock_mhz: int) -> None:
@@ -88,6 +90,26 @@ class SimulatedGpu(Gpu):
         """Go back to the maximum."""
         self._switch(self.model.max_clock_mhz)
 
+    def lock_memory_clock(self, memory_mhz: int) -> None:
+        """Schedule a switch of the memory clock, as `lock_clock` does for the core's.
+
+        Raises:
+            DeviceUnsupportedError: the model has no such memory clock, or one only.
+        """
+        why_not = self._memory_why_not()
+        if why_not is not None:
+            raise DeviceUnsupportedError(f"{self.model.name}: {why_not}")
+        if memory_mhz not in self.model.memory_clocks_mhz:
+            known = ", ".join(map(str, self.model.memory_clocks_mhz))
+            raise DeviceUnsupportedError(
+                f"{memory_mhz} MHz is not a memory clock of {self.model.name}: it has {known}"
+            )
+        self._switch(None, memory_mhz)
+
+    def reset_memory_clock(self) -> None:
+        """Go back to the highest memory clock."""
+        self._switch(None, self.model.memory_clocks_mhz[0])
+
     def achieved(self) -> Achieved:
         """Read the clock that is held, under cap and throttle."""
         with self._changed:
@@ -98,7 +120,7 @@ class SimulatedGpu(Gpu):
         reasons = EventReason.SW_THERMAL if limited else EventReason.NONE
         if capped:
             reasons |= EventReason.SW_POWER_CAP
-        return Achieved(round(held_mhz), self.model.memory_clocks_mhz[0], reasons)
+        return Achieved(round(held_mhz), self._timeline.memory_mhz, reasons)
 
     def energy_j(self) -> float:
         """Read the counter as it stood at its last tick."""
@@ -124,10 +146,11 @@ class SimulatedGpu(Gpu):
         self._time.sleep(device_s)
 
     def close(self) -> None:
-        """Reset the clock."""
+        """Reset both clocks."""
         self.reset_clock()
+        self.reset_memory_clock()
 
-    def begin(self, work: Work) -> Task:
+    def begin(self, work: AnyWork) -> Task:
         """Start an instruction; its true amount is drawn around ``work``."""
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
         with self._changed:
@@ -187,16 +210,25 @@ class SimulatedGpu(Gpu):
         timeline.limit(self.settings.throttle_mhz or model.max_clock_mhz)
         return timeline
 
-    def _switch(self, clock_mhz: int) -> None:
+    def _switch(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
         with self._changed:
             self._advance()
-            if clock_mhz == self._wanted_mhz:
+            clock_mhz = None if clock_mhz == self._wanted_mhz else clock_mhz
+            memory_mhz = None if memory_mhz == self._wanted_memory_mhz else memory_mhz
+            if clock_mhz is None and memory_mhz is None:
                 return
-            from_mhz, self._wanted_mhz = self._wanted_mhz, clock_mhz
+            going_up = (clock_mhz or 0) > self._wanted_mhz or (memory_mhz or 0) > self._wanted_memory_mhz
+            self._wanted_mhz = clock_mhz or self._wanted_mhz
+            self._wanted_memory_mhz = memory_mhz or self._wanted_memory_mhz
             now_s = self._timeline.time_s
-            in_force_s = self._queue.ask(self._index, now_s, from_mhz=from_mhz, to_mhz=clock_mhz)
-            self._timeline.switch(clock_mhz, in_force_s)
+            in_force_s = self._queue.ask(self._index, now_s, from_mhz=0.0, to_mhz=float(going_up))
+            self._timeline.switch(clock_mhz, in_force_s, memory_mhz=memory_mhz)
             self._changed.notify_all()
+
+    def _memory_why_not(self) -> str | None:
+        if len(self.model.memory_clocks_mhz) > 1:
+            return None
+        return f"it has one memory clock, {self.model.memory_clocks_mhz[0]} MHz"
 
     def _advance(self) -> None:
         self._timeline.advance(self._time.now_s())

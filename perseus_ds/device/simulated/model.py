@@ -11,6 +11,29 @@ Table = tuple[tuple[float, float], ...]
 ASSUMED = "assumed"
 
 
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What a model must know of single kernels.
+
+    ``product_flops`` (dense, half precision, of which ``product_efficiency`` is reached) and
+    ``lane_instructions`` are per second at the maximum core clock, ``bandwidth`` in bytes per second at the
+    default memory clock. ``memory_w`` is the power of the memory by its clock, ``traffic_w`` what moving
+    data at full speed adds. Cores that wait for memory have ``stalled_activity`` of the densest kernels'
+    dynamic power, those that run other instructions ``lane_intensity``.
+    """
+
+    processors: int
+    product_flops: float
+    product_efficiency: float
+    lane_instructions: float
+    bandwidth: float
+    write_efficiency: float
+    memory_w: Table
+    traffic_w: float
+    stalled_activity: float
+    lane_intensity: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuModel:
     """One kind of GPU; compared and hashed by identity, so that it can key a cache.
@@ -38,6 +61,7 @@ class GpuModel:
     settle_s: float
     counter_period_s: float
     counter_window_s: float
+    roofline: Roofline
     sources: Mapping[str, str]
 
     @property

@@ -6,17 +6,17 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from perseus_ds.device.simulated import physics
+from perseus_ds.device.simulated import laws, physics
 from perseus_ds.device.simulated.counter import EnergyCounter
+from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.model import GpuModel
-from perseus_ds.device.simulated.work import Work
 
 
 @dataclass(slots=True)
 class Task:
     """One instruction on the GPU; it ends when its work is done *and* its host handler has returned."""
 
-    work: Work
+    work: AnyWork
     remaining_s: float
     started_s: float
     started_j: float
@@ -49,11 +49,12 @@ class Timeline:
         self.busy_s = 0.0
         self.temperature_c = model.reference_c
         self.requested_mhz = model.max_clock_mhz
+        self.memory_mhz = model.memory_clocks_mhz[0]
         self.limit_mhz = model.max_clock_mhz
         self.task: Task | None = None
         self._counter = counter
         self._power_cap_w = power_cap_w
-        self._pending: deque[tuple[float, int]] = deque()
+        self._pending: deque[tuple[float, int | None, int | None]] = deque()
         self._refresh()
 
     def advance(self, to_s: float) -> None:
@@ -67,16 +68,16 @@ class Timeline:
             if mark_s <= to_s:
                 self._act(mark_s)
 
-    def switch(self, clock_mhz: int, at_s: float) -> None:
-        """Have a clock come into force at a later time; switches come in ascending time."""
-        self._pending.append((at_s, clock_mhz))
+    def switch(self, clock_mhz: int | None, at_s: float, *, memory_mhz: int | None = None) -> None:
+        """Have clocks come into force at a later time; switches come in ascending time."""
+        self._pending.append((at_s, clock_mhz, memory_mhz))
 
     def limit(self, clock_mhz: int) -> None:
         """Hold the clock at or below a limit from now on."""
         self.limit_mhz = clock_mhz
         self._refresh()
 
-    def begin(self, work: Work) -> Task:
+    def begin(self, work: AnyWork) -> Task:
         """Start work now."""
         assert self.task is None, "a GPU runs one instruction at a time"
         self.task = Task(work, work.seconds, self.time_s, self.energy_j)
@@ -98,18 +99,21 @@ class Timeline:
     def finish_s(self) -> float:
         """Foretell when the current work is done, at the clocks that are known to come."""
         assert self.task is not None
-        at_s, remaining_s, clock_mhz = self.time_s, self.task.remaining_s, self.requested_mhz
-        for change_s, next_mhz in self._pending:
-            done_s = max(0.0, change_s - at_s) * self._rate(clock_mhz)
+        at_s, remaining_s = self.time_s, self.task.remaining_s
+        clock_mhz, memory_mhz = self.requested_mhz, self.memory_mhz
+        for change_s, next_mhz, next_memory_mhz in self._pending:
+            done_s = max(0.0, change_s - at_s) * self._rate(clock_mhz, memory_mhz)
             if done_s >= remaining_s:
                 break
-            at_s, remaining_s, clock_mhz = max(at_s, change_s), remaining_s - done_s, next_mhz
-        return at_s + remaining_s / self._rate(clock_mhz)
+            at_s, remaining_s = max(at_s, change_s), remaining_s - done_s
+            clock_mhz, memory_mhz = next_mhz or clock_mhz, next_memory_mhz or memory_mhz
+        return at_s + remaining_s / self._rate(clock_mhz, memory_mhz)
 
-    def held_mhz(self, clock_mhz: int | None = None) -> float:
-        """The clock that is really held, under the cap and any limit, for what runs now."""
+    def held_mhz(self, clock_mhz: int | None = None, memory_mhz: int | None = None) -> float:
+        """The core clock that is really held, under the cap and any limit, for what runs now."""
         asked_mhz = min(self.requested_mhz if clock_mhz is None else clock_mhz, self.limit_mhz)
-        return physics.held_clock_mhz(self.model, asked_mhz, self._intensity, self._power_cap_w)
+        memory_mhz = self.memory_mhz if memory_mhz is None else memory_mhz
+        return laws.held_mhz(self.model, asked_mhz, memory_mhz, self._work, self._power_cap_w)
 
     def power_w(self) -> float:
         """True power now."""
@@ -117,18 +121,17 @@ class Timeline:
         return self._base_w + leak_w
 
     @property
-    def _intensity(self) -> float:
-        return 0.0 if self.task is None else self.task.work.intensity
+    def _work(self) -> AnyWork | None:
+        return None if self.task is None else self.task.work
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
-        self._base_w = physics.power_w(self.model, held_mhz, self._intensity)
-        memory_bound = 0.0 if self.task is None else self.task.work.memory_bound
-        self._rate_now = physics.rate(self.model, held_mhz, memory_bound)
+        self._base_w = laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._rate_now = laws.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
-    def _rate(self, clock_mhz: int) -> float:
-        assert self.task is not None
-        return physics.rate(self.model, self.held_mhz(clock_mhz), self.task.work.memory_bound)
+    def _rate(self, clock_mhz: int, memory_mhz: int) -> float:
+        held_mhz = self.held_mhz(clock_mhz, memory_mhz)
+        return laws.rate(self.model, held_mhz, memory_mhz, self._work)
 
     def _next_mark_s(self) -> float:
         mark_s = self._counter.next_mark_s
@@ -150,7 +153,9 @@ class Timeline:
 
     def _act(self, mark_s: float) -> None:
         while self._pending and self._pending[0][0] <= mark_s:
-            self.requested_mhz = self._pending.popleft()[1]
+            _, clock_mhz, memory_mhz = self._pending.popleft()
+            self.requested_mhz = clock_mhz or self.requested_mhz
+            self.memory_mhz = memory_mhz or self.memory_mhz
             self._refresh()
         if self._counter.next_mark_s <= mark_s:
             self._counter.observe(self.energy_j)

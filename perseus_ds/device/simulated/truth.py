@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from perseus_ds.device.simulated import physics
 from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.roofline import KernelWork, kernel_cost
 from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.device.simulated.work import Work
 
@@ -54,6 +55,10 @@ class Truth:
     def energy_j(self, work: Work, clock_mhz: int) -> float:
         """The energy that work has at a clock, without noise, at the reference temperature."""
         return physics.energy_j(self.model, clock_mhz, work)
+
+    def kernel_cost(self, work: KernelWork, clock_mhz: int, memory_mhz: int) -> tuple[float, float]:
+        """The duration and energy that a kernel has at a pair of clocks, without noise."""
+        return kernel_cost(self.model, clock_mhz, memory_mhz, work)
 
     def blocking_power_w(self, clock_mhz: int) -> float:
         """The power while waiting at a clock, at the reference temperature."""

@@ -23,6 +23,16 @@ class Level(Enum):
     INSTRUCTION = "instruction"
     PASS = "pass"  # noqa: S105  # no password
 
+    def row_of(self, sequence: LaunchSequence, kernel: KernelClass) -> str:
+        """Name what a launch shares its pair with."""
+        match self:
+            case Level.KERNEL:
+                return str(kernel)
+            case Level.INSTRUCTION:
+                return str(sequence)
+            case Level.PASS:
+                return sequence.kind.name.lower()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
@@ -119,7 +129,7 @@ def cost_table(costs: LaunchCosts, trace: KernelTrace, level: Level = Level.KERN
     groups: dict[str, Counter[int]] = {}
     for sequence in trace.sequences:
         for kernel, count in sequence.counts.items():
-            name = _name(level, sequence, trace.classes[kernel])
+            name = level.row_of(sequence, trace.classes[kernel])
             groups.setdefault(name, Counter())[kernel] += count * sequence.times
     shape = (len(groups), len(costs.pairs))
     time_s, energy_j = np.empty(shape), np.empty(shape)
@@ -129,16 +139,6 @@ def cost_table(costs: LaunchCosts, trace: KernelTrace, level: Level = Level.KERN
         energy_j[row] = launches @ costs.energy_j[kernels]
     assert costs.pairs[0] == DEFAULT_PAIR
     return CostTable(tuple(groups), costs.pairs, time_s, energy_j)
-
-
-def _name(level: Level, sequence: LaunchSequence, kernel: KernelClass) -> str:
-    match level:
-        case Level.KERNEL:
-            return str(kernel)
-        case Level.INSTRUCTION:
-            return str(sequence)
-        case Level.PASS:
-            return sequence.kind.name.lower()
 
 
 def _traced_s(trace: KernelTrace) -> Floats:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perseus_ds.device.simulated import SimulatedSettings, VirtualTime
 from perseus_ds.runtime.adapter import Batch, InstructionListener
-from perseus_ds.runtime.emulation.routes import REDUCTION, Peer, Route
+from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, Peer, Route
 from perseus_ds.schedule import Kind
 
 _HOST_STEP_S = 0.05
@@ -17,10 +17,14 @@ _HOST_STEP_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Ranks of the job: by pipeline rank those of this pipeline, and all that do the same as this one."""
+    """Ranks of the job: by pipeline rank those of this pipeline, and all that do the same as this one.
+
+    ``others`` are those of the pipeline without this one.
+    """
 
     pipeline: Sequence[int]
     alike: Sequence[int]
+    others: Sequence[int] = ()
 
 
 class Messages(Protocol):
@@ -43,9 +47,11 @@ class CarriedTime:
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
-    for the same ranks: nothing can hang that does not hang without us. What the host does between two
-    iterations passes as its clock says, over ``time_scale``, in steps of ``_HOST_STEP_S``: what is shorter
-    is this host's pace and no part of the job. Our own work there takes no time.
+    for the same ranks: nothing can hang that does not hang without us. In the step, or at the end of an
+    iteration without one, the ranks of a pipeline meet for the norm of the gradients, by which frameworks
+    clip them. What the host does between two iterations passes as its clock says, over ``time_scale``, in
+    steps of ``_HOST_STEP_S``: what is shorter is this host's pace and no part of the job. Our own work there
+    takes no time.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class CarriedTime:
         self._batch = batch
         self._routes = routes
         self._neighbours = neighbours
+        self._others = neighbours.others
         self._messages = messages
         self._settings = settings
         self._route: Route | None = None
@@ -77,7 +84,8 @@ class CarriedTime:
         if self._left_at is not None:
             self._clock.pass_s(self._outside_s(time.monotonic() - self._left_at))
             self._left_at = None
-        self._known, self._met, self._position = batch == self._batch, False, 0
+        self._known, self._position = batch == self._batch, 0
+        self._met = self._clipped = False
         self._messages.iteration_begins()
         return self._listener.iteration_begins(batch)
 
@@ -91,6 +99,8 @@ class CarriedTime:
             self._tell(self._route.meets)
         if kind is Kind.REDUCE_GRADS:
             self._tell_alike()
+        if kind is Kind.STEP:
+            self._tell_pipeline()
 
     def after(self, kind: Kind) -> None:
         """Be as late as the latest of all that meet here, and release those who wait for it."""
@@ -102,16 +112,20 @@ class CarriedTime:
             self._meet_alike()
             self._clock.pass_s(self._settings.reduce_grads_s)
         if kind is Kind.STEP:
+            self._meet_pipeline()
             self._clock.pass_s(self._settings.step_s)
         self._listener.after(kind)
         if route is not None:
             self._tell(route.releases)
 
     def iteration_ends(self) -> None:
-        """Meet the replicas here where no instruction of theirs does it; then the host's own time begins."""
+        """Meet here whom no instruction lets us meet; then the host's own time begins."""
         if not self._met:
             self._tell_alike()
             self._meet_alike()
+        if not self._clipped:
+            self._tell_pipeline()
+            self._meet_pipeline()
         self._listener.iteration_ends()
         self._left_at = time.monotonic()
 
@@ -141,6 +155,15 @@ class CarriedTime:
                 self._clock.pass_to(self._latest_s(route))
                 self._clock.pass_s(route.lasts * self._settings.transfer_s)
         return None
+
+    def _tell_pipeline(self) -> None:
+        for rank in self._others:
+            self._messages.send(rank, NORM, self._clock.now_s())
+
+    def _meet_pipeline(self) -> None:
+        """Be as late as the last rank of the pipeline."""
+        self._clock.pass_to(max((self._messages.receive(rank, NORM) for rank in self._others), default=0.0))
+        self._clipped = True
 
     def _arrival_s(self, route: Route) -> float:
         ranks = self._neighbours.pipeline

@@ -63,7 +63,8 @@ def neighbours_of(places: Sequence[Place], rank: int) -> Neighbours:
         peers = [r for r, one in enumerate(places) if _where(one) == (pipeline_rank, here.replica)]
         pipeline.append(peers[min(turn, len(peers) - 1)])
     alike = [r for r, one in enumerate(places) if one.pipeline_rank == here.pipeline_rank and r != rank]
-    return Neighbours(tuple(pipeline), tuple(alike))
+    others = [r for r in dict.fromkeys(pipeline) if r != rank]
+    return Neighbours(tuple(pipeline), tuple(alike), tuple(others))
 
 
 def _where(place: Place) -> tuple[int, int]:

@@ -10,8 +10,11 @@ from perseus_ds.schedule import Instruction, Kind, Order, Schedule, dag_of
 
 _SENDER = {Kind.RECV_ACTIVATION: (Kind.SEND_ACTIVATION, -1), Kind.RECV_GRAD: (Kind.SEND_GRAD, +1)}
 
-REDUCTION = 0
-"""The tag under which replicas meet; what stands in the graph is numbered from 1 on."""
+REDUCTION, NORM = 0, 1
+"""Tags under which replicas meet, and the ranks of a pipeline for the norm of the gradients."""
+
+_FIRST = 2
+"""What stands in the graph is numbered from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
     meeting = _meetings(schedule)
     releases: dict[Instruction, list[Peer]] = defaultdict(list)
     waits_for: dict[Instruction, list[Buffered]] = defaultdict(list)
-    for tag, ((before, after), (_, kind)) in enumerate(sorted(graph.buffered.items()), 1 + len(meeting)):
+    for tag, ((before, after), (_, kind)) in enumerate(sorted(graph.buffered.items()), _FIRST + len(meeting)):
         giver, taker = graph.nodes[before], graph.nodes[after]
         if home[giver.stage] == rank:
             releases[giver].append(Peer(home[taker.stage], tag))
@@ -90,7 +93,7 @@ def _meetings(schedule: Schedule) -> Mapping[Instruction, tuple[int, list[int]]]
             if rank not in ranks[_node(instruction)]:
                 ranks[_node(instruction)].append(rank)
     shared = {node: found for node, found in ranks.items() if len(found) > 1}
-    return {node: (tag, found) for tag, (node, found) in enumerate(shared.items(), 1)}
+    return {node: (tag, found) for tag, (node, found) in enumerate(shared.items(), _FIRST)}
 
 
 def _node(instruction: Instruction) -> Instruction:

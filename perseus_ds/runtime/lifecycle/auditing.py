@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import cast
 
@@ -117,4 +118,4 @@ def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:
         "planned_iteration_time_s": plan.iteration_time_s,
         "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
         "objective": context.config.objective.policy,
-    }
+    } | {key: value for key, value in asdict(context.config.report).items() if value is not None}

@@ -32,6 +32,7 @@ from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
 from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
 from perseus_ds.straggler import Notices
 
 
@@ -96,10 +97,23 @@ def assembled(
     if parts.emulation is not None:
         listener = parts.emulation.listener(session, job, parts.batch)
         undo.append(parts.emulation.close)
-    adapter.install(listener)
+    adapter.install(_traced(listener, context) if config.trace_kernels else listener)
     for act in (*undo, lifecycle.close, adapter.remove):
         session.on_leaving(act)
     return session
+
+
+def _traced(listener: InstructionListener, context: JobContext) -> KernelTracing:
+    """Trace the first iterations after the settling ones; the first replica's ranks write what they saw."""
+    job = context.job
+    return KernelTracing(
+        listener,
+        order=job.order,
+        iterations=context.config.trace_kernels,
+        path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
+        fingerprint=job.fingerprint,
+        log=context.log,
+    )
 
 
 def _status_exchange(context: JobContext, undo: list[Callable[[], None]]) -> StatusExchange:

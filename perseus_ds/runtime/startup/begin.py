@@ -58,6 +58,8 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
+        log.event("no_slack", _no_slack(job, config))
     able, calibration = gpu.capabilities(), None
     if start.action is not StartAction.OBSERVE:
         able, calibration = calibrated(gpu, channel, log)
@@ -128,6 +130,15 @@ def _start(
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)
+
+
+def _no_slack(job: Job, config: PerseusConfig) -> str:
+    """Say what a pipeline of one rank can save, before somebody waits for a saving that cannot come."""
+    beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
+    return (
+        "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
+        f"{beside}: for a saving ask for objective.policy max_slowdown, deadline or min_energy"
+    )
 
 
 def _log_attached(

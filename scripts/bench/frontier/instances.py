@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem
 
 BLOCKING_W = 83.64
@@ -88,6 +89,28 @@ def interleaved(tables: Tables, *, stages: int, chunks: int, microbatches: int) 
     table_of = np.array([keys[node[0], node[1]] for node in nodes], dtype=np.int32)
     before, after = np.array(sorted(edges), dtype=np.int32).T
     return Problem(tuple(tables.values()), table_of, before, after, np.zeros(len(edges)))
+
+
+def split_interleaved(tables: Tables, *, ranks: int, chunks: int, microbatches: int) -> Problem:
+    """An iteration of the interleaved zero-bubble schedule: both halves of a backward have their own clock.
+
+    ``tables`` are those of the model stages; transfers are buffered and take no time.
+    """
+    schedule = textbook("interleaved-zb", stages=ranks * chunks, microbatches=microbatches, chunks=chunks)
+    halves = {
+        (s, k): _share(table, 1.0 if k == "F" else 0.5)
+        for s in range(ranks * chunks)
+        for k, table in (("F", tables[s, "F"]), ("I", tables[s, "B"]), ("W", tables[s, "B"]))
+    }
+    dag = dag_of(schedule)
+    number = {key: index for index, key in enumerate(halves)}
+    before, after = np.array(dag.edges, dtype=np.int32).T
+    table_of = np.array([number[node.stage, node.kind.value] for node in dag.nodes], dtype=np.int32)
+    return Problem(tuple(halves.values()), table_of, before, after, np.zeros(len(dag.edges)))
+
+
+def _share(table: OptionTable, share: float) -> OptionTable:
+    return OptionTable(share * table.duration_s, share * table.cost_j)
 
 
 def own_curves(problem: Problem, *, points: int = 20, seed: int = 0) -> Problem:

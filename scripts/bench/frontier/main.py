@@ -19,9 +19,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from instances import BLOCKING_W, Tables, interleaved, measured, noisy, own_curves, pipeline
+from instances import (
+    BLOCKING_W,
+    Tables,
+    interleaved,
+    measured,
+    noisy,
+    own_curves,
+    pipeline,
+    split_interleaved,
+)
 
-from perseus_ds.solver import Problem, discretise, plan_times, solve_frontier, worth_keeping
+from perseus_ds.solver import Problem, check_frontier, discretise, plan_times, solve_frontier, worth_keeping
 
 T = TypeVar("T")
 PLANS = 200
@@ -51,12 +60,14 @@ def measure(name: str) -> dict[str, float | int | str]:
     first_s, frontier = _timed(lambda: solve_frontier(problem, until_s=until and _until_s(problem, until)))
     repeats = 0 if name in LARGE else 3
     again = [_timed(lambda: solve_frontier(problem))[0] for _ in range(repeats)]
+    checked_s, _ = _timed(lambda: check_frontier(problem, frontier))
     row: dict[str, float | int | str] = {
         "instance": name,
         "activities": len(problem),
         "breakpoints": len(frontier),
         "first_s": first_s,
         "warm_s": statistics.median(again or [first_s]),
+        "checked_s": checked_s,
     }
     if name not in LARGE:
         row |= _plans(problem, stages)
@@ -161,6 +172,11 @@ def _interleaved(tables: Callable[[int], Tables]) -> Build:
     return lambda: (interleaved(tables(16), stages=16, chunks=4, microbatches=512), 16)
 
 
+def _split(tables: Callable[[int], Tables]) -> Build:
+    """8 ranks of 4 chunks, 64 microbatches, every backward in two halves."""
+    return lambda: (split_interleaved(tables(32), ranks=8, chunks=4, microbatches=64), 8)
+
+
 def _own(stages: int, microbatches: int) -> Build:
     return lambda: (own_curves(_noisy(stages, microbatches)()[0]), stages)
 
@@ -171,8 +187,10 @@ INSTANCES: dict[str, tuple[Build, float | None]] = {
     "gpt3 8x48": (_gpt3(8, 48), None),
     "gpt3 8x96": (_gpt3(8, 96), None),
     "noisy 8x128": (_noisy(8, 128), None),
+    "gpt3 split interleaved 8x4x64": (_split(measured), None),
 }
 LARGE: dict[str, tuple[Build, float | None]] = {
+    "noisy split interleaved 8x4x64": (_split(noisy), None),
     "own curves 8x128": (_own(8, 128), None),
     "gpt3 16x256": (_gpt3(16, 256), None),
     "noisy 16x256": (_noisy(16, 256), None),

@@ -1,8 +1,10 @@
 """``perseus-ds guardd`` as an operator starts it, and what the unit and the sidecar start."""
 
 import contextlib
+import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +70,36 @@ def test_what_a_killed_service_left_is_put_back_and_said(node: FakeNvml, path: P
     assert node.locked_mhz() == [900, 0]
     with guardd(path):
         assert node.locked_mhz() == [0, 0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+def test_one_capability_is_enough(node: FakeNvml, path: Path) -> None:
+    """As the unit and the DaemonSet start it: nothing but CAP_SYS_ADMIN, and the socket's group its own."""
+    narrow = [
+        "setpriv",
+        "--bounding-set=-all,+sys_admin",
+        "--inh-caps=-all",
+        "--no-new-privs",
+        "--groups=1000",
+    ]
+    service = subprocess.Popen(
+        [*narrow, *PROGRAM, "--socket", str(path), "--group", "1000", "--allow", "gpus=*"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert service.stdout.readline() == f"listening on {path}\n"
+        assert path.stat().st_gid == 1000
+        caps = Path(f"/proc/{service.pid}/status").read_text()
+        assert f"CapEff:\t{1 << 21:016x}" in caps
+        with choose(DeviceRequest("guardd")).gpu as gpu:
+            gpu.lock_clock(900)
+            assert eventually(lambda: node.locked_mhz() == [900, 0])
+        assert eventually(lambda: node.locked_mhz() == [0, 0])
+    finally:
+        service.terminate()
+        service.stdout.close()
+        assert service.wait(30) == 0
 
 
 def test_without_a_rule_everybody_is_refused(path: Path) -> None:

@@ -1,5 +1,6 @@
 """However a job ends, no clock stays locked: real processes, real signals, the clocks seen from outside."""
 
+import contextlib
 import os
 import random
 import signal
@@ -47,8 +48,11 @@ class Job:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def wait(self) -> None:
+        """Wait until the trainer has ended, and end its forked workers: they would outlive the test."""
         self.process.stdout.close()
         self.process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def eventually(true: Callable[[], bool], limit_s: float = 20.0) -> bool:

@@ -1,12 +1,25 @@
 """Stands for a training process: takes a GPU, then asks for clocks at random until something ends it."""
 
+import contextlib
 import os
 import random
 import sys
 import time
 
-from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device import DeviceRequest, Gpu, calibrate, choose
 from perseus_ds.errors import DeviceError
+
+
+def raise_as_scripts_do(_: Gpu) -> None:
+    raise RuntimeError("as a training script may")
+
+
+ENDS = {
+    "raises": raise_as_scripts_do,
+    "returns": lambda _: None,
+    "closes": Gpu.close,
+    "vanishes": lambda _: os._exit(1),
+}
 
 
 def main() -> None:
@@ -24,6 +37,9 @@ def main() -> None:
     if how == "forks" and os.fork() == 0:
         time.sleep(60)  # a data loader's worker: holds copies of every descriptor
         os._exit(0)
+    if how == "calibrates":
+        with contextlib.suppress(DeviceError):
+            calibrate(gpu)
     draw = random.Random(seed)
     held, until_s = [], time.monotonic() + 60
     while time.monotonic() < until_s:
@@ -31,17 +47,11 @@ def main() -> None:
             gpu.lock_clock(draw.choice(gpu.capabilities().clocks_mhz))
         except DeviceError:
             time.sleep(60)
-        time.sleep(draw.random() * 0.01)
+        time.sleep(0 if how == "floods" else draw.random() * 0.01)
         if how == "exhausts":
             held.append(bytearray(b"x") * (4 << 20))  # touched, so that the kernel has to find it
-        if how == "raises" and draw.random() < 0.05:
-            raise RuntimeError("as a training script may")
-        if how == "closes" and draw.random() < 0.05:
-            gpu.close()
-            return
-        if how == "vanishes" and draw.random() < 0.05:
-            os._exit(1)
-        if how == "returns" and draw.random() < 0.05:
+        if how in ENDS and draw.random() < 0.05:
+            ENDS[how](gpu)
             return
 
 

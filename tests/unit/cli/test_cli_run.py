@@ -24,7 +24,7 @@ ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8",
 @pytest.fixture(autouse=True)
 def armed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
-    for name in ("PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
+    for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -57,6 +57,48 @@ def test_the_job_gets_the_flags_and_its_code_comes_back(perseus: Program, tmp_pa
         "PERSEUS_DEVICE": "simulated",
         "PERSEUS_RUN_DIR": str(tmp_path / "run"),
     }
+
+
+def test_a_file_with_the_block_reaches_the_job_and_is_followed(perseus: Program, tmp_path: Path) -> None:
+    run_dir, seen, file = tmp_path / "run", tmp_path / "seen", tmp_path / "perseus.json"
+    file.write_text(json.dumps({"run_dir": str(run_dir), "device": "simulated"}))
+    job = _job(
+        tmp_path,
+        "import os\n"
+        "from pathlib import Path\n"
+        "from perseus_ds.run_directory import append_event\n"
+        f"Path({str(seen)!r}).write_text(os.environ['PERSEUS_CONFIG'])\n"
+        f"append_event(Path({str(run_dir)!r}) / 'events.jsonl', 'planning', {{}})\n",
+    )
+    said = perseus("run", "--config", file, "--", *job)
+    assert said.code == 0
+    assert seen.read_text() == str(file)
+    assert "planning" in said.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        ("{", "is no JSON or YAML"),
+        ('{"objektive": {}}', "perseus.objektive"),
+        ("[]", "is no block"),
+    ],
+)
+def test_a_file_that_training_would_refuse(
+    refused: Callable[..., str], tmp_path: Path, content: str | None, words: str
+) -> None:
+    file = tmp_path / "perseus.json"
+    if content is not None:
+        file.write_text(content)
+    assert words in refused("run", "--config", file, "--", *_job(tmp_path, ""))
+
+
+def test_two_blocks_are_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    block, file = {"enabled": True, "run_dir": str(tmp_path)}, tmp_path / "perseus.json"
+    file.write_text(json.dumps(block))
+    job = [*_job(tmp_path, ""), "--deepspeed_config", str(_config(tmp_path, perseus=block))]
+    assert "names another" in refused("run", "--config", file, "--", *job)
 
 
 def test_the_jobs_own_flags_stay_its_own(perseus: Program, tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ points = st.lists(
     max_size=4,
     unique_by=lambda point: point.clock_mhz,
 )
-computations = st.tuples(st.integers(0, 20), st.sampled_from([Kind.FORWARD, Kind.BACKWARD]))
+computations = st.tuples(
+    st.integers(0, 20),
+    st.sampled_from([kind for kind in Kind if kind.is_computation and kind is not Kind.UNKNOWN_COMPUTE]),
+)
 profiles = st.builds(Profile, st.dictionaries(computations, points.map(tuple), min_size=1, max_size=6))
 
 
@@ -54,7 +57,7 @@ BAD_ROWS = {
     "energy is empty": ("0,forward,1410,0.1,", "energy is '' (expected a number)"),
     "a cell is missing": ("0,forward,1410,0.1", "energy is None (expected a number)"),
     "a cell too many": ("0,forward,1410,0.1,30,9", "has more cells than the header"),
-    "unknown instruction": ("0,sideways,1410,0.1,30", "instruction is 'sideways' (forward or backward)"),
+    "unknown instruction": ("0,sideways,1410,0.1,30", "instruction is 'sideways' (forward, backward, "),
     "stage is negative": ("-1,forward,1410,0.1,30", "stage is '-1' (expected 0, 1, 2, ...)"),
     "stage is a fraction": ("0.5,forward,1410,0.1,30", "stage is '0.5' (expected 0, 1, 2, ...)"),
     "stage is a word": ("first,forward,1410,0.1,30", "stage is 'first' (expected a number)"),
@@ -100,3 +103,10 @@ def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, content: bytes, mes
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"nowhere\.csv: No such file"):
         read_profile(tmp_path / "nowhere.csv")
+
+
+def test_work_without_a_name_there_is_refused(tmp_path: Path) -> None:
+    profile = Profile({(1, Kind.UNKNOWN_COMPUTE): (Point(1410, 0.1, 30.5),)})
+    with pytest.raises(ProfileError, match="stage 1 has unknown compute, for which the CSV has no name"):
+        write_csv(profile, tmp_path / "profile.csv")
+    assert not (tmp_path / "profile.csv").exists()

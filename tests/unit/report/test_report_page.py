@@ -11,8 +11,9 @@ from perseus_ds.report import write_report
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.figures import figures
 from perseus_ds.report.page import page_of
+from perseus_ds.report.worth import Prices
 
-_VOID = {"meta", "img", "link", "br", "rect", "path"}
+_VOID = {"meta", "img", "link", "br", "rect", "path", "input"}
 
 
 class _Balanced(HTMLParser):
@@ -44,9 +45,9 @@ def text(paths: list[Path]) -> str:
 
 
 def test_writes_the_page_and_the_pictures(paths: list[Path]) -> None:
-    names = ["report.html", "timeline.png", "saving.png", "frontier.png", "clocks.png"]
-    assert [path.name for path in paths] == names
-    for path in paths[1:]:
+    pictures = ["timeline.png", "causes.png", "saving.png", "frontier.png", "clocks.png", "profile.png"]
+    assert [path.name for path in paths] == ["report.html", *pictures, "walk.gif", "trace.json"]
+    for path in paths[1 : 1 + len(pictures)]:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -55,7 +56,7 @@ def test_the_page_is_well_formed_and_needs_no_network(text: str) -> None:
     page.feed(text)
     assert (page.open, page.wrong) == ([], [])
     assert not re.search(r"https?://|src=\"(?!data:)|@import|<link", text)
-    assert text.count("data:image/png;base64,") == 3
+    assert text.count("data:image/png;base64,") == 5
 
 
 @pytest.mark.parametrize(
@@ -80,13 +81,19 @@ def test_text_from_outside_is_escaped(write_run: Callable[..., Path]) -> None:
 def test_a_profile_alone_makes_a_page_that_says_what_is_missing(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
     paths = write_report(run_dir)
-    assert [path.name for path in paths] == ["report.html"]
+    assert [path.name for path in paths] == ["report.html", "profile.png"]
     assert "mode profile does not write it" in paths[0].read_text()
 
 
 def test_profile_and_plan_draw_the_frontier(write_run: Callable[..., Path]) -> None:
     paths = write_report(write_run("profile", "plan"))
-    assert [path.name for path in paths] == ["report.html", "frontier.png", "clocks.png"]
+    assert [path.name for path in paths] == [
+        "report.html",
+        "frontier.png",
+        "clocks.png",
+        "profile.png",
+        "walk.gif",
+    ]
     assert "predicted from a simulated GPU" in paths[0].read_text()
 
 
@@ -104,3 +111,27 @@ def test_any_one_part_may_be_missing(write_run: Callable[..., Path], missing: st
     (run_dir / missing).unlink()
     contents = read_contents(run_dir)
     assert f"<td>{missing}</td>" in page_of(contents, figures(contents), [], title="a page without pictures")
+
+
+def test_prices_stand_on_the_page_where_there_are_some(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    contents = read_contents(run_dir)
+    plain = page_of(contents, figures(contents), [], title="t")
+    assert "energy per day of training" in plain
+    assert "money per day" not in plain
+    prices = Prices(price_per_kwh=0.25, gco2_per_kwh=400.0)
+    priced = page_of(contents, figures(contents), [], title="t", prices=prices)
+    assert "at 0.25 per kWh" in priced
+    assert "at 400 g per kWh" in priced
+
+
+def test_torn_files_are_named_and_the_rest_is_drawn(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    for name in ("timelines.json", "summary.json"):
+        path = run_dir / name
+        path.write_text(path.read_text()[:-40])
+    paths = write_report(run_dir)
+    assert "frontier.png" in [path.name for path in paths]
+    text = paths[0].read_text()
+    assert "<td>timelines.json</td>" in text
+    assert "<td>summary.json</td>" in text

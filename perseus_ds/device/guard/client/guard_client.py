@@ -116,9 +116,13 @@ class GuardClient:
 
     def _first_answer(self, packet: bytes) -> Message:
         self._socket.settimeout(_ANSWER_S)
-        try:
+        with contextlib.suppress(OSError):  # who hung up at once has said why
             self._socket.send(packet)
-            return decode(self._socket.recv(MAX_BYTES))
+        try:
+            try:
+                return decode(self._socket.recv(MAX_BYTES))
+            except ConnectionResetError:  # our words went unread: its own are still to be read
+                return decode(self._socket.recv(MAX_BYTES))
         except (OSError, MalformedError) as error:
             raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
 

@@ -1,4 +1,4 @@
-"""The operator's allow list as text: ``user=alice gpus=GPU-1,GPU-2``, ``cgroup=/kubepods gpus=*``."""
+"""The operator's allow list as text: ``user=alice gpus=GPU-1,GPU-2``, ``cgroup=/kubepods gpus=own``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def rule_of(text: str) -> Rule:
         fields[key] = value
     if "gpus" not in fields:
         raise ConfigError(f"allow: no gpus= in {text!r}", hint=_EXAMPLE)
-    gpus = None if fields["gpus"] == "*" else frozenset(fields["gpus"].split(","))
+    gpus = None if fields["gpus"] in {"*", "own"} else frozenset(fields["gpus"].split(","))
     user = fields.get("user")
-    return Rule(gpus, None if user is None else _uid(user), fields.get("cgroup"))
+    return Rule(gpus, None if user is None else _uid(user), fields.get("cgroup"), own=fields["gpus"] == "own")
 
 
 def _uid(user: str) -> int:

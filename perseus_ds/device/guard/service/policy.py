@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.errors import DevicePermissionError
 
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is at the other end of a socket, as the kernel says."""
-
-    pid: int
-    uid: int
-    gid: int
-    cgroup: str = ""
-
-    def __str__(self) -> str:
-        return f"user {self.uid}, process {self.pid}"
+_HINT = "the operator's allow list decides: perseus-ds guardd --allow"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of the allow list: ``uid`` and ``cgroup`` (a prefix) of ``None`` match everybody."""
+    """One line of the allow list: ``uid`` and ``cgroup`` (a prefix) of ``None`` match everybody.
+
+    ``gpus`` of ``None`` are all; with ``own`` they are those that the peer itself may open.
+    """
 
     gpus: frozenset[str] | None = None
     uid: int | None = None
     cgroup: str | None = None
+    own: bool = False
 
-    def allows(self, peer: Peer, uuid: str) -> bool:
-        """Whether this line lets a peer have a GPU."""
-        return (
-            (self.gpus is None or uuid in self.gpus)
-            and (self.uid is None or self.uid == peer.uid)
-            and (self.cgroup is None or _below(peer.cgroup, self.cgroup))
+    def speaks_of(self, peer: Peer) -> bool:
+        """Whether this line is about a peer."""
+        return (self.uid is None or self.uid == peer.uid) and (
+            self.cgroup is None or _below(peer.cgroup, self.cgroup)
         )
+
+    def allows(self, uuid: str, owns: Callable[[], bool]) -> bool:
+        """Whether this line, which is about a peer, lets it have a GPU."""
+        return (self.gpus is None or uuid in self.gpus) and (not self.own or owns())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +41,18 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     floor_mhz: int = 0
 
-    def check(self, peer: Peer, uuid: str) -> None:
-        """Let a peer have a GPU.
+    def admits(self, peer: Peer) -> bool:
+        """Whether a peer may speak to us at all: some rule is about it."""
+        return any(rule.speaks_of(peer) for rule in self.rules)
+
+    def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:
+        """Let a peer have a GPU; ``owns`` tells whether the peer itself may open it, and is asked if need be.
 
         Raises:
             DevicePermissionError: no rule allows it.
         """
-        if not any(rule.allows(peer, uuid) for rule in self.rules):
-            raise DevicePermissionError(
-                f"{peer} may not control {uuid}",
-                hint="the operator's allow list decides: perseus-ds guardd --allow",
-            )
+        if not any(rule.speaks_of(peer) and rule.allows(uuid, owns) for rule in self.rules):
+            raise DevicePermissionError(f"{peer} may not control {uuid}", hint=_HINT)
 
     def clamped_mhz(self, clock_mhz: int, clocks_mhz: tuple[int, ...]) -> int:
         """Raise a clock below the floor to the lowest grid clock that is not."""
@@ -64,6 +62,11 @@ class Policy:
 
 
 EVERYTHING = Policy((Rule(),))
+
+
+def refusal_of(peer: Peer) -> DevicePermissionError:
+    """What a peer is told that no rule speaks of."""
+    return DevicePermissionError(f"{peer} may not control any GPU", hint=_HINT)
 
 
 def _below(cgroup: str, prefix: str) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
 import select
 import socket
-import struct
 import sys
 import threading
 import time
@@ -17,18 +15,20 @@ from pathlib import Path
 
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.repair import Repair, repair
-from perseus_ds.device.guard.protocol import KIND
-from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.protocol import encode, refusal
+from perseus_ds.device.guard.service.listener import Listener
+from perseus_ds.device.guard.service.own_gpus import may_open
+from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
+from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import ending_signals
-from perseus_ds.errors import ConfigError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
 
-_MODE = 0o660
-_BACKLOG = 128
-_MOST_CLIENTS = 512
+_MOST_CLIENTS = 1024
+_MOST_IDLE_OF_A_USER = 256  # connections that have taken no GPU; those that have are as many as GPUs
 _PAUSE_S = 0.05
 _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away as often
 
@@ -40,16 +40,30 @@ class ServiceSettings:
     path: Path = DEFAULT_SOCKET
     group: str | None = None
     policy: Policy = field(default_factory=Policy)
+    backend: str = "nvml"
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    thread: threading.Thread
+    connection: ClientConnection
 
 
 class Service:
     """A listening socket, and a thread for each client. `start` makes good what an earlier guard left."""
 
-    def __init__(self, settings: ServiceSettings, *, open_gpu: OpenGpu = open_gpu) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        *,
+        open_gpu: OpenGpu = open_gpu,
+        may_open: Callable[[Peer, str], bool] = may_open,
+    ) -> None:
         self._settings = settings
         self._open_gpu = open_gpu
+        self._may_open = may_open
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
-        self._clients: list[threading.Thread] = []
+        self._clients: list[_Client] = []
         self._restored: list[bool] = []
 
     def start(self) -> tuple[Repair, ...]:
@@ -61,7 +75,7 @@ class Service:
             ConfigError: no such group.
         """
         repairs = repair(open_gpu=self._open_gpu)
-        self._listener = _listener(self._settings.path, self._settings.group)
+        self._listener = Listener(self._settings.path, self._settings.group)
         return repairs
 
     def run(self) -> int:
@@ -73,110 +87,84 @@ class Service:
             finally:
                 os.eventfd_write(self._stop, 1)
                 for client in self._clients:
-                    client.join()
+                    client.thread.join()
                 os.close(self._stop)
                 self._listener.close()
-                self._settings.path.unlink(missing_ok=True)
         return self._restored.count(False)
 
     def _welcome_until(self, signalled: int) -> None:
         poll = select.poll()
-        for descriptor in (self._listener.fileno(), signalled):
+        for descriptor in (self._listener.socket.fileno(), signalled):
             poll.register(descriptor, select.POLLIN)
         while signalled not in {descriptor for descriptor, _ in poll.poll()}:
             self._welcome()
 
     def _welcome(self) -> None:
-        """Take one client in, unless there are too many."""
+        """Take one client in, or tell it why not."""
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._listener.socket.accept()
         except BlockingIOError:
             return
         except OSError:  # out of descriptors, for one: the clients that are there come first
             time.sleep(_PAUSE_S)
             return
-        self._clients = [client for client in self._clients if client.is_alive()]
-        if len(self._clients) >= _MOST_CLIENTS:
+        try:
+            caller = caller_of(sock)
+        except OSError:  # gone by now
             sock.close()
             return
-        client = threading.Thread(target=self._serve, args=(sock,), name="perseus-guardd-client")
-        self._clients.append(client)
-        client.start()
+        why_not = self._why_not(caller.peer) or self._taken_in(sock, caller)
+        if why_not is not None:
+            _refuse(sock, why_not)
+            caller.close()
 
-    def _serve(self, sock: socket.socket) -> None:
-        connection = ClientConnection(sock, peer_of(sock), self._settings.policy, self._open_gpu)
-        restored = False
+    def _why_not(self, peer: Peer) -> DeviceError | None:
+        """Say why a client is not taken in: no rule speaks of it, or there are too many."""
+        if not self._settings.policy.admits(peer):
+            return refusal_of(peer)
+        self._clients = [client for client in self._clients if client.thread.is_alive()]
+        idle = sum(
+            not one.connection.has_taken and one.connection.peer.uid == peer.uid for one in self._clients
+        )
+        if idle >= _MOST_IDLE_OF_A_USER or len(self._clients) >= _MOST_CLIENTS:
+            return DeviceUnavailableError(f"{peer}: too many connections", hint="close those without a GPU")
+        return None
+
+    def _taken_in(self, sock: socket.socket, caller: Caller) -> DeviceError | None:
+        """Give a client a thread of its own; a thread that cannot be had is this client's refusal alone."""
+        settings = self._settings
+        connection = ClientConnection(
+            sock,
+            caller.peer,
+            settings.policy,
+            self._open_gpu,
+            backend=settings.backend,
+            may_open=self._may_open,
+        )
+        thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
         try:
-            restored = serve(connection, self._stop)
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            return DeviceUnavailableError(f"the service cannot serve one more client: {error}")
+        self._clients.append(_Client(thread, connection))
+        return None
+
+    def _serve(self, connection: ClientConnection, caller: Caller) -> None:
+        restored = False
+        ends = [self._stop, *([caller.pidfd] if caller.pidfd >= 0 else [])]
+        try:
+            restored = serve(connection, *ends)
         finally:
+            caller.close()
             self._restored.append(restored)
 
 
-def peer_of(sock: socket.socket) -> Peer:
-    """Ask the kernel who is at the other end.
-
-    Source: SO_PEERCRED, unix(7): the credentials at the time of connect, not to be forged.
-    """
-    layout = struct.Struct("iii")
-    pid, uid, gid = layout.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
-    return Peer(pid, uid, gid, _cgroup_of(pid))
-
-
-def _cgroup_of(pid: int) -> str:
-    """The control group of a process (version 2), which names its container or job."""
+def _refuse(sock: socket.socket, why: DeviceError) -> None:
+    """Say why, if there is room, and hang up."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                return line.removeprefix("0::")
-    return ""
-
-
-def _listener(path: Path, group: str | None) -> socket.socket:
-    gid = -1 if group is None else _gid(group)
-    listener = socket.socket(socket.AF_UNIX, KIND)
-    try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _clear(path)
-        before = os.umask(0o777 & ~_MODE)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        os.chown(path, -1, gid)
-        path.chmod(_MODE)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise DevicePermissionError(f"cannot listen on {path}: {error}") from error
-    return listener
-
-
-def _clear(path: Path) -> None:
-    """Remove the socket of a service that is gone.
-
-    Raises:
-        DeviceUnavailableError: it is not gone.
-    """
-    if not path.exists():
-        return
-    with socket.socket(socket.AF_UNIX, KIND) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink()
-            return
-    raise DeviceUnavailableError(f"another guardd listens on {path}")
-
-
-def _gid(group: str) -> int:
-    """A group by name or number; in a container it may have no name."""
-    if group.isdecimal():
-        return int(group)
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise ConfigError(f"no group {group!r} on this node") from None
+        sock.setblocking(False)
+        sock.send(encode(refusal(why)))
+    sock.close()
 
 
 def run_service(

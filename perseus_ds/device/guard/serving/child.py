@@ -8,7 +8,8 @@ import socket
 from pathlib import Path
 
 from perseus_ds.device.guard.claim.openers import open_gpu
-from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.device.guard.service.policy import EVERYTHING
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import disarm_signals, ending_signals

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 
 from perseus_ds.device.conflict import ConflictKind
@@ -20,12 +21,19 @@ from perseus_ds.device.guard.protocol import (
     Value,
     decode,
     encode,
+    printable,
     refusal,
 )
-from perseus_ds.device.guard.service.policy import Peer, Policy
+from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.device.guard.service.policy import Policy
 from perseus_ds.device.guard.serving.control import Control
 from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
-from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import (
+    DeviceError,
+    DevicePermissionError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+)
 
 _PACKETS_AT_ONCE = 512
 _SEATLESS_S = 30.0
@@ -34,12 +42,24 @@ _SEATLESS_S = 30.0
 class ClientConnection:
     """A connection and, once taken, a GPU; when the connection ends, the GPU is as it was found."""
 
-    def __init__(self, sock: socket.socket, peer: Peer, policy: Policy, open_gpu: OpenGpu) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        policy: Policy,
+        open_gpu: OpenGpu,
+        *,
+        backend: str | None = None,
+        may_open: Callable[[Peer, str], bool] = lambda *_: True,
+    ) -> None:
+        """Serve a peer; ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks)."""
         sock.setblocking(False)
         self.socket = sock
         self.peer = peer
         self._policy = policy
         self._open_gpu = open_gpu
+        self._backend = backend
+        self._may_open = may_open
         self._control: Control | None = None
         self._syncs = False
         self._since_s = time.monotonic()
@@ -71,6 +91,11 @@ class ClientConnection:
     def due_s(self) -> float | None:
         """When `step` has something to do, or an idle connection has had its time."""
         return self._since_s + _SEATLESS_S if self._control is None else self._control.due_s()
+
+    @property
+    def has_taken(self) -> bool:
+        """Whether this connection holds a GPU."""
+        return self._control is not None
 
     @property
     def idle(self) -> bool:
@@ -132,12 +157,12 @@ class ClientConnection:
 
     def _take(self, message: Message) -> None:
         uuid, owner = _text(message, "uuid"), _text(message, "owner")
-        backend, lease_s = _text(message, "backend"), _number(message, "lease_s")
+        backend, lease_s = self._backend or _text(message, "backend"), _number(message, "lease_s")
         if self._control is not None:
             raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
-        self._policy.check(self.peer, uuid)
-        claim = _claim(self._open_gpu(backend, uuid), f"{owner[:80]} ({self.peer})", backend)
+        self._policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
+        claim = _claim(self._open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
         self._control = control
@@ -145,6 +170,14 @@ class ClientConnection:
         self._send({"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz})
         control.report_conditions()
         self.launchers = launchers_above(self.peer.pid)
+
+    def _owns(self, backend: str, uuid: str) -> bool:
+        """Whether the client itself may open a GPU."""
+        with self._open_gpu(backend, uuid) as gpu:
+            device = gpu.device_file()
+        if device is None:
+            raise DevicePermissionError(f"{uuid} has no device file that we know: whose it is cannot be told")
+        return self._may_open(self.peer, device)
 
     def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
         clock_mhz, able = int(_number(message, "clock_mhz")), claim.gpu.capabilities()

@@ -9,11 +9,21 @@ from perseus_ds.device.simulated.models.a40 import A40
 from perseus_ds.device.simulated.models.a100_pcie import A100_PCIE_80GB
 from perseus_ds.device.simulated.models.a100_sxm import A100_SXM4_40GB, A100_SXM4_80GB
 from perseus_ds.device.simulated.models.hopper import H100_SXM, H200
+from perseus_ds.device.simulated.models.rtx_3080_ti import RTX_3080_TI
+from perseus_ds.device.simulated.models.rtx_a4000 import RTX_A4000
 from perseus_ds.errors import ConfigError
 
-MODELS = MappingProxyType(
-    {model.key: model for model in (A100_SXM4_80GB, A100_SXM4_40GB, A100_PCIE_80GB, A40, H100_SXM, H200)}
+_ALL = (
+    A100_SXM4_80GB,
+    A100_SXM4_40GB,
+    A100_PCIE_80GB,
+    A40,
+    H100_SXM,
+    H200,
+    RTX_3080_TI,
+    RTX_A4000,
 )
+MODELS = MappingProxyType({model.key: model for model in _ALL})
 
 
 def model_named(key: str) -> GpuModel:

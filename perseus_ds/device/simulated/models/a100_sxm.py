@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from perseus_ds.device.simulated.model import GpuModel, grid_mhz
+from perseus_ds.device.simulated.model import GpuModel, Roofline, grid_mhz
 
 _FIT = (
     "fitted to the Perseus artifact's GPT-3 175B profile on A100 SXM (ml-energy/zeus, branch kronos), powers "
@@ -13,6 +13,19 @@ _FIT = (
     "x1.9 at 1410 MHz"
 )
 _LOG = "one public log of an A100-SXM4: a default, not a truth"
+
+_ROOFLINE = Roofline(
+    processors=108,
+    product_flops=312e12,
+    product_efficiency=0.75,
+    lane_instructions=6912 * 1.41e9,
+    bandwidth=2039e9 * 0.9,
+    write_efficiency=0.8,
+    memory_w=((1593, 35.0),),
+    traffic_w=60.0,
+    stalled_activity=0.3,
+    lane_intensity=0.55,
+)
 
 A100_SXM4_80GB = GpuModel(
     key="a100-sxm4-80gb",
@@ -49,8 +62,11 @@ A100_SXM4_80GB = GpuModel(
             "settle_s": _LOG + ": 26 to 29 ms",
             "counter_period_s": "Yang, Adamek, Armour, SC'24 (arXiv 2312.02741): about 100 ms",
             "counter_window_s": "Yang, Adamek, Armour, SC'24 (arXiv 2312.02741): 25 of every 100 ms",
+            "roofline": "NVIDIA A100 data sheet: 312 TFLOPS dense half precision, 2 039 GB/s, 6 912 cores; "
+            "efficiencies and the power of traffic assumed; its one memory clock makes memory_w a constant",
         }
     ),
+    roofline=_ROOFLINE,
 )
 
 A100_SXM4_40GB = replace(
@@ -62,6 +78,8 @@ A100_SXM4_40GB = replace(
         {
             **A100_SXM4_80GB.sources,
             "memory_clocks_mhz": "one value on A100; 1215 assumed from nvidia-smi output on such boards",
+            "roofline": "as A100-SXM4-80GB, but 1 555 GB/s (data sheet)",
         }
     ),
+    roofline=replace(_ROOFLINE, bandwidth=1555e9 * 0.9),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from perseus_ds.device.simulated.model import GpuModel, grid_mhz
+from perseus_ds.device.simulated.model import GpuModel, Roofline, grid_mhz
 
 A40 = GpuModel(
     key="a40",
@@ -41,6 +41,20 @@ A40 = GpuModel(
             "settle_s": "assumed: as A100",
             "counter_period_s": "Yang, Adamek, Armour, SC'24 (arXiv 2312.02741): about 100 ms",
             "counter_window_s": "assumed: the whole period",
+            "roofline": "NVIDIA A40 data sheet: 149.7 TFLOPS dense half precision, 696 GB/s, 10 752 cores; "
+            "efficiencies and the power of memory and traffic assumed",
         }
+    ),
+    roofline=Roofline(
+        processors=84,
+        product_flops=149.7e12,
+        product_efficiency=0.7,
+        lane_instructions=10752 * 1.74e9,
+        bandwidth=696e9 * 0.9,
+        write_efficiency=0.7,
+        memory_w=((405, 3.0), (7251, 26.0)),
+        traffic_w=15.0,
+        stalled_activity=0.4,
+        lane_intensity=0.65,
     ),
 )

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from perseus_ds.device.simulated.model import GpuModel, grid_mhz
+from perseus_ds.device.simulated.model import GpuModel, Roofline, grid_mhz
+
+_ROOFLINE = Roofline(
+    processors=132,
+    product_flops=989e12 * 1980 / 1830,
+    product_efficiency=0.7,
+    lane_instructions=16896 * 1.98e9,
+    bandwidth=3350e9 * 0.9,
+    write_efficiency=0.8,
+    memory_w=((2619, 60.0),),
+    traffic_w=80.0,
+    stalled_activity=0.3,
+    lane_intensity=0.5,
+)
 
 H100_SXM = GpuModel(
     key="h100-sxm",
@@ -42,8 +55,11 @@ H100_SXM = GpuModel(
             "settle_s": "Velicka 2025 (arXiv 2502.20075), second-hand: Hopper about 6 ms in all",
             "counter_period_s": "Yang, Adamek, Armour, SC'24 (arXiv 2312.02741): about 100 ms",
             "counter_window_s": "Yang, Adamek, Armour, SC'24 (arXiv 2312.02741): 25 of every 100 ms",
+            "roofline": "NVIDIA H100 data sheet: 989 TFLOPS dense half precision, 3 350 GB/s, 16 896 cores; "
+            "efficiencies and the power of memory and traffic assumed",
         }
     ),
+    roofline=_ROOFLINE,
 )
 
 H200 = replace(
@@ -57,6 +73,8 @@ H200 = replace(
             "clocks_mhz": "to 1980 MHz in steps of 15: nvmlDeviceGetSupportedGraphicsClocks; 210 assumed",
             "power_cap_w": "NVIDIA H200 data sheet: up to 700 W",
             "memory_clocks_mhz": "3201 assumed from nvidia-smi output",
+            "roofline": "as H100 SXM, but 4 800 GB/s (NVIDIA H200 data sheet)",
         }
     ),
+    roofline=replace(_ROOFLINE, bandwidth=4800e9 * 0.9),
 )

@@ -13,8 +13,8 @@ from perseus_ds.adapters.deepspeed.seam import (
     TESTED_DEEPSPEED,
     check,
     crashes_with_timers,
-    raw_config,
 )
+from perseus_ds.adapters.deepspeed_engine.facts import raw_config
 from perseus_ds.errors import UnsupportedEngineError
 
 COMMANDS = {type(name, (), {}): print for name in KINDS}

@@ -12,7 +12,8 @@ from perseus_ds.device import NullGpu
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
-from perseus_ds.device.guard.service.policy import EVERYTHING, Peer
+from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.device.guard.service.policy import EVERYTHING
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 

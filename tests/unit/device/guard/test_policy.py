@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.device.guard import Policy, rule_of
-from perseus_ds.device.guard.service.policy import Peer
+from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.errors import ConfigError, DevicePermissionError
 
 ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
@@ -21,6 +21,7 @@ ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
         ("cgroup=/kubepods/pod1 gpus=*", True),
         ("cgroup=/kubepods/pod gpus=*", False),
         ("user=1000 cgroup=/other gpus=*", False),
+        ("gpus=own", False),
     ],
 )
 def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
@@ -30,6 +31,20 @@ def test_a_rule_allows_what_it_says(rule: str, *, allowed: bool) -> None:
     else:
         with pytest.raises(DevicePermissionError, match="user 1000, process 10 may not control GPU-1"):
             policy.check(ALICE, "GPU-1")
+
+
+def test_own_gpus_are_those_that_the_peer_may_open() -> None:
+    policy = Policy((rule_of("user=1000 gpus=own"),))
+    policy.check(ALICE, "GPU-1", owns=lambda: True)
+    with pytest.raises(DevicePermissionError):
+        policy.check(ALICE, "GPU-2", owns=lambda: False)
+
+
+def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
+    policy = Policy((rule_of("user=1001 gpus=*"), rule_of("cgroup=/other gpus=own")))
+    assert not policy.admits(ALICE)
+    assert policy.admits(Peer(pid=10, uid=1001, gid=100))
+    assert policy.admits(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
 
 
 def test_without_rules_nobody_may() -> None:

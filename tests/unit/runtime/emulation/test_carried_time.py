@@ -63,8 +63,10 @@ class Wanting:
         self.clock = clock
         self.starts_s: list[float] = []
         self.ends_s: list[float] = []
+        self.begins_s: list[float] = []
 
     def iteration_begins(self, batch: Batch) -> bool:
+        self.begins_s.append(self.clock.now_s())
         return True
 
     def before(self, kind: Kind) -> None:
@@ -91,8 +93,10 @@ def with_tail(schedule: Schedule) -> Schedule:
     return Schedule(schedule.name, schedule.microbatches, orders)
 
 
-def run(schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = frozenset()) -> list[Wanting]:
-    """Run one iteration on a thread per rank; the second replica's work takes half as long again."""
+def run(
+    schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = frozenset(), iterations: int = 1
+) -> list[Wanting]:
+    """Run iterations on a thread per rank; the second replica's work takes half as long again."""
     post, sessions, threads = Post(), [], []
     for rank in range(replicas * schedule.ranks):
         pipeline_rank, replica = rank % schedule.ranks, rank // schedule.ranks
@@ -111,12 +115,13 @@ def run(schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = fro
             neighbours=Neighbours(
                 tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
                 tuple(one * schedule.ranks + pipeline_rank for one in range(replicas) if one != replica),
+                tuple(replica * schedule.ranks + r for r in range(schedule.ranks) if r != pipeline_rank),
             ),
             messages=post.of(rank),
             settings=SETTINGS,
         )
         kinds = [i.kind for i in order if i.kind not in unheard]
-        threads.append(threading.Thread(target=iteration, args=(carried, kinds)))
+        threads.append(threading.Thread(target=several, args=(carried, kinds, iterations)))
         sessions.append(session)
     for thread in threads:
         thread.start()
@@ -124,6 +129,11 @@ def run(schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = fro
         thread.join(60.0)
         assert not thread.is_alive(), "ranks wait for each other"
     return sessions
+
+
+def several(carried: CarriedTime, kinds: list[Kind], iterations: int) -> None:
+    for _ in range(iterations):
+        iteration(carried, kinds)
 
 
 def iteration(carried: CarriedTime, kinds: list[Kind]) -> None:
@@ -168,8 +178,15 @@ def test_every_computation_ends_when_the_graph_says(name: str) -> None:
     ends_s = ends_by_the_graph(schedule)
     for order, session in zip(schedule.orders, run(schedule), strict=True):
         for instruction, end_s in zip(order, session.ends_s, strict=True):
-            if instruction.kind.is_computation or instruction.kind in KINDS_OF_TAIL:
+            if instruction.kind.is_computation or instruction.kind is Kind.REDUCE_GRADS:
                 assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
+
+
+def test_the_ranks_of_a_pipeline_step_together() -> None:
+    """The norm of the gradients waits for the last of them, within the iteration."""
+    sessions = run(with_tail(SCHEDULES["buffered"]))
+    assert len({round(session.ends_s[-1], 9) for session in sessions}) == 1
+    assert len({round(session.starts_s[-1], 9) for session in sessions}) == len(sessions)
 
 
 def test_transfers_that_are_not_announced_take_their_time_all_the_same() -> None:
@@ -186,3 +203,13 @@ def test_replicas_leave_the_reduction_together() -> None:
         fast, slow = sessions[rank], sessions[schedule.ranks + rank]
         assert fast.ends_s[-2] == pytest.approx(slow.ends_s[-2], abs=1e-9)
         assert fast.starts_s[-2] < slow.starts_s[-2]
+
+
+def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:
+    schedule = SCHEDULES["buffered"]
+    sessions = run(schedule, iterations=2)
+    ends_s = [
+        session.ends_s[len(order) - 1] for session, order in zip(sessions, schedule.orders, strict=True)
+    ]
+    assert max(ends_s) > 1.2 * min(ends_s)
+    assert all(session.begins_s[1] >= max(ends_s) for session in sessions)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from perseus_ds.adapters.deepspeed.seam import PipelineEngine
-
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
+
+
+class MonitoredEngine(Protocol):
+    """What we use of an engine."""
+
+    global_rank: int
 
 
 class _Monitor(Protocol):
@@ -19,7 +23,7 @@ class _Monitor(Protocol):
         """Write (name, value, samples) to every monitor that is on."""
 
 
-def scalars_every(engine: PipelineEngine) -> int | None:
+def scalars_every(engine: MonitoredEngine) -> int | None:
     """Iterations between two writes; None where no monitor is on, or on another rank than 0."""
     monitor = _monitor(engine)
     if engine.global_rank != 0 or monitor is None or not monitor.enabled:
@@ -29,7 +33,7 @@ def scalars_every(engine: PipelineEngine) -> int | None:
     return steps if isinstance(steps, int) and steps > 0 else _EVERY
 
 
-def write_scalars(engine: PipelineEngine, scalars: Mapping[str, float]) -> None:
+def write_scalars(engine: MonitoredEngine, scalars: Mapping[str, float]) -> None:
     """Write ``Perseus/...`` beside ``Train/Samples/...``, over the same number of samples."""
     monitor = _monitor(engine)
     assert monitor is not None
@@ -37,5 +41,5 @@ def write_scalars(engine: PipelineEngine, scalars: Mapping[str, float]) -> None:
     monitor.write_events([(f"Perseus/{name}", value, samples) for name, value in scalars.items()])
 
 
-def _monitor(engine: PipelineEngine) -> _Monitor | None:
+def _monitor(engine: MonitoredEngine) -> _Monitor | None:
     return cast("_Monitor | None", getattr(engine, "monitor", None))

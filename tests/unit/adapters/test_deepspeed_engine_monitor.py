@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed.monitor import scalars_every, write_scalars
+from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 
 Row = tuple[str, float, int]
 

@@ -1,0 +1,33 @@
+"""What an engine's configuration and the imported DeepSpeed say; nothing of DeepSpeed is imported for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import cast
+
+
+def deepspeed_version() -> str:
+    """The release that is imported, which a PYTHONPATH can make another than the installed one."""
+    imported = getattr(sys.modules.get("deepspeed"), "__version__", None)
+    return str(imported).strip() if imported else version("deepspeed")
+
+
+def raw_config(engine: object) -> Mapping[str, object]:
+    """The DeepSpeed configuration as the user wrote it; empty where the engine keeps none.
+
+    An unknown top-level block passes DeepSpeed silently and stays in ``_config._param_dict``.
+    """
+    content = getattr(getattr(engine, "_config", None), "_param_dict", None)
+    return cast("Mapping[str, object]", content) if isinstance(content, Mapping) else {}
+
+
+def switched_on(section: object) -> bool:
+    """Whether a section of the configuration says ``"enabled": true``."""
+    return isinstance(section, dict) and section.get("enabled", False) is True
+
+
+def is_pipeline(engine: object) -> bool:
+    """Whether an engine runs a pipeline: DeepSpeed's own class for it, or one below it."""
+    return any(kind.__name__ == "PipelineEngine" for kind in type(engine).__mro__)

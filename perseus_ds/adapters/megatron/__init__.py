@@ -1,0 +1,1 @@
+"""megatron-core's pipeline schedules: Megatron-LM, NeMo, Megatron-Bridge."""

@@ -1,0 +1,125 @@
+"""A model that trains in megatron-core's schedules, as the runtime sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+
+import torch
+import torch.distributed as dist
+
+from perseus_ds.adapters.megatron.hooks import Hooks, reducing
+from perseus_ds.adapters.megatron.one_pass import OnePass
+from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
+from perseus_ds.adapters.megatron.seam import check, megatron_version, refuse_unsupported
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.schedule import Order, Schedule, with_rendezvous
+
+_PLAIN = (bool, int, float, str, torch.dtype)
+
+
+class MegatronAdapter:
+    """The model chunks of this rank, and the first training pass over them."""
+
+    name = "megatron"
+    scalars_every = None
+
+    def __init__(self, first: OnePass) -> None:
+        self._first = first
+        self._hooks: Hooks | None = None
+
+    @property
+    def sync_point(self) -> SyncPoint:
+        """The reduction; none where nothing of Megatron's reduces, or FSDP gathers parameters in forwards."""
+        reduces = reducing(self._first.chunks)
+        sharded = any("fsdp" in type(one).__name__.lower() for one in reduces)
+        return SyncPoint.REDUCTION if reduces and not sharded else SyncPoint.UNMARKED
+
+    @property
+    def local_rank(self) -> int:
+        """As the launcher says, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self._first.chunks[0].parameters()).device
+
+    def place(self) -> Place:
+        """Read stage and replica, and derive this rank's order."""
+        check(self._first.module)
+        refuse_unsupported(self._first.module, self._first.config)
+        rank, ranks, replica = self._first.place()
+        chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
+        dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
+        order = self._order(rank, ranks)
+        return Place(
+            pipeline_rank=rank,
+            replica=replica,
+            order=order,
+            parameters={stage: sum(p.numel() for p in one.parameters()) for stage, one in chunks.items()},
+            weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
+            dtypes=" ".join(sorted(dtypes)),
+            left_out=left_out_of(order, reducing(self._first.chunks)),
+        )
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Join the orders of all pipeline ranks; in 1F1B both ends of a transfer wait for each other."""
+        name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
+        schedule = joined(places, name=name, microbatches=self._first.batch.microbatches)
+        return schedule if self._first.interleaved else with_rendezvous(schedule)
+
+    def traits(self) -> Mapping[str, str]:
+        """Return what else a measurement depends on."""
+        state = self._first.module.parallel_state
+        return {
+            "tensor_parallel": str(state.get_tensor_model_parallel_world_size()),
+            "context_parallel": str(state.get_context_parallel_world_size()),
+            "microbatch": self._first.batch.shape,
+            "transformer": " ".join(sorted(_set_by_user(self._first.config))),
+            "megatron": megatron_version(),
+        }
+
+    def install(self, listener: InstructionListener) -> None:
+        """Put hooks into the module, for this model."""
+        if self._hooks is None:
+            self._hooks = Hooks(self._first.module, self._first.chunks, listener)
+        self._hooks.install()
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._hooks is not None:
+            self._hooks.remove()
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Megatron's writers belong to the training script: nobody looks here."""
+
+    def _order(self, rank: int, ranks: int) -> Order:
+        first = self._first
+        chunks, microbatches, group = len(first.chunks), first.batch.microbatches, None
+        if first.interleaved:
+            group = getattr(first.config, "microbatch_group_size_per_vp_stage", None) or ranks
+        order = order_of(
+            rank,
+            ranks=ranks,
+            microbatches=microbatches,
+            chunks=chunks,
+            group=group,
+            reduces=bool(reducing(first.chunks)),
+        )
+        if group is not None:
+            table = first.module.get_schedule_table(microbatches, chunks, group)
+            check_table(table, order, ranks=ranks, chunks=chunks)
+        return order
+
+
+def _set_by_user(config: object) -> list[str]:
+    """Every plain setting that is not at its default: what the model's time depends on, and little more."""
+    if not is_dataclass(config):
+        return []
+    settings = {field.name: getattr(config, field.name, None) for field in fields(config)}
+    defaults = {field.name: field.default for field in fields(config)}
+    return [f"{n}={v}" for n, v in settings.items() if isinstance(v, _PLAIN) and v != defaults[n]]

@@ -1,0 +1,75 @@
+"""How a job comes to us: the module of its schedules, watched from its import on, or handed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from perseus_ds.adapters.megatron.seam import MODULE, check
+from perseus_ds.config import ENABLED_BY_FILE, parse, refuse_two_blocks
+
+if TYPE_CHECKING:
+    from perseus_ds.adapters.megatron.one_pass import OnePass
+
+
+def watch(module: ModuleType) -> None:
+    """Serve the first model that trains in this module; called right after its import."""
+    attach(module)
+
+
+def serves(host: object) -> bool:
+    """Whether this is megatron-core's module of schedules."""
+    return isinstance(host, ModuleType) and host.__name__ == MODULE
+
+
+def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) -> None:
+    """Serve the first model that trains in this module, from its first training pass on, if it is asked for.
+
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` says. Calling it again does nothing.
+    What goes wrong is one line in the log and training at default clocks, unless the block says ``"on_error":
+    "raise"``.
+    """
+    if config is None and not os.environ.get(ENABLED_BY_FILE):
+        return
+    from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of  # noqa: PLC0415  # torch
+    from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
+
+    block = None if config is None else {"enabled": True, **config}
+    try:
+        check(module)
+        if block is not None:
+            refuse_two_blocks(os.environ)
+            parse(block, {})
+        if any(wrappings_of(module)):
+            return
+    except Exception as error:  # noqa: BLE001  # the host wins
+        refuse(error, block)
+        return
+
+    def first(present: OnePass, call: Callable[[], object]) -> object:
+        if not present.trains:
+            return call()
+        waiting.remove()
+        _activate(present, block)
+        return getattr(module, present.name)(**present.keywords)
+
+    waiting = Wrapping(module, first)
+
+
+def detach(module: ModuleType) -> None:
+    """Give the module its own functions and the GPU its own clocks back."""
+    from perseus_ds.adapters.megatron.wrapping import wrappings_of  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
+
+    deactivate(module)
+    for waiting in wrappings_of(module):
+        waiting.remove()
+
+
+def _activate(first: OnePass, block: object) -> None:
+    from perseus_ds.adapters.megatron.adapter import MegatronAdapter  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
+
+    activate(first.module, MegatronAdapter(first), first.batch, block=block)

@@ -1,0 +1,122 @@
+"""Stand between a pass and its instructions: module globals, kept, called and put back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial, wraps
+from types import ModuleType
+from typing import cast
+
+from torch import nn
+
+from perseus_ds.adapters.megatron.one_pass import OnePass
+from perseus_ds.adapters.megatron.seam import STEPS, Function
+from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime.adapter import InstructionListener
+from perseus_ds.schedule import Kind
+
+_SYNC = "finish_grad_sync"
+"""What Megatron's data-parallel modules are known by: there replicas wait for each other."""
+
+
+class Hooks:
+    """Listen to the passes of one model, in a module that others may train in as well.
+
+    The three functions that run a pass stay wrapped. The two that run a microbatch, and each chunk's
+    ``finish_grad_sync``, are wrapped within a wanted pass of this model alone, which looks them up at every
+    call: evaluations and other models run Megatron's own.
+    """
+
+    def __init__(self, module: ModuleType, chunks: list[nn.Module], listener: InstructionListener) -> None:
+        self._module = module
+        self._first = chunks[0]
+        self._reducing = reducing(chunks)
+        self._listener = listener
+        self._wrapping: Wrapping | None = None
+        self._undo: list[Callable[[], object]] = []
+
+    def install(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            EngineError: somebody listens to this model already.
+        """
+        if any(other.model is self._first for other in wrappings_of(self._module)):
+            raise EngineError("perseus_ds is installed on this model already")
+        self._wrapping = Wrapping(self._module, self._around_pass, model=self._first)
+
+    def remove(self) -> None:
+        """Give the module back what it had; safe to call twice, also from within a pass."""
+        self._mute()
+        if self._wrapping is not None:
+            self._wrapping.remove()
+            self._wrapping = None
+
+    def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
+        listener = self._listener
+        if not present.trains or present.chunks[0] is not self._first:
+            listener.other_schedule_begins()
+            return call()
+        if listener.iteration_begins(present.batch):
+            self._listen()
+        try:
+            result = call()
+        except BaseException:
+            listener.iteration_broke()
+            raise
+        finally:
+            self._mute()
+        listener.iteration_ends()
+        return result
+
+    def _listen(self) -> None:
+        for name, kind in STEPS.items():
+            self._replace(self._module, name, self._around(getattr(self._module, name), kind))
+        for chunk in self._reducing:
+            first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
+            original = cast("Function", getattr(chunk, _SYNC))
+            listened = self._around(original, Kind.REDUCE_GRADS, begins=first, ends=last)
+            self._replace(chunk, _SYNC, listened)
+
+    def _replace(self, owner: object, name: str, listened: Function) -> None:
+        own = vars(owner)
+        self._undo.append(
+            partial(own.update, {name: own[name]}) if name in own else partial(own.pop, name, None)
+        )
+        own[name] = listened
+
+    def _mute(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _around(self, original: Function, kind: Kind, *, begins: bool = True, ends: bool = True) -> Function:
+        before, after = self._listener.before, self._listener.after
+
+        @wraps(original)
+        def listened(*args: object, **kwargs: object) -> object:
+            if begins:
+                self._tell(before, kind)
+            result = original(*args, **kwargs)
+            if ends:
+                self._tell(after, kind)
+            return result
+
+        return listened
+
+    def _tell(self, member: Callable[[Kind], None], kind: Kind) -> None:
+        """Call the listener while somebody listens; one that fails never reaches the host."""
+        if not self._undo:
+            return
+        try:
+            member(kind)
+        except Exception as error:  # noqa: BLE001  # the host wins
+            self.remove()
+            sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
+
+
+def reducing(chunks: list[nn.Module]) -> list[nn.Module]:
+    """Find what reduces each chunk's gradients: the chunk itself, or a module inside (NeMo nests them)."""
+    found = (next((m for m in chunk.modules() if hasattr(m, _SYNC)), None) for chunk in chunks)
+    return [one for one in found if one is not None]

@@ -1,0 +1,106 @@
+"""All that we rely on in megatron-core: names of one module, checked before use, and what we cannot serve."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.schedule import Kind
+
+MODULE = "megatron.core.pipeline_parallel.schedules"
+
+TESTED_MEGATRON = ("0.12.3", "0.13.1", "0.14.0", "0.15.3", "0.16.1")
+"""Releases on which `scripts/versions` runs a whole job."""
+
+INTERLEAVED = "forward_backward_pipelining_with_interleaving"
+PASSES = (
+    "forward_backward_no_pipelining",
+    "forward_backward_pipelining_without_interleaving",
+    INTERLEAVED,
+)
+"""Functions that run one iteration, called with keywords alone."""
+
+STEPS = {"forward_step": Kind.FORWARD, "backward_step": Kind.BACKWARD}
+"""Functions that they call for every microbatch, looked up by name at each call."""
+
+Function = Callable[..., object]
+
+NEEDS = {
+    **dict.fromkeys(PASSES, "knowing when an iteration starts and ends"),
+    **dict.fromkeys(STEPS, "running around every instruction"),
+    "get_schedule_table": "checking the order of an interleaved pipeline",
+    "get_model_config": "knowing what cannot be served",
+    "parallel_state.get_pipeline_model_parallel_rank": "knowing this rank's place",
+    "parallel_state.get_pipeline_model_parallel_world_size": "the pipeline's depth",
+    "parallel_state.get_data_parallel_rank": "knowing the replica",
+    "parallel_state.get_tensor_model_parallel_world_size": "recognising the job",
+    "parallel_state.get_context_parallel_world_size": "recognising the job",
+    "parallel_state.get_expert_model_parallel_world_size": "knowing who waits for whom",
+}
+"""Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
+
+_REFUSED = {
+    "overlap_moe_expert_parallel_comm": "a forward and a backward run at once, past the functions that "
+    "perseus_ds listens to",
+    "hybrid_context_parallel": "every microbatch is split anew, so that no two iterations are alike",
+    "variable_seq_lengths": "every microbatch lasts another time, so that no plan fits the next iteration",
+}
+
+
+def megatron_version() -> str:
+    """The release that is imported; its package says so itself."""
+    return str(getattr(sys.modules.get("megatron.core"), "__version__", "of no known release"))
+
+
+def check(module: ModuleType) -> None:
+    """Return if everything that we rely on is there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the release found and those tested.
+    """
+    for need, use in NEEDS.items():
+        found: object = module
+        for name in need.split("."):
+            found = getattr(found, name, None)
+        if not callable(found):
+            raise UnsupportedEngineError(
+                f"megatron-core {megatron_version()}: {MODULE}.{need}, used for {use}, is not there",
+                hint=f"tested: {', '.join(TESTED_MEGATRON)}",
+            )
+    if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
+        raise UnsupportedEngineError(
+            f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
+            hint="Megatron-DeepSpeed is served through DeepSpeed's engine: start it with --deepspeed",
+        )
+
+
+def refuse_unsupported(module: ModuleType, config: object) -> None:
+    """Return if a job of this configuration runs the instructions that its order says.
+
+    Raises:
+        UnsupportedEngineError: with the reason.
+    """
+    reasons = {name: why for name, why in _REFUSED.items() if getattr(config, name, False)}
+    if _one_graph(config):
+        reasons["a CUDA graph of the full iteration"] = "there is no point where a clock could be asked for"
+    if module.parallel_state.get_expert_model_parallel_world_size() > 1:
+        reasons["expert parallelism"] = (
+            "data-parallel ranks wait for each other in every MoE layer, so that none can run its own plan"
+        )
+    for what, why in reasons.items():
+        raise UnsupportedEngineError(
+            f"{what} cannot be served: {why}", hint="train without it, or without us"
+        )
+
+
+def _one_graph(config: object) -> bool:
+    """Whether one graph holds the iteration; the scope is a name in 0.14 and 0.15, enumerators from 0.16."""
+    scope = getattr(config, "cuda_graph_scope", None) or ()
+    scopes = [scope] if isinstance(scope, str) or not isinstance(scope, Sequence) else scope
+    names = {getattr(one, "name", one) for one in scopes}
+    implementation = getattr(config, "cuda_graph_impl", None)
+    captures = implementation == "local" or getattr(config, "enable_cuda_graph", False)
+    return implementation == "full_iteration" or (bool(captures) and "full_iteration" in names)

@@ -1,0 +1,102 @@
+"""One engine of DeepSpeed without a pipeline, as the runtime sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
+from perseus_ds.adapters.zero.hooks import Hooks
+from perseus_ds.adapters.zero.seam import ZERO_GATHERS, Engine, check
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.schedule import Kind, Order, Schedule, validate
+
+
+class ZeroAdapter:
+    """A `DeepSpeedEngine`, and the order that its first iteration ran in."""
+
+    name = "zero"
+
+    def __init__(self, engine: Engine, order: Order) -> None:
+        self._engine = engine
+        self._order = order
+        self._hooks: Hooks | None = None
+
+    @property
+    def sync_point(self) -> SyncPoint:
+        """Replicas meet at the reduction; with ZeRO-3, or experts spread over them, at every layer."""
+        gathers = self._engine.zero_optimization_stage() >= ZERO_GATHERS
+        coupled = bool(getattr(self._engine, "has_moe_layers", False))
+        return SyncPoint.UNMARKED if gathers or coupled else SyncPoint.REDUCTION
+
+    @property
+    def local_rank(self) -> int:
+        """As the launcher says, else as if there were one node."""
+        return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
+
+    @property
+    def device(self) -> torch.device:
+        """The engine's own."""
+        return torch.device(getattr(self._engine, "device", "cpu"))
+
+    def place(self) -> Place:
+        """One model stage, one pipeline rank; every data-parallel rank is a replica."""
+        engine = check(self._engine)
+        parameters = list(engine.module.parameters())
+        return Place(
+            pipeline_rank=0,
+            replica=dist.get_group_rank(engine.data_parallel_group, dist.get_rank()),
+            order=self._order,
+            parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
+            weights={0: 1.0},
+            dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+        )
+
+    def schedule(self, places: Sequence[Place]) -> Schedule:
+        """Return the loop that all ranks run.
+
+        Raises:
+            UnsupportedEngineError: ranks whose loops differ.
+        """
+        if len({place.order for place in places}) != 1:
+            raise UnsupportedEngineError(
+                "the ranks run different training loops", hint="every rank has to run the same microbatches"
+            )
+        order = places[0].order
+        microbatches = sum(one.kind is Kind.FORWARD for one in order)
+        schedule = Schedule(f"zero-{self._engine.zero_optimization_stage()}", microbatches, (order,))
+        validate(schedule)
+        return schedule
+
+    def traits(self) -> Mapping[str, str]:
+        """Return what else a measurement depends on."""
+        return {
+            "zero_stage": str(int(self._engine.zero_optimization_stage())),
+            "tensor_parallel": str(self._engine.mp_world_size),
+            "micro_batch_size": str(self._engine.train_micro_batch_size_per_gpu()),
+            "deepspeed": deepspeed_version(),
+        }
+
+    def install(self, listener: InstructionListener) -> None:
+        """Put hooks into this instance."""
+        self._hooks = Hooks(self._engine, listener)
+        self._hooks.install()
+
+    def remove(self) -> None:
+        """Take them out again."""
+        if self._hooks is not None:
+            self._hooks.remove()
+
+    @property
+    def scalars_every(self) -> int | None:
+        """DeepSpeed's ``steps_per_print``, where one of its monitors is on."""
+        return scalars_every(self._engine)
+
+    def write_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Hand them to DeepSpeed's own monitor."""
+        write_scalars(self._engine, scalars)

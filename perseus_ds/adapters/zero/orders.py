@@ -1,0 +1,61 @@
+"""The order of a training loop: read off the first iteration, because the loop is the user's own code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.schedule import Instruction, Kind, Order
+
+
+class FirstIteration:
+    """A listener that notes one iteration and says when it is over."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+        self.ended = False
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Begin to note."""
+        del batch
+        self.kinds.clear()
+        return True
+
+    def before(self, kind: Kind) -> None:
+        """Note it."""
+        self.kinds.append(kind)
+
+    def after(self, kind: Kind) -> None:
+        """Nothing: what began is what counts."""
+
+    def iteration_ends(self) -> None:
+        """Be done."""
+        self.ended = True
+
+    def other_schedule_begins(self) -> None:
+        """Nothing: an evaluation is no iteration."""
+
+    def iteration_broke(self) -> None:
+        """Nothing: the next one is noted anew."""
+
+
+def order_of(kinds: Iterable[Kind]) -> Order:
+    """Number what ran: the n-th of a kind is that of microbatch n, on the one model stage that there is.
+
+    Raises:
+        UnsupportedEngineError: a loop in which not every forward has its backward.
+    """
+    turns: Counter[Kind] = Counter()
+    order = []
+    for kind in kinds:
+        order.append(Instruction(0, kind, turns[kind]))
+        turns[kind] += 1
+    if turns[Kind.FORWARD] != turns[Kind.BACKWARD] or not turns[Kind.FORWARD]:
+        raise UnsupportedEngineError(
+            f"the training loop runs {turns[Kind.FORWARD]} forwards and {turns[Kind.BACKWARD]} backwards of "
+            "the engine in one iteration, which cannot be told apart",
+            hint="one backward for each forward of the engine",
+        )
+    return tuple(order)

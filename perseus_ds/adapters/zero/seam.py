@@ -1,0 +1,95 @@
+"""Every name of ``DeepSpeedEngine`` that we rely on and that no one promised us, checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+import torch.distributed as dist
+
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.errors import UnsupportedEngineError
+
+TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
+"""Releases on which the engine was run with us attached."""
+
+ZERO_GATHERS = 3
+"""The ZeRO stage from which on parameters are gathered in every forward and backward."""
+
+
+class Engine(Protocol):
+    """What we use of ``deepspeed.runtime.engine.DeepSpeedEngine``."""
+
+    training: bool
+    module: torch.nn.Module
+    global_rank: int
+    mp_world_size: int
+    data_parallel_group: dist.ProcessGroup
+    forward: Callable[..., object]
+
+    def gradient_accumulation_steps(self) -> int:
+        """Microbatches of one optimizer step."""
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether the present microbatch is the last of its step."""
+
+    def zero_optimization_stage(self) -> int:
+        """0 to 3."""
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        """Samples of one microbatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredName:
+    """One name, and what for."""
+
+    name: str
+    use: str
+
+
+REQUIRED_NAMES = (
+    RequiredName("forward", "running around forwards"),
+    RequiredName("backward", "running around backwards"),
+    RequiredName("allreduce_gradients", "knowing where replicas wait for each other"),
+    RequiredName("_take_model_step", "running around the optimizer"),
+    RequiredName("step", "knowing when an iteration ends"),
+    RequiredName("is_gradient_accumulation_boundary", "knowing when an iteration ends"),
+    RequiredName("gradient_accumulation_steps", "recognising changed batches"),
+    RequiredName("zero_optimization_stage", "knowing where replicas wait for each other"),
+    RequiredName("train_micro_batch_size_per_gpu", "recognising the job"),
+    RequiredName("data_parallel_group", "knowing the replica"),
+    RequiredName("mp_world_size", "recognising the job"),
+    RequiredName("module", "recognising the job"),
+)
+
+
+def check(engine: object) -> Engine:
+    """Return the engine with its type, if everything that we rely on is there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, or what cannot be served, and why.
+    """
+    for required in REQUIRED_NAMES:
+        if not hasattr(engine, required.name):
+            raise UnsupportedEngineError(
+                f"DeepSpeed {deepspeed_version()}: DeepSpeedEngine.{required.name}, used for "
+                f"{required.use}, is not there",
+                hint=f"tested: {', '.join(TESTED_DEEPSPEED)}",
+            )
+    if why := _why_not(engine):
+        raise UnsupportedEngineError(why, hint="train without the perseus block")
+    return cast("Engine", engine)
+
+
+def _why_not(engine: object) -> str:
+    if getattr(engine, "zenflow", False):
+        return "ZenFlow updates weights beside the iteration, so that no instruction can be told from it"
+    if any(kind.__name__ == "DeepSpeedHybridEngine" for kind in type(engine).__mro__):
+        return "the hybrid engine generates text between its iterations, which is not planned"
+    compiled = getattr(engine, "is_deepcompile_enabled", None)
+    if callable(compiled) and compiled():
+        return "DeepCompile moves the reductions into the compiled graph, past every hook"
+    return ""

@@ -1,0 +1,40 @@
+"""A number's range in words, read off its annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+
+def range_of(wanted: object) -> str:
+    """Say what an annotated type allows: ``a number above 0, at most 1000``; empty where it has no range."""
+    bounds = list(_bounds(wanted))
+    if any(isinstance(bound, MinLen) for bound in bounds):
+        return "a text that is not empty"
+    words = [
+        f"above {bound.gt:g}"
+        if isinstance(bound, Gt)
+        else f"at least {bound.ge:g}"
+        if isinstance(bound, Ge)
+        else f"at most {bound.le:g}"
+        for bound in bounds
+        if isinstance(bound, Gt | Ge | Le)
+    ]
+    return (
+        f"{'a whole number' if int in _plain(wanted) else 'a number'} {' and '.join(words)}" if words else ""
+    )
+
+
+def _bounds(wanted: object) -> Iterator[object]:
+    for part in get_args(wanted):
+        yield from getattr(part, "metadata", ())
+        yield from _bounds(part)
+
+
+def _plain(wanted: object) -> set[object]:
+    """The types within an annotation or a union of such."""
+    return {wanted} | {
+        inner for part in get_args(wanted) for inner in _plain(part) if isinstance(inner, type)
+    }

@@ -1,0 +1,98 @@
+"""Measure what a trace is made of: every class at every pair, then again what would be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from perseus_ds.device import Gpu
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
+from perseus_ds.kernels.measure import Patience, Replay, measure
+from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
+from perseus_ds.kernels.profile import KernelProfile
+from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels.trace import KernelTrace
+
+Find = Callable[[KernelClass], Replay]
+Progress = Callable[[float], None]
+
+
+def measure_trace(
+    gpu: Gpu,
+    trace: KernelTrace,
+    find: Find,
+    *,
+    pairs: Sequence[ClockPair] | None = None,
+    core_clocks: int = CORE_CLOCKS,
+    patience: Patience | None = None,
+    tau: float = 0.1,
+    progress: Progress | None = None,
+) -> KernelProfile:
+    """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
+
+    After the first measurement the pairs that would be chosen (strict, with tolerance ``tau``, by least
+    product; local and global; per kernel and per pass) are measured once more, with the default pair.
+
+    Raises:
+        DeviceError: a clock was refused, or there is no energy counter.
+        ProfileError: no class of the trace can be replayed.
+    """
+    why_not = memory_probe(gpu)
+    tried = pairs or candidate_pairs(gpu.capabilities(), memory=why_not is None, core_clocks=core_clocks)
+    patience = patience or Patience()
+    replays, left_out = _replays(trace, find)
+    points = {}
+    for done, (kernel, replay) in enumerate(replays.items()):
+        points[kernel] = measure(gpu, replay, tried, patience)
+        if progress is not None:
+            progress(0.9 * (done + 1) / len(replays))
+    identity = gpu.identify()
+    profile = KernelProfile(
+        points,
+        left_out=left_out,
+        why_not_memory=why_not,
+        fingerprint={"gpu": identity.name, "driver": identity.driver, **trace.fingerprint},
+    )
+    again = chosen_pairs(profile, trace, tau)
+    second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
+    if progress is not None:
+        progress(1.0)
+    return replace(profile, second=second)
+
+
+def chosen_pairs(
+    profile: KernelProfile, trace: KernelTrace, tau: float
+) -> Mapping[KernelClass, tuple[ClockPair, ...]]:
+    """The pairs that some goal chooses for each class, the default one first."""
+    costs = launch_costs(smoothed(profile), trace)
+    wanted: dict[KernelClass, dict[ClockPair, None]] = {
+        kernel: {DEFAULT_PAIR: None} for kernel in profile.points
+    }
+    for level in Level:
+        table = cost_table(costs, trace, level)
+        for goal in (Goal(), Goal(tau), EDP):
+            for scope in Scope:
+                pair_of = dict(zip(table.rows, choose(table, goal, scope).pairs, strict=True))
+                for sequence in trace.sequences:
+                    for place in sequence.counts:
+                        kernel = trace.classes[place]
+                        if kernel in wanted:
+                            wanted[kernel][pair_of[level.row_of(sequence, kernel)]] = None
+    return {kernel: tuple(pairs) for kernel, pairs in wanted.items()}
+
+
+def _replays(trace: KernelTrace, find: Find) -> tuple[dict[KernelClass, Replay], dict[KernelClass, str]]:
+    replays: dict[KernelClass, Replay] = {}
+    left_out: dict[KernelClass, str] = {}
+    for kernel in trace.classes:
+        try:
+            replays[kernel] = find(kernel)
+        except ProfileError as error:
+            left_out[kernel] = error.message
+    if not replays:
+        raise ProfileError(
+            f"none of the trace's {len(left_out)} kernel classes can be replayed",
+            hint=next(iter(left_out.values())),
+        )
+    return replays, left_out

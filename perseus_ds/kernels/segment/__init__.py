@@ -1,0 +1,22 @@
+"""A launch sequence cut into runs of one pair of clocks, as long as changes take and cost something."""
+
+from perseus_ds.kernels.segment.bounded import runs_at, runs_within
+from perseus_ds.kernels.segment.play import Played, play
+from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
+from perseus_ds.kernels.segment.timelines import InstructionTimelines, Step, Timeline, timelines, timelines_of
+
+__all__ = [
+    "FREE",
+    "ChangeCost",
+    "InstructionTimelines",
+    "Played",
+    "Runs",
+    "Sequence",
+    "Step",
+    "Timeline",
+    "play",
+    "runs_at",
+    "runs_within",
+    "timelines",
+    "timelines_of",
+]

@@ -1,0 +1,138 @@
+"""An instruction's own frontier: a few timelines of pairs, from its fastest to its cheapest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels.choose import LaunchCosts
+from perseus_ds.kernels.record import ClockPair
+from perseus_ds.kernels.segment.bounded import runs_at
+from perseus_ds.kernels.segment.dynamic import cheapest_runs
+from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
+from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.schedule import Kind
+
+MOST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From this moment of the instruction on, its kernels run at this pair.
+
+    ``offset_s`` counts from the instruction's beginning, as planned; ``launch`` is the first launch.
+    """
+
+    launch: int
+    offset_s: float
+    pair: ClockPair
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One way to run an instruction, and what it costs; the first step begins with it.
+
+    Raises:
+        ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
+    """
+
+    time_s: float
+    energy_j: float
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        for name, value in (("time", self.time_s), ("energy", self.energy_j)):
+            if not (math.isfinite(value) and value > 0):
+                raise ProfileError(f"a timeline: {name} is {value}", hint="expected a finite number above 0")
+        offsets = [step.offset_s for step in self.steps]
+        if not offsets or offsets[0] != 0.0:
+            raise ProfileError("a timeline does not begin with its instruction", hint="first offset_s is 0")
+        if not all(a < b < self.time_s for a, b in pairwise(offsets)):
+            raise ProfileError("the steps of a timeline do not ascend within its time")
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTimelines:
+    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner."""
+
+    stage: int
+    kind: Kind
+    timelines: tuple[Timeline, ...]
+
+    def __post_init__(self) -> None:
+        if not self.timelines:
+            raise ProfileError(f"{self.kind.name.lower()} of stage {self.stage} has no timeline")
+
+
+def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
+    """Find corners of the frontier, each best at some price of time, fastest first.
+
+    Between two corners the next price is that of their chord; the chord that spans the most energy is
+    looked at first.
+
+    Cost: one pass over the sequence for each corner.
+    """
+    corners = [_fastest(sequence), runs_at(sequence, 0.0)]
+    closed: set[tuple[float, float]] = set()
+    while len(corners) < most:
+        chords = [
+            (fast, slow)
+            for fast, slow in pairwise(corners)
+            if slow.time_s > fast.time_s and (fast.time_s, slow.time_s) not in closed
+        ]
+        if not chords:
+            break
+        fast, slow = max(chords, key=lambda chord: chord[0].energy_j - chord[1].energy_j)
+        price_w = (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
+        between = runs_at(sequence, price_w)
+        value_j = between.energy_j + price_w * between.time_s
+        below = value_j < (fast.energy_j + price_w * fast.time_s) * (1.0 - 1e-12)
+        if below and fast.time_s < between.time_s < slow.time_s:
+            corners.insert(corners.index(slow), between)
+        else:
+            closed.add((fast.time_s, slow.time_s))
+    return tuple(_timeline(sequence, runs) for runs in _falling(corners))
+
+
+def timelines_of(
+    costs: LaunchCosts, trace: KernelTrace, change: ChangeCost, *, most: int = MOST
+) -> tuple[InstructionTimelines, ...]:
+    """Find the frontier of every instruction of a trace."""
+    return tuple(
+        InstructionTimelines(
+            one.stage, one.kind, timelines(Sequence(np.array(one.kernels), costs, change), most=most)
+        )
+        for one in trace.sequences
+    )
+
+
+def _falling(corners: list[Runs]) -> list[Runs]:
+    """Leave out what takes as long or longer and saves nothing."""
+    kept: list[Runs] = []
+    for runs in sorted(corners, key=lambda runs: (runs.time_s, runs.energy_j)):
+        if not kept or runs.energy_j < kept[-1].energy_j:
+            kept.append(runs)
+    return kept
+
+
+def _fastest(sequence: Sequence) -> Runs:
+    costs, change = sequence.costs, sequence.change
+    finite_s = np.where(np.isfinite(costs.time_s), costs.time_s, 0.0)
+    starts, option = cheapest_runs(
+        sequence.kernels, finite_s, costs.time_s, change.change.stall_s, change.shortest_run_s
+    )
+    return sequence.runs(starts, option)
+
+
+def _timeline(sequence: Sequence, runs: Runs) -> Timeline:
+    stall_s = sequence.change.change.stall_s
+    begins_s = np.append(0.0, np.cumsum(sequence.durations_s(runs) + stall_s))[:-1]
+    steps = tuple(
+        Step(int(launch), float(offset_s), sequence.costs.pairs[option])
+        for launch, offset_s, option in zip(runs.starts, begins_s, runs.option, strict=True)
+    )
+    return Timeline(runs.time_s, runs.energy_j, steps)

@@ -1,0 +1,187 @@
+"""What the kernel level brings on a device: every total, every class, and what latency leaves of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseus_ds.device import ClockChange
+from perseus_ds.kernels.choose import (
+    EDP,
+    Chosen,
+    Goal,
+    LaunchCosts,
+    Level,
+    Scope,
+    choose,
+    confirm,
+    cost_table,
+    launch_costs,
+    second_costs,
+    smoothed,
+)
+from perseus_ds.kernels.profile import KernelProfile
+from perseus_ds.kernels.segment import ChangeCost, Runs, runs_within
+from perseus_ds.kernels.segment import Sequence as Launches
+from perseus_ds.kernels.trace import KernelTrace
+
+LATENCIES_S = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.010, 0.020, 0.040)
+MOST_LAUNCHES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """One class: its share of the iteration, and the pair that wastes nothing (strict, global)."""
+
+    kernel: str
+    launches: int
+    time_share_pct: float
+    energy_share_pct: float
+    pair: str
+    time_pct: float
+    energy_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A choice for the whole iteration: predicted by the second measurement, where there is one."""
+
+    level: str
+    goal: str
+    scope: str
+    time_pct: float
+    energy_pct: float
+    gap_pct: float
+    confirmed: bool
+    time_se_pct: float = 0.0
+    energy_se_pct: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a switching latency leaves of the strict saving, stage by stage added up."""
+
+    latency_s: float
+    time_pct: float
+    energy_pct: float
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """All that `perseus-ds kernels plan` finds, as it stands in its file."""
+
+    classes: tuple[ClassRow, ...]
+    totals: tuple[Total, ...]
+    left: tuple[Left, ...]
+    left_out: tuple[str, ...]
+    why_not_memory: str | None
+    launches: int
+    iteration_s: float
+    pairs: int
+
+
+def kernel_plan(
+    profile: KernelProfile,
+    trace: KernelTrace,
+    *,
+    tau: float = 0.1,
+    latencies_s: Sequence[float] = LATENCIES_S,
+    dwell_s: float = 0.0,
+) -> KernelPlan:
+    """Choose for every level, goal and scope, and cut the iteration for every latency.
+
+    The choice is made on smoothed measurements; what it brings is told by the second measurement.
+
+    Raises:
+        ProfileError: profile and trace do not belong together.
+    """
+    costs = launch_costs(smoothed(profile), trace)
+    table = cost_table(costs, trace)
+    best = choose(table, Goal())
+    totals = [
+        _total(costs, profile, trace, level=level, goal=goal, scope=scope)
+        for goal in (Goal(), Goal(tau), EDP)
+        for level in (Level.PASS, Level.INSTRUCTION, Level.KERNEL)
+        for scope in Scope
+    ]
+    return KernelPlan(
+        classes=_rows(best, trace),
+        totals=tuple(totals),
+        left=tuple(_left(costs, trace, latency_s, dwell_s) for latency_s in latencies_s),
+        left_out=tuple(
+            f"{kernel}: {profile.left_out.get(kernel, 'not measured')}" for kernel in costs.left_out
+        ),
+        why_not_memory=profile.why_not_memory,
+        launches=trace.launches,
+        iteration_s=table.default_s,
+        pairs=len(costs.pairs),
+    )
+
+
+def _total(
+    costs: LaunchCosts, profile: KernelProfile, trace: KernelTrace, *, level: Level, goal: Goal, scope: Scope
+) -> Total:
+    chosen = choose(cost_table(costs, trace, level), goal, scope)
+    second, spread = (cost_table(one, trace, level) for one in second_costs(profile, trace))
+    told = confirm(chosen, second, spread)
+    return Total(
+        level.value,
+        str(goal),
+        scope.value,
+        chosen.time_pct if told is None else told.time_pct,
+        chosen.energy_pct if told is None else told.energy_pct,
+        gap_pct=100.0 * (1.0 - chosen.bound_j / chosen.energy_j),
+        confirmed=told is not None,
+        time_se_pct=0.0 if told is None else told.time_se_pct,
+        energy_se_pct=0.0 if told is None else told.energy_se_pct,
+    )
+
+
+def _rows(best: Chosen, trace: KernelTrace) -> tuple[ClassRow, ...]:
+    table = best.table
+    launches = {
+        str(kernel): sum(one.times * one.counts[place] for one in trace.sequences)
+        for place, kernel in enumerate(trace.classes)
+    }
+    rows = [
+        ClassRow(
+            name,
+            launches[name],
+            100.0 * float(table.time_s[row, 0]) / table.default_s,
+            100.0 * float(table.energy_j[row, 0]) / table.default_j,
+            str(best.pairs[row]),
+            100.0 * float(table.time_s[row, option] / table.time_s[row, 0] - 1.0),
+            100.0 * float(table.energy_j[row, option] / table.energy_j[row, 0] - 1.0),
+        )
+        for row, (name, option) in enumerate(zip(table.rows, best.option.tolist(), strict=True))
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.energy_share_pct))
+
+
+def _left(costs: LaunchCosts, trace: KernelTrace, latency_s: float, dwell_s: float) -> Left:
+    change = ChangeCost(ClockChange.lasting(latency_s), dwell_s)
+    stages = [
+        stage_launches(costs, trace, stage, change) for stage in sorted({s.stage for s in trace.sequences})
+    ]
+    cut: list[Runs] = [runs_within(one, one.default_s) for one in stages]
+    default_s, default_j = sum(one.default_s for one in stages), sum(one.default_j for one in stages)
+    return Left(
+        latency_s,
+        100.0 * (sum(one.time_s for one in cut) / default_s - 1.0),
+        100.0 * (sum(one.energy_j for one in cut) / default_j - 1.0),
+        sum(one.changes for one in cut),
+    )
+
+
+def stage_launches(costs: LaunchCosts, trace: KernelTrace, stage: int, change: ChangeCost) -> Launches:
+    """One stage's launches in a steady state: each of its instructions in turn, as often as they run.
+
+    An iteration of more than `MOST_LAUNCHES` is cut short to whole rounds.
+    """
+    sequences = [one for one in trace.sequences if one.stage == stage]
+    once = np.concatenate([np.array(one.kernels) for one in sequences])
+    rounds = max(1, min(max(one.times for one in sequences), MOST_LAUNCHES // len(once)))
+    return Launches(np.tile(once, rounds), costs, change)

@@ -1,0 +1,153 @@
+"""A few iterations of a job under PyTorch's profiler, cut into instructions by the hook's own marks."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from perseus_ds.kernels import KernelTrace, write_trace
+from perseus_ds.kernels.cut import MARK, Launch, cut, trace_of
+from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.schedule import Instruction, Kind, Order
+
+SETTLING = 3
+"""Iterations before the first traced one; the last two tell what an untraced one takes."""
+
+
+class KernelTracing:
+    """Stands before the listener behind an adapter's hooks.
+
+    To that listener a traced iteration is one that does not train: it runs at default clocks and counts for
+    no measurement. A profiler that fails ends the tracing, with a line, and nothing else.
+    """
+
+    def __init__(
+        self,
+        listener: InstructionListener,
+        *,
+        order: Order,
+        iterations: int,
+        path: Path | None,
+        fingerprint: Mapping[str, str],
+        log: EventLog,
+    ) -> None:
+        self._listener = listener
+        self._computations = [one for one in order if one.kind.is_computation]
+        self._left = iterations
+        self._path, self._fingerprint, self._log = path, fingerprint, log
+        self._begun_s: list[float] = []
+        self._traced: list[dict[Instruction, tuple[Launch, ...]]] = []
+        self._profiler: profile | None = None
+        self._mark: AbstractContextManager[object] | None = None
+        self._next = 0
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Trace this iteration, or leave it to the listener."""
+        self._begun_s.append(time.monotonic())
+        if len(self._begun_s) <= SETTLING or not self._left:
+            return self._listener.iteration_begins(batch)
+        self._listener.other_schedule_begins()
+        self._next = 0
+        try:
+            self._profiler = _profiler()
+            self._profiler.start()
+        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
+            self._give_up(error)
+        return True
+
+    def before(self, kind: Kind) -> None:
+        """Mark the beginning of a computation, where traced."""
+        if self._profiler is None:
+            self._listener.before(kind)
+        elif kind.is_computation and self._next < len(self._computations):
+            self._mark = record_function(f"{MARK}{self._computations[self._next]}")
+            self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
+            self._next += 1
+
+    def after(self, kind: Kind) -> None:
+        """Mark its end."""
+        if self._profiler is None:
+            self._listener.after(kind)
+        elif self._mark is not None:
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+
+    def iteration_ends(self) -> None:
+        """Cut what was traced; after the last iteration write it."""
+        if self._profiler is None:
+            self._listener.iteration_ends()
+            return
+        try:
+            self._traced.append(self._stopped(self._profiler))
+            self._left -= 1
+            if not self._left:
+                self._write()
+        except Exception as error:  # noqa: BLE001  # see iteration_begins
+            self._give_up(error)
+        self._profiler = None
+
+    def other_schedule_begins(self) -> None:
+        """Pass on."""
+        self._listener.other_schedule_begins()
+
+    def iteration_broke(self) -> None:
+        """End the profiler with the iteration, and pass on."""
+        if self._profiler is not None:
+            self._profiler.stop()
+            self._profiler = self._mark = None
+        self._listener.iteration_broke()
+
+    def _stopped(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        profiler.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(file))
+            return cut(json.loads(file.read_text())["traceEvents"])
+
+    def _write(self) -> None:
+        trace = trace_of(self._traced, overhead_pct=self._overhead_pct(), fingerprint=self._fingerprint)
+        if self._path is not None:
+            write_trace(trace, self._path)
+        self._log.event("kernels_traced", _told(trace), overhead_pct=trace.overhead_pct)
+
+    def _overhead_pct(self) -> float | None:
+        """How much longer traced iterations took; those between begin at their predecessors' ends."""
+        took_s = [after - before for before, after in pairwise(self._begun_s)]
+        took_s.append(time.monotonic() - self._begun_s[-1])
+        plain_s = took_s[1:SETTLING]
+        traced_s = took_s[SETTLING:]
+        if not plain_s or min(plain_s) <= 0.0:
+            return None
+        return 100.0 * (sum(traced_s) / len(traced_s) / min(plain_s) - 1.0)
+
+    def _give_up(self, error: Exception) -> None:
+        self._left, self._profiler = 0, None
+        self._log.line_here(f"kernels are not traced: {error}")
+
+
+def _profiler() -> profile:
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    return profile(activities=activities, record_shapes=True)
+
+
+def _told(trace: KernelTrace) -> str:
+    overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
+    deviating = sum(one.deviating for one in trace.sequences)
+    other = f", {deviating} instructions launched something else" if deviating else ""
+    return (
+        f"traced {trace.iterations} iterations: {trace.launches} launches of {len(trace.classes)} kernel "
+        f"classes on this rank{other}{overhead}"
+    )

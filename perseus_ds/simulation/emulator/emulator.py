@@ -1,0 +1,93 @@
+"""A whole job in virtual time: every instruction, clocks that change when they would, real decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from perseus_ds.config import Objective
+from perseus_ds.errors import PlanError
+from perseus_ds.plan import PlanSet
+from perseus_ds.profile import Profile
+from perseus_ds.simulation.answers import Answers
+from perseus_ds.simulation.emulator.cluster import ClusterShape
+from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble, check_disturbances
+from perseus_ds.simulation.emulator.result import Emulated
+from perseus_ds.simulation.emulator.run import JobRun
+from perseus_ds.simulation.emulator.world import Conditions, World
+from perseus_ds.straggler import FrontierIndex
+
+
+class Emulator:
+    """One job: plans, the truth that they are played against, machines, and what decides.
+
+    Raises:
+        IncompleteProfileError: the profile lacks a computation of the plan.
+        PlanError: the profile is of another shape than the plan.
+    """
+
+    def __init__(
+        self,
+        plans: PlanSet,
+        profile: Profile,
+        cluster: ClusterShape,
+        *,
+        objective: Objective | None = None,
+        conditions: Conditions | None = None,
+    ) -> None:
+        if profile.stages != plans.schedule.stages:
+            raise PlanError(
+                f"the plan is for {plans.schedule.stages} stages, the profile has {profile.stages}",
+                hint="give the profile that the plan was made from",
+            )
+        self._index = FrontierIndex.of(plans, objective or Objective())
+        self._world = World(plans, profile, cluster, conditions or Conditions())
+
+    @property
+    def frontier_index(self) -> FrontierIndex:
+        """The product's look-up among the plans."""
+        return self._index
+
+    def play(
+        self,
+        iterations: int,
+        disturbances: Iterable[Disturbance] = (),
+        *,
+        answered: bool = True,
+        always: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Emulated:
+        """Play a job from a start at default clocks.
+
+        ``answered`` False leaves stragglers without an answer; ``always`` is one plan throughout
+        (DEFAULT_CLOCKS: none).
+
+        Raises:
+            ConfigError: a disturbance of what does not exist, or no iterations.
+        """
+        cluster = self._world.cluster
+        troubles = check_disturbances(
+            disturbances, pipelines=cluster.pipelines, ranks=self._world.job.ranks, tensor=cluster.tensor
+        )
+        answers = Answers([self._index] * cluster.pipelines, answered=answered)
+        with JobRun(self._world, iterations) as run:
+            for n in range(iterations):
+                planned = answers.next_plans()
+                here = tuple(one for one in troubles if one.at(n))
+                run.iterate(n, planned if always is None else [always] * len(planned), here)
+                own_s, capped = run.observed(n)
+                answers.observe(own_s, planned, announced=_announced(here, cluster.pipelines), capped=capped)
+                if progress is not None:
+                    progress((n + 1) / iterations)
+            return run.result(tuple(answers.decisions))
+
+
+def _announced(
+    troubles: Iterable[Disturbance], pipelines: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    announced = np.ones(pipelines)
+    for one in troubles:
+        if one.trouble is Trouble.ANNOUNCED:
+            announced[one.pipeline] = max(announced[one.pipeline], one.amount)
+    return announced

@@ -1,0 +1,234 @@
+"""One iteration of some pipelines, event after event: the emulator's inner loop, compiled."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.device.clock_change import queued
+from perseus_ds.simulation.emulator.meter import account, expect
+from perseus_ds.simulation.emulator.records import (
+    BARRIER,
+    BUBBLE,
+    LOST,
+    Ints,
+    Iteration,
+    Play,
+)
+from perseus_ds.solver.compiled import compiled, inlined, inner
+
+# At one moment things happen in this order: a clock that comes into force serves the work that begins.
+FORCE, DONE, RELEASE, START, ASK = range(5)
+AT_END = np.inf
+
+Event = tuple[float, int, int, int]
+"""(when, what, where, which): a GPU and its clock, or a place (pipeline x ranks + rank) and node or clock."""
+Heap = list[Event]
+
+_queued = inner(queued)
+
+
+class Progress(NamedTuple):
+    """How far the iteration is; ``due_s`` is when to look next whether a rank's work has ended.
+
+    Shape: ``waits_for``, ``ready_s`` [pipelines, nodes]; ``running``, ``due_s``, ``left`` [pipelines, ranks].
+    """
+
+    waits_for: Ints
+    ready_s: NDArray[np.float64]
+    running: Ints
+    due_s: NDArray[np.float64]
+    left: Ints
+
+
+@compiled
+def play_pipelines(play: Play, now: Iteration) -> None:
+    """Play until every rank has come to where it meets the other pipelines (``now.arrival_s``).
+
+    Cost: logarithmic in ranks, per event; a few events per computation and change of clock.
+    """
+    heap = [(0.0, 0, 0, 0) for _ in range(0)]
+    progress = _begun(heap, play, now)
+    while heap:
+        event = heappop(heap)
+        if event[1] == FORCE:
+            _force(heap, progress, play, now, event)
+        elif event[1] == START:
+            _start(heap, progress, play, now, event)
+        elif event[1] == DONE:
+            _done(heap, progress, play, now, event)
+        elif event[1] == RELEASE:
+            _release(heap, play, now, event)
+        else:
+            _ask(heap, play, event)
+
+
+@inlined
+def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
+    """Put what is under way, the releases and the first instructions on the heap."""
+    shape, program, gpus = play.shape, play.program, play.gpus
+    count, nodes = shape.end - shape.first, len(program.rank)
+    left = np.zeros((count, shape.ranks), dtype=np.int64)
+    waits_for = np.zeros((count, nodes), dtype=np.int64)
+    ready_s = np.zeros((count, nodes))
+    for p in range(count):
+        pipeline = shape.first + p
+        for rank in range(shape.ranks):
+            now.arrival_s[pipeline, rank] = now.start_s[pipeline, rank]
+            place = pipeline * shape.ranks + rank
+            heappush(heap, (now.start_s[pipeline, rank], RELEASE, place, 0))
+            for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+                for k in range(gpus.pending.shape[1]):
+                    if gpus.pending[gpu, k] >= 0:
+                        heappush(heap, (gpus.pending_s[gpu, k], FORCE, gpu, gpus.pending[gpu, k]))
+                        gpus.pending[gpu, k] = -1
+        if not now.alive[pipeline]:
+            continue
+        for node in range(nodes):
+            rank = program.rank[node]
+            left[p, rank] += 1
+            waits_for[p, node] = program.waits_for[node]
+            ready_s[p, node] = now.start_s[pipeline, rank]
+            if program.waits_for[node] == 0:
+                ready_s[p, node] += now.input_s[pipeline]
+                heappush(heap, (ready_s[p, node], START, pipeline * shape.ranks + rank, node))
+    running = np.full((count, shape.ranks), -1, dtype=np.int64)
+    return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left)
+
+
+@inlined
+def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+    """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
+    when_s, _, gpu, clock = event
+    shape, gpus = play.shape, play.gpus
+    place = gpu // shape.tensor
+    p, rank = place // shape.ranks - shape.first, place % shape.ranks
+    if progress.left[p, rank] == 0:
+        for k in range(gpus.pending.shape[1]):
+            if gpus.pending[gpu, k] < 0:
+                gpus.pending_s[gpu, k], gpus.pending[gpu, k] = when_s, clock
+                return
+    account(play, gpu, now.cap[gpu], when_s)
+    gpus.clock[gpu], gpus.paused_s[gpu] = clock, when_s + play.change.stall_s
+    if progress.running[p, rank] >= 0:
+        expect(play, gpu, now.cap[gpu], when_s)
+        end_s = max(when_s, gpus.done_s[place * shape.tensor : (place + 1) * shape.tensor].max())
+        if end_s < progress.due_s[p, rank]:
+            progress.due_s[p, rank] = end_s
+            heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
+
+
+@inlined
+def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
+    """A rank is let into the iteration."""
+    when_s, _, place, _ = event
+    shape, gpus, requests = play.shape, play.gpus, play.requests
+    pipeline = place // shape.ranks
+    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+        account(play, gpu, now.cap[gpu], when_s)
+        gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
+    if now.alive[pipeline]:
+        heappush(heap, (when_s, ASK, place, requests.opening[now.plan[pipeline], place % shape.ranks]))
+
+
+@inlined
+def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+    """A node begins; what a clock changes begins on all GPUs of the rank at once."""
+    when_s, _, place, node = event
+    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
+    pipeline = place // shape.ranks
+    p, row = pipeline - shape.first, program.row[node]
+    now.begun_s[pipeline, node] = when_s
+    if row < 0:
+        heappush(heap, (when_s + program.fixed_s[node], DONE, place, node))
+        return
+    progress.running[p, place % shape.ranks], end_s = node, when_s
+    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+        account(play, gpu, now.cap[gpu], when_s)
+        gpus.row[gpu], gpus.left[gpu] = row, now.factor[pipeline, node] * now.slow[gpu]
+        if gpus.clock[gpu] > now.cap[gpu]:
+            now.capped[pipeline] = True
+        expect(play, gpu, now.cap[gpu], when_s)
+        end_s = max(end_s, gpus.done_s[gpu])
+    progress.due_s[p, place % shape.ranks] = end_s
+    heappush(heap, (end_s, DONE, place, node))
+    plan = now.plan[pipeline]
+    for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
+        if requests.offset_s[k] < AT_END:
+            heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+
+
+@inlined
+def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+    """A node ends, and those that waited for it alone can begin."""
+    when_s, _, place, node = event
+    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
+    pipeline, rank = place // shape.ranks, place % shape.ranks
+    p = pipeline - shape.first
+    if program.row[node] >= 0 and not _ended(heap, progress, play, p, event):
+        return
+    now.ended_s[pipeline, node] = when_s
+    now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
+    if program.row[node] >= 0:
+        progress.running[p, rank] = -1
+        for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+            account(play, gpu, now.cap[gpu], when_s)
+            gpus.row[gpu] = -1
+        plan = now.plan[pipeline]
+        for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
+            if requests.offset_s[k] == AT_END:
+                heappush(heap, (when_s, ASK, place, requests.clock[k]))
+    progress.left[p, rank] -= 1
+    if progress.left[p, rank] == 0:
+        for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+            account(play, gpu, now.cap[gpu], when_s)
+            gpus.cause[gpu] = BARRIER
+    for edge in range(program.first[node], program.first[node + 1]):
+        after = program.after[edge]
+        late_s = now.link_s[pipeline, rank] if program.crosses[edge] else 0.0
+        ready_s = max(progress.ready_s[p, after], when_s + program.delay_s[edge] + late_s)
+        progress.ready_s[p, after] = ready_s
+        progress.waits_for[p, after] -= 1
+        if progress.waits_for[p, after] == 0:
+            heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
+
+
+@inlined
+def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
+    """Whether a rank's work has ended; where a clock fell meanwhile, look again when it should have."""
+    when_s, _, place, node = event
+    rank, tensor = place % play.shape.ranks, play.shape.tensor
+    if progress.running[p, rank] != node or when_s != progress.due_s[p, rank]:
+        return False
+    end_s = play.gpus.done_s[place * tensor : (place + 1) * tensor].max()
+    if end_s > when_s:
+        progress.due_s[p, rank] = end_s
+        heappush(heap, (end_s, DONE, place, node))
+    return bool(end_s <= when_s)
+
+
+@inlined
+def _ask(heap: Heap, play: Play, event: Event) -> None:
+    """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again."""
+    when_s, _, place, clock = event
+    shape, gpus, change = play.shape, play.gpus, play.change
+    for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
+        if gpus.wanted[gpu] == clock or clock < 0:
+            continue
+        settle_s = change.settle_up_s if clock > gpus.wanted[gpu] else change.settle_down_s
+        node = gpu // shape.per_node
+        gpus.free_s[gpu], gpus.driver_s[node], gpus.force_s[gpu] = _queued(
+            when_s,
+            gpus.free_s[gpu],
+            gpus.driver_s[node],
+            gpus.force_s[gpu],
+            change.call_s,
+            change.call_s + settle_s,
+            change.queue_s,
+        )
+        gpus.wanted[gpu] = clock
+        gpus.changes[gpu] += 1
+        heappush(heap, (gpus.force_s[gpu], FORCE, gpu, clock))

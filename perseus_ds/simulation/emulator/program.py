@@ -1,0 +1,99 @@
+"""From a schedule to what the kernel runs: nodes up to the data-parallel reduction, and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseus_ds.profile import Computation
+from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
+from perseus_ds.simulation.emulator.records import Floats, Program
+
+_AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobProgram:
+    """What all pipelines run, with names.
+
+    ``rows`` are the computations that rows of the tables stand for. ``tail_s`` is what each rank does from
+    the moment that it has met the other pipelines; ``by_rank`` says that each rank meets its peers alone
+    (the reduction of its own gradients), and not all ranks all others.
+
+    Shape: ``nodes`` as in ``program``; ``tail_s`` [ranks].
+    """
+
+    program: Program
+    nodes: tuple[Instruction, ...]
+    rows: tuple[Computation, ...]
+    tail_s: Floats
+    by_rank: bool
+
+    @property
+    def ranks(self) -> int:
+        """Pipeline ranks."""
+        return len(self.tail_s)
+
+
+def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> JobProgram:
+    """Cut the graph where ranks meet their peers of other pipelines, and pack it.
+
+    Raises:
+        InvalidScheduleError: the schedule cannot run.
+    """
+    dag = dag_of(schedule)
+    tails = [tuple(_tail(order)) for order in schedule.orders]
+    cut = {instruction for tail in tails for instruction in tail}
+    kept = [place for place, node in enumerate(dag.nodes) if node not in cut]
+    new_place = {place: index for index, place in enumerate(kept)}
+    nodes = tuple(dag.nodes[place] for place in kept)
+    rank_of, rows = _ranks(schedule), _rows(nodes)
+    edges = sorted(
+        (new_place[before], new_place[after], delay_s)
+        for (before, after), delay_s in zip(dag.edges, dag.delays_s(fixed_s), strict=True)
+        if before in new_place and after in new_place
+    )
+    before = np.array([edge[0] for edge in edges], dtype=np.int64)
+    after = np.array([edge[1] for edge in edges], dtype=np.int64)
+    rank = np.array([rank_of[node] for node in nodes], dtype=np.int64)
+    number = {row: index for index, row in enumerate(rows)}
+    program = Program(
+        rank=rank,
+        row=np.array([number.get((node.stage, node.kind), -1) for node in nodes], dtype=np.int64),
+        fixed_s=np.array([_fixed_s(node, fixed_s) for node in nodes]),
+        waits_for=np.bincount(after, minlength=len(nodes)).astype(np.int64),
+        first=np.searchsorted(before, np.arange(len(nodes) + 1)).astype(np.int64),
+        after=after,
+        delay_s=np.array([edge[2] for edge in edges], dtype=np.float64),
+        crosses=rank[before] != rank[after],
+    )
+    tail_s = np.array([sum(fixed_s.get((i.stage, i.kind), 0.0) for i in tail) for tail in tails])
+    return JobProgram(program, nodes, rows, tail_s, by_rank=any(tails))
+
+
+def _tail(order: tuple[Instruction, ...]) -> Iterator[Instruction]:
+    """Yield an order's instructions from its reduction of gradients (or the step) on."""
+    begun = False
+    for instruction in order:
+        begun = begun or instruction.kind in _AFTER_ALL
+        if begun:
+            yield instruction
+
+
+def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
+    """Which rank runs each instruction; one that stands for several ranks is its first one's."""
+    ranks: dict[Instruction, int] = {}
+    for rank, order in enumerate(schedule.orders):
+        for instruction in order:
+            ranks.setdefault(instruction, rank)
+    return ranks
+
+
+def _rows(nodes: tuple[Instruction, ...]) -> tuple[Computation, ...]:
+    return tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
+
+
+def _fixed_s(node: Instruction, fixed_s: Mapping[Computation, float]) -> float:
+    return 0.0 if node.kind.is_computation else fixed_s.get((node.stage, node.kind), 0.0)

@@ -1,0 +1,79 @@
+"""What stays the same while a job is emulated: programs, tables, machines, and what plans ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perseus_ds.plan import PlanSet
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.emulator.cluster import ClusterShape
+from perseus_ds.simulation.emulator.program import JobProgram, job_program
+from perseus_ds.simulation.emulator.records import Change, Requests
+from perseus_ds.simulation.emulator.requests import PlanRequests, packed, requests_of, steady
+from perseus_ds.simulation.emulator.tables import tables_of
+
+DEFAULT_CLOCKS = -1
+"""In place of a plan: the highest clock throughout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How real an emulated job is.
+
+    ``noise`` is the relative standard deviation of one computation; ``work`` multiplies all computations
+    of an iteration, over and over (batches of other lengths); an iteration in ``microbatches`` has another
+    number of them and runs at default clocks, as in a job. ``trace_bin_s`` 0 keeps no power trace.
+    """
+
+    noise: float = 0.0
+    seed: int = 0
+    work: Sequence[float] = (1.0,)
+    microbatches: Mapping[int, int] = field(default_factory=dict)
+    trace_bin_s: float = 0.0
+    threads: int = 2
+
+
+class World:
+    """What stays the same in a job: programs, tables, machines, what plans ask for."""
+
+    def __init__(
+        self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions
+    ) -> None:
+        self.plans, self.cluster, self.conditions = plans, cluster, conditions
+        self.job = job_program(plans.schedule, plans.fixed_s)
+        waiting_w = plans.blocking_power_w if cluster.waiting_w is None else cluster.waiting_w
+        planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
+        self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
+        self.highest_mhz = max(profile.clocks_mhz)
+        change = cluster.change
+        self.change = Change(
+            change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
+        )
+        self._asked: dict[int, PlanRequests] = {}
+        self._packed: dict[tuple[int, ...], Requests] = {}
+        self._others: dict[int, JobProgram] = {}
+
+    def requests(self, plans: tuple[int, ...]) -> Requests:
+        """Return what some plans ask for, in this order."""
+        if plans not in self._packed:
+            self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
+        return self._packed[plans]
+
+    def other(self, microbatches: int) -> tuple[JobProgram, Requests]:
+        """Return a batch of another size, at default clocks."""
+        if microbatches not in self._others:
+            name, stages = self.plans.schedule.name, self.plans.schedule.stages
+            schedule = textbook(name, stages=stages, microbatches=microbatches)
+            self._others[microbatches] = job_program(schedule, self.plans.fixed_s)
+        job = self._others[microbatches]
+        return job, packed([steady(self.highest_mhz, job)], job, self.tables.clock_mhz)
+
+    def _of(self, plan: int) -> PlanRequests:
+        if plan == DEFAULT_CLOCKS:
+            return steady(self.highest_mhz, self.job)
+        if plan not in self._asked:
+            lead_s = self.cluster.change.longest_s
+            self._asked[plan] = requests_of(self.plans, plan, self.job, lead_s=lead_s)
+        return self._asked[plan]

@@ -1,0 +1,235 @@
+"""Kill at random, and see from outside whether a clock stays locked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cases import Case, drawn
+from node import TRAINER, Node
+
+_LIMIT_S = 60.0
+_START_LIMIT_S = 60.0
+_DEAF_S = 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case.
+
+    ``lived`` says that a guard, a trainer or the service outlived the kill. ``alone_s`` is how long the clock
+    stayed locked after it (``None``: to the end of our patience, or it was never locked); ``left`` that it
+    was locked when nothing of ours lived any more, ``left_at_last`` that it was after the next start.
+    ``went_on`` says that a trainer did: it was then killed in its turn.
+    """
+
+    case: Case
+    locked_before: bool
+    lived: bool
+    alone_s: float | None
+    left: bool
+    left_at_last: bool
+    went_on: bool
+    said: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether a clock stayed locked that should not have."""
+        return self.left_at_last or (self.lived and self.left)
+
+
+def run(node: Node, count: int, seed: int) -> Iterator[Outcome]:
+    """Run so many cases one after the other."""
+    for number in range(count):
+        yield one(node, drawn(number, seed))
+
+
+def one(node: Node, case: Case) -> Outcome:
+    """Start a job, kill as the case says, wait, and start again."""
+    node.heal()
+    node.clean()
+    node.set_driver(case)
+    with node.service(case):
+        process = node.start(case)
+        try:
+            outcome = _killed(node, case, process)
+        finally:
+            node.end_all()
+            _end(process)
+    return outcome
+
+
+def _killed(node: Node, case: Case, process: subprocess.Popen[str]) -> Outcome:
+    if case.moment != "start":
+        _until_said(process)
+    time.sleep(case.wait_s)
+    node.disk_as(case.disk)
+    locked_before = node.locked
+    victims = _victims(node, case, process)
+    lives = case.service or (
+        not case.in_container
+        and any(_is_ours(words) for pid, words in node.processes().items() if pid not in victims)
+    )
+    if case.driver == "1 s of errors":
+        node.gpu.refuse_for(1.0)
+    killed_s = time.monotonic()
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, case.signal)
+    if case.signal is signal.SIGSTOP:
+        time.sleep(0.05)
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    alone_s = _seconds_to_free(node, victims, killed_s) if lives else None
+    return _outcome(node, case, Seen(locked_before, lives, alone_s))
+
+
+def _seconds_to_free(node: Node, victims: Sequence[int], killed_s: float) -> float | None:
+    """How long after the kill nobody's clock was locked any more, or somebody unharmed still held it."""
+    while time.monotonic() < killed_s + _LIMIT_S:
+        free_s = time.monotonic()
+        if not any(map(_runs, victims)) and (not node.locked or _holds(node)):
+            return free_s - killed_s
+        time.sleep(0.001)
+        if any(map(_runs, victims)) and free_s > killed_s + _DEAF_S:  # a signal that ends nobody
+            return None
+    return None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a kill until the clock was free, or our patience ended."""
+
+    locked_before: bool
+    lived: bool
+    alone_s: float | None
+
+
+def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
+    """See what is left, then start anew."""
+    left = node.locked and not _holds(node)
+    went_on = any(str(TRAINER) in words for words in node.processes().values())
+    if went_on:  # a signal that ended nothing, or a launcher that died before anybody watched it
+        node.end_all_gently()
+        left = node.locked
+    node.heal()
+    said = _next_start()
+    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, node.locked, went_on, said)
+
+
+def _holds(node: Node) -> bool:
+    """Whether both a trainer and its guard live on, unharmed."""
+    kinds = Counter(kind for words in node.processes().values() for kind in _kinds(words))
+    return kinds["trainer"] > 0 and kinds["guard"] > 0
+
+
+def _kinds(words: Sequence[str]) -> Iterator[str]:
+    if _is_wrapper(words):
+        return
+    if "perseus_ds.device.guard" in words:
+        yield "guard"
+    if str(TRAINER) in words:
+        yield "trainer"
+
+
+def _is_ours(words: Sequence[str]) -> bool:
+    return any(_kinds(words))
+
+
+def _victims(node: Node, case: Case, process: subprocess.Popen[str]) -> list[int]:
+    """The processes that the case kills, the first to die first."""
+    running = node.processes()
+    guards = [pid for pid, words in running.items() if "perseus_ds.device.guard" in words]
+    trainers = [pid for pid, words in running.items() if "trainer" in _kinds(words)]
+    of = {
+        "trainer": trainers[:1],
+        "guard": guards,
+        "both": guards + trainers,
+        "group": [pid for pid in running if _group_of(pid) == process.pid],
+        "launcher": [process.pid],
+        "container": _first_inside(process.pid),
+        "container's rank": trainers[:1],
+    }
+    return of[case.victim] or [process.pid]
+
+
+def _is_wrapper(words: Sequence[str]) -> bool:
+    return words[0] in {"unshare", "sh"} or any(word.endswith("/torchrun") for word in words[:2])
+
+
+def _first_inside(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        return [int(word) for word in children[:1]]
+    return []
+
+
+def _group_of(pid: int) -> int:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return -1
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
+
+
+def _until_said(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    poll = select.poll()
+    poll.register(process.stdout.fileno(), select.POLLIN)
+    if poll.poll(1000 * _START_LIMIT_S):
+        process.stdout.readline()
+
+
+def _next_start() -> str:
+    """What the next start of anything of ours does first."""
+    command = [sys.executable, "-m", "perseus_ds.cli", "clocks", "reset"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return (told.stdout + told.stderr).strip()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait()
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """Sum a campaign up."""
+    alone = sorted(one.alone_s for one in outcomes if one.alone_s is not None and one.locked_before)
+    quiet = sorted(
+        one.alone_s
+        for one in outcomes
+        if one.alone_s is not None and one.locked_before and one.case.driver in {"0 ms", "10 ms"}
+    )
+    return {
+        "kills": len(outcomes),
+        "locked_at_the_kill": sum(one.locked_before for one in outcomes),
+        "something_of_ours_lived": sum(one.lived for one in outcomes),
+        "left_while_something_of_ours_lived": sum(one.lived and one.left for one in outcomes),
+        "left_when_all_had_died": sum(not one.lived and one.left for one in outcomes),
+        "left_after_the_next_start": sum(one.left_at_last for one in outcomes),
+        "restore_median_s": alone[len(alone) // 2] if alone else None,
+        "restore_longest_s": alone[-1] if alone else None,
+        "restore_longest_s_driver_at_most_10_ms": quiet[-1] if quiet else None,
+        "jobs_that_went_on": sum(one.went_on for one in outcomes),
+        "by_victim": dict(Counter(one.case.victim for one in outcomes)),
+        "failures": [asdict(one) for one in outcomes if one.failed],
+    }

@@ -1,0 +1,169 @@
+"""A node for one campaign: fake GPUs, a folder for journals on a small disk of its own, and its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cases import Case
+
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT / "tests" / "fake_nvml"), str(ROOT / "tests" / "e2e" / "guard")]
+
+import fake_nvml  # noqa: E402 - the line above says where it is
+from fake_nvml import FakeNvml  # noqa: E402
+
+TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
+SERVICE = TRAINER.with_name("service.py")
+LAUNCHER = "import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n"
+_DISK_BYTES = 256 << 10
+
+
+class Node:
+    """One GPU, its guards' folder, and everything that was started on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gpu = FakeNvml(folder / "gpus", 1)
+        self.disk = folder / "disk"
+        self.guards = self.disk / "guard"
+        self.socket = folder / "guardd.sock"
+        self.launcher = folder / "torchrun"
+        self.launcher.write_text(LAUNCHER)
+        self.disk.mkdir()
+        self.has_disk = self._mount()
+        os.environ.update(self.gpu.environment())
+        os.environ["PERSEUS_GUARD_DIR"] = str(self.guards)
+        os.environ["PERSEUS_GUARDD_SOCKET"] = str(self.socket)
+
+    @property
+    def locked(self) -> bool:
+        """Whether the GPU's clock is locked, seen from outside."""
+        return any(self.gpu.locked_mhz())
+
+    def set_driver(self, case: Case) -> None:
+        """Make the driver as slow and as tired as the case says."""
+        state = self.gpu.state.gpu[0]
+        state.call_us = {"10 ms": 10_000, "200 ms": 200_000}.get(case.driver, 0)
+        state.settle_us = 3000
+        state.refuse_code, state.refuse_pct = 999, 5 if case.driver == "5 % errors" else 0
+        state.jitter_mhz = 400 if case.clock == "jumping" else 0
+
+    def heal(self) -> None:
+        """A driver and a disk as they should be, for the next start."""
+        state = self.gpu.state.gpu[0]
+        state.call_us = state.refuse_pct = state.jitter_mhz = state.refuse_until_us = 0
+        self.disk_as("fine")
+
+    def clean(self) -> None:
+        """Forget everything, between two cases."""
+        self.gpu.state.gpu[0].locked_mhz = 0
+        for folder in (self.guards, self.guards.with_name("guard.copy")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def disk_as(self, how: str) -> None:
+        """Fill the guards' disk, make it read-only, remove their folder, or put it right."""
+        filler = self.disk / "filler"
+        if how == "folder removed":
+            shutil.rmtree(self.guards, ignore_errors=True)
+        elif how == "full" and self.has_disk:
+            with contextlib.suppress(OSError), filler.open("wb") as file:
+                file.write(bytes(2 * _DISK_BYTES))
+        elif how == "read-only" and self.has_disk:
+            self._remount("ro")
+        elif how == "fine":
+            self._remount("rw")
+            filler.unlink(missing_ok=True)
+
+    def start(self, case: Case) -> subprocess.Popen[str]:
+        """Start the case's trainer, below a launcher or in a container where it says so."""
+        device = "auto" if case.service else "nvml"
+        words = [sys.executable, str(TRAINER), str(case.number), case.how, device]
+        if case.victim == "launcher":
+            words = [sys.executable, str(self.launcher), *words]
+        if case.in_container:
+            inside = words if case.victim == "container" else ["sh", "-c", f"{shlex.join(words)}; exit 1"]
+            words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside]
+        return subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+
+    @contextlib.contextmanager
+    def service(self, case: Case) -> Iterator[None]:
+        """The node's service beside the job, where the case has one."""
+        if not case.service:
+            yield
+            return
+        command = [sys.executable, str(SERVICE), str(self.socket), "0", "gpus=*"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+            process.stdout.close()
+            process.wait()
+            self.socket.unlink(missing_ok=True)
+
+    def processes(self) -> dict[int, list[str]]:
+        """Everything that runs on this node: number and command line."""
+        return self.gpu.processes()
+
+    def end_all(self) -> None:
+        """End every process of this node, the service apart: workers that were forked, for one."""
+        for pid, words in self.processes().items():
+            if str(SERVICE) not in words:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def end_all_gently(self) -> None:
+        """End the trainers, who starts them first; wait until their guards have done their duty."""
+        while trainers := [pid for pid, words in self.processes().items() if str(TRAINER) in words]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(min(trainers), signal.SIGKILL)
+        wait_until(lambda: not self.locked and not self._guards(), 60.0)
+
+    def _guards(self) -> list[int]:
+        return [pid for pid, words in self.processes().items() if "perseus_ds.device.guard" in words]
+
+    def close(self) -> None:
+        """Unmount the disk."""
+        self.end_all()
+        if self.has_disk:
+            subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
+
+    def _mount(self) -> bool:
+        options = f"size={_DISK_BYTES},mode=700"
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "perseus-kills", str(self.disk)],
+            check=False,
+            capture_output=True,
+        )
+        return done.returncode == 0
+
+    def _remount(self, how: str) -> None:
+        if self.has_disk:
+            command = ["mount", "-o", f"remount,{how}", str(self.disk)]
+            subprocess.run(command, check=False, capture_output=True)
+
+
+def wait_until(true: Callable[[], bool], limit_s: float) -> float | None:
+    """Seconds until something is so; ``None``: it was not, in this time."""
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + limit_s:
+        if true():
+            return time.monotonic() - began_s
+        time.sleep(0.001)
+    return None
+
+
+fake_nvml.load()

@@ -1,0 +1,86 @@
+"""Make the pictures of README and site: a job emulated at default clocks and at its plan, then reported.
+
+Run: ``python scripts/docs/pictures.py PROFILE [--microbatches 12] [--pipelines 4] [-o docs/images]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from perseus_ds.plan import PlanSet, build, write_plans
+from perseus_ds.plan.play import Played, play, play_baseline
+from perseus_ds.profile import Profile, read_profile, write_profile
+from perseus_ds.report import write_report
+from perseus_ds.run_directory import (
+    Measured,
+    RunDirectory,
+    Span,
+    Summary,
+    Timeline,
+    append_event,
+    write_summary,
+    write_timelines,
+)
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulated, Emulator, means
+
+GPU = "a100-sxm4-80gb"
+BLOCKING_W = 83.64
+ITERATIONS = 20
+PICTURES = ("timeline.png", "frontier.png", "causes.png", "walk.gif")
+
+
+def main() -> None:
+    """Plan, emulate, report, and keep the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("profile", type=Path)
+    parser.add_argument("--microbatches", type=int, default=12)
+    parser.add_argument("--pipelines", type=int, default=4)
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/images"))
+    options = parser.parse_args()
+    profile = read_profile(options.profile)
+    schedule = textbook("1f1b", stages=profile.stages, microbatches=options.microbatches)
+    plans = build(profile, schedule, blocking_power_w=BLOCKING_W, fingerprint={"gpu": f"simulated {GPU}"})
+    with tempfile.TemporaryDirectory() as folder:
+        _write_run(Path(folder), profile, plans, options.pipelines)
+        write_report(Path(folder))
+        options.output.mkdir(parents=True, exist_ok=True)
+        for name in PICTURES:
+            shutil.copy(Path(folder) / name, options.output / name)
+
+
+def _write_run(folder: Path, profile: Profile, plans: PlanSet, pipelines: int) -> None:
+    """Leave what a job would, from two emulated runs; changes of clock are free, nothing is noisy."""
+    plan = plans.plan(0)
+    emulator = Emulator(plans, profile, ClusterShape(pipelines=pipelines))
+    before = emulator.play(ITERATIONS, always=DEFAULT_CLOCKS)
+    after = emulator.play(ITERATIONS)
+    files = RunDirectory(folder)
+    write_profile(profile, files.profile)
+    write_plans(plans, files.plan)
+    facts = {"gpu": GPU, "gpus": after.gpus, "plan": plan.index}
+    write_summary(Summary(_measured(before), _measured(after), True, plan.saving_pct, facts), files.summary)
+    drawn = [
+        _timeline("baseline", play_baseline(plans), plans.baseline.iteration_time_s),
+        _timeline("perseus", play(plan), plan.iteration_time_s),
+    ]
+    write_timelines(drawn, files.timelines)
+    append_event(files.events, "running", {"plan": plan.index})
+
+
+def _measured(found: Emulated) -> Measured:
+    return Measured(*means(found), found.iterations)
+
+
+def _timeline(name: str, played: list[Played], iteration_s: float) -> Timeline:
+    spans = tuple(
+        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
+    )
+    return Timeline(name, iteration_s, BLOCKING_W, simulated=True, spans=spans)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""megatron-core's schedules keep the contract of adapters: 1F1B, and interleaved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, TypeVar
+
+import pytest
+from ranks import run_ranks
+
+from perseus_ds.adapters.megatron.seam import NEEDS, PASSES, STEPS
+from perseus_ds.schedule import Kind
+from perseus_ds.testing.adapter_contract import AdapterContract
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+from megatron_jobs import Job, Shape, adapter_of
+
+pytestmark = pytest.mark.e2e
+
+T = TypeVar("T")
+
+
+class Data:
+    """Raises the user's error in place of the next batch."""
+
+    def __init__(self, batches: Iterator[object]) -> None:
+        self._batches = batches
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[object]:
+        return self
+
+    def __next__(self) -> object:
+        if self.error is not None:
+            raise self.error
+        return next(self._batches)
+
+
+class ModelHost:
+    """One model and its optimizer; the function that runs a pass is asked for anew at every step."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.job = Job(shape)
+        self.data: list[Any] = [Data(batches) for batches in self.job.data]
+        self.job.data = self.data
+
+    def adapter(self) -> Any:  # noqa: ANN401
+        return adapter_of(self.job)
+
+    def train(self) -> Sequence[str]:
+        self.job.run_pass = self.job.schedules.get_forward_backward_func()
+        return self.job.step()
+
+    def evaluate(self) -> bool:
+        self.job.call(self.job.schedules.get_forward_backward_func(), forward_only=True)
+        return True
+
+    def weights(self) -> str:
+        return self.job.weights()
+
+    def fail_next(self, error: Exception) -> None:
+        self.data[0].error = error
+
+    def attributes(self) -> Mapping[str, object]:
+        module = vars(self.job.schedules)
+        reductions = {
+            f"{number}.finish_grad_sync": vars(chunk)["finish_grad_sync"]
+            for number, chunk in enumerate(self.job.chunks)
+            if "finish_grad_sync" in vars(chunk)
+        }
+        return {name: module[name] for name in (*PASSES, *STEPS)} | reductions
+
+    @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        *path, last = name.split(".")
+        owner = reduce(getattr, path, self.job.schedules)
+        kept = getattr(owner, last)
+        delattr(owner, last)
+        try:
+            yield
+        finally:
+            setattr(owner, last, kept)
+
+
+class TestOneForwardOneBackward(AdapterContract):
+    marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
+    required = tuple(NEEDS)
+    framework = ("megatron",)
+    door = "perseus_ds.adapters.megatron.door"
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        return [said.value for said in run_ranks(ranks, body)]
+
+    def host(self, *, ranks: int) -> ModelHost:
+        return ModelHost(Shape(ranks))
+
+
+class TestInterleaved(TestOneForwardOneBackward):
+    def host(self, *, ranks: int) -> ModelHost:
+        return ModelHost(Shape(ranks, 2, overlap_p2p=True) if ranks > 1 else Shape())

@@ -1,0 +1,49 @@
+"""DeepSpeed without a pipeline keeps the contract of adapters: ZeRO-0 to 3, and ``loss.backward()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+import pytest
+from ranks import run_ranks
+from zero_hosts import ZeroHost, zero_engine
+
+from perseus_ds.schedule import Kind
+from perseus_ds.testing.adapter_contract import AdapterContract
+
+pytestmark = pytest.mark.e2e
+
+T = TypeVar("T")
+
+
+class ZeroContract(AdapterContract):
+    stage = 0
+    torch_style = False
+    marked: Collection[Kind] = frozenset(Kind)
+    required = ("allreduce_gradients", "_take_model_step", "step", "data_parallel_group", "mp_world_size")
+    framework = ("deepspeed",)
+    door = "perseus_ds.adapters.zero.door"
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        return [said.value for said in run_ranks(ranks, body)]
+
+    def host(self, *, ranks: int) -> ZeroHost:
+        del ranks
+        return ZeroHost(zero_engine(self.stage), torch_style=self.torch_style)
+
+
+class TestZero1(ZeroContract):
+    stage = 1
+
+
+class TestZero3(ZeroContract):
+    stage = 3
+
+
+@pytest.mark.parametrize(("stage", "torch_style"), [(0, False), (1, True), (2, False)])
+def test_the_other_stages_run_in_order_and_change_nothing(stage: int, torch_style: bool) -> None:  # noqa: FBT001
+    contract = type("Contract", (ZeroContract,), {"stage": stage, "torch_style": torch_style})()
+    contract.test_events_come_in_the_derived_order()
+    contract.test_losses_and_weights_are_identical_to_the_last_bit()
+    contract.test_evaluation_stands_apart()

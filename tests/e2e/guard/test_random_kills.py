@@ -1,0 +1,57 @@
+"""A few dozen of the thousand random kills of ``scripts/bench/random_kills``."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from containers import missing
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts" / "bench" / "random_kills"))
+
+import fake_nvml
+from campaign import one, run
+from cases import VICTIMS, Case, drawn
+from node import Node
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+    pytest.mark.skipif(fake_nvml.missing_compiler() is not None, reason="no C compiler"),
+]
+
+
+@pytest.fixture
+def kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    for name in ("FAKE_NVML_STATE", "LD_LIBRARY_PATH", "PERSEUS_GUARD_DIR", "PERSEUS_GUARDD_SOCKET"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    node = Node(tmp_path)
+    yield node
+    node.close()
+
+
+def test_no_clock_stays_locked(kills: Node) -> None:
+    outcomes = list(run(kills, 12, seed=5))
+    assert [one for one in outcomes if one.failed] == []
+    assert any(one.locked_before for one in outcomes), "else nothing was tried"
+
+
+@pytest.mark.slow
+def test_no_clock_stays_locked_in_a_hundred_more(kills: Node) -> None:
+    assert [one for one in run(kills, 100, seed=6) if one.failed] == []
+
+
+def test_the_campaign_would_see_a_clock_that_stays(kills: Node) -> None:
+    """With a driver that never lets go, each kill of a job that had set a clock is a failure."""
+    kills.gpu.state.gpu[0].ignores = 1 << 40
+    plain = Case(0, "trainer", "SIGKILL", "steady", "0 ms", "fine", "still", service=False, wait_s=0.1)
+    outcome = one(kills, plain)
+    assert outcome.locked_before
+    assert outcome.failed
+    assert "could not be put back" in outcome.said
+
+
+def test_every_kind_of_victim_is_drawn() -> None:
+    assert {drawn(number, 1).victim for number in range(200)} == set(VICTIMS)

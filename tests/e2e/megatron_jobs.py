@@ -1,0 +1,198 @@
+"""Real megatron-core jobs of a few GPTModel layers, one process per rank."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import megatron_on_cpu
+import torch
+
+with warnings.catch_warnings():  # of what is not installed: apex, transformer engine
+    warnings.simplefilter("ignore")
+    from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.distributed import (
+        DistributedDataParallel,
+        DistributedDataParallelConfig,
+        finalize_model_grads,
+    )
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.pipeline_parallel import schedules
+    from megatron.core.transformer.enums import ModelType
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+from perseus_ds.adapters.megatron.adapter import MegatronAdapter
+from perseus_ds.adapters.megatron.one_pass import OnePass
+
+VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a job is laid out; ``group`` is Megatron's microbatch_group_size_per_vp_stage."""
+
+    pipeline: int = 1
+    chunks: int = 1
+    microbatches: int = 4
+    data: int = 1
+    tensor: int = 1
+    group: int | None = None
+    overlap_p2p: bool = False
+    overlap_reduce: bool = False
+    distributed_optimizer: bool = False
+    layers_per_chunk: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        return self.pipeline * self.data * self.tensor
+
+
+class Job:
+    """One rank of it: model chunks, optimizer, data; ``step`` is one training iteration."""
+
+    def __init__(self, shape: Shape, *, seed: int = 1) -> None:
+        megatron_on_cpu.pretend()
+
+        self.shape, self.schedules = shape, schedules
+        virtual = shape.chunks if shape.chunks > 1 else None
+        if not parallel_state.is_initialized():
+            parallel_state.initialize_model_parallel(shape.tensor, shape.pipeline, virtual)
+        tensor_parallel.model_parallel_cuda_manual_seed(seed)
+        torch.manual_seed(seed + parallel_state.get_pipeline_model_parallel_rank())
+        self.config = _config(shape)
+        self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
+        self.optimizer = _optimizer(self.config, self.chunks, shape)
+        replica = parallel_state.get_data_parallel_rank()
+        self.data = [_batches(seed + replica) for _ in self.chunks]
+        self.run_pass = schedules.get_forward_backward_func()
+
+    def step(self) -> list[str]:
+        """Train one iteration; the exact losses on the last stage, none elsewhere."""
+        for chunk in self.chunks:
+            chunk.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        losses = self.call()
+        self.optimizer.step()
+        return losses
+
+    def call(self, run_pass: Callable[..., Any] | None = None, **changes: Any) -> list[str]:  # noqa: ANN401
+        """Run one pass alone."""
+        interleaved = self.shape.chunks > 1
+        keywords = {
+            "forward_step_func": _forward_step,
+            "data_iterator": self.data if interleaved else self.data[0],
+            "model": self.chunks if interleaved else self.chunks[0],
+            "num_microbatches": self.shape.microbatches,
+            "seq_length": SEQUENCE,
+            "micro_batch_size": SIZE,
+        }
+        found = (run_pass or self.run_pass)(**(keywords | changes))
+        return [float(one["loss"]).hex() for one in found]
+
+    def weights(self) -> str:
+        """A digest of every bit of the model."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks:
+            for parameter in chunk.parameters():
+                digest.update(parameter.detach().float().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def adapter_of(job: Job) -> MegatronAdapter:
+    """As the door would make it: by the keywords of a first pass."""
+    keywords: dict[str, Any] = {}
+    job.call(lambda **found: keywords.update(found) or [])
+    name = getattr(job.run_pass, "__name__", "")
+    return MegatronAdapter(OnePass(job.schedules, name, keywords))
+
+
+def _config(shape: Shape) -> Any:  # noqa: ANN401
+
+    virtual = shape.chunks if shape.chunks > 1 else None
+    config = TransformerConfig(
+        num_layers=shape.pipeline * shape.chunks * shape.layers_per_chunk,
+        hidden_size=16,
+        num_attention_heads=2,
+        use_cpu_initialization=True,
+        tensor_model_parallel_size=shape.tensor,
+        pipeline_model_parallel_size=shape.pipeline,
+        virtual_pipeline_model_parallel_size=virtual,
+        microbatch_group_size_per_vp_stage=shape.group or shape.pipeline,
+        pipeline_dtype=torch.float32,
+        deallocate_pipeline_outputs=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+        overlap_p2p_comm=shape.overlap_p2p,
+        batch_p2p_comm=not shape.overlap_p2p,
+    )
+    for name, value in shape.settings.items():
+        setattr(config, name, value)
+    config.finalize_model_grads_func = finalize_model_grads
+    return config
+
+
+def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
+
+    rank, last = parallel_state.get_pipeline_model_parallel_rank(), shape.pipeline * shape.chunks - 1
+    stage = number * shape.pipeline + rank
+    if shape.chunks > 1:
+        parallel_state.set_virtual_pipeline_model_parallel_rank(number)
+    virtual = {"vp_stage": number} if shape.chunks > 1 and _takes_virtual_stage(GPTModel) else {}
+    model = GPTModel(
+        config,
+        get_gpt_layer_local_spec(),
+        vocab_size=VOCABULARY,
+        max_sequence_length=SEQUENCE,
+        pre_process=stage == 0,
+        post_process=stage == last,
+        share_embeddings_and_output_weights=False,
+        **virtual,
+    )
+    model.model_type = ModelType.encoder_or_decoder
+    reduction = DistributedDataParallelConfig(
+        overlap_grad_reduce=shape.overlap_reduce, use_distributed_optimizer=shape.distributed_optimizer
+    )
+    return DistributedDataParallel(config, reduction, model)
+
+
+def _takes_virtual_stage(kind: type) -> bool:
+    return "vp_stage" in kind.__init__.__code__.co_varnames
+
+
+def _optimizer(config: Any, chunks: list[Any], shape: Shape) -> Any:  # noqa: ANN401
+
+    settings = OptimizerConfig(
+        optimizer="adam",
+        lr=1e-2,
+        clip_grad=1.0,
+        params_dtype=torch.float32,
+        use_distributed_optimizer=shape.distributed_optimizer,
+    )
+    return get_megatron_optimizer(settings, chunks)
+
+
+def _batches(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        tokens = torch.randint(VOCABULARY, (SIZE, SEQUENCE + 1), generator=generator)
+        yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def _forward_step(data: Iterator[Any], model: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+    tokens, labels = next(data)
+    positions = torch.arange(SEQUENCE).expand_as(tokens)
+    mask = torch.triu(torch.ones(1, 1, SEQUENCE, SEQUENCE, dtype=torch.bool), 1)
+    return model(tokens, positions, mask, labels=labels), _loss
+
+
+def _loss(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    loss = output.float().mean()
+    return loss, {"loss": loss.detach().clone()}

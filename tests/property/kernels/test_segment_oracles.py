@@ -1,0 +1,151 @@
+"""Cutting a launch sequence: against every cut there is, and between its two ends."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.device import ClockChange
+from perseus_ds.kernels.choose import CostTable, Goal, LaunchCosts, choose, choose_at
+from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair
+from perseus_ds.kernels.segment import ChangeCost, Sequence, play, runs_at, runs_within, timelines
+
+eighths = st.integers(1, 40).map(lambda number: number / 8)
+
+
+def costs_of(time_s: np.ndarray, energy_j: np.ndarray) -> LaunchCosts:
+    pairs = (DEFAULT_PAIR, *(ClockPair(9, 1 + mhz) for mhz in range(time_s.shape[1] - 1)))
+    return LaunchCosts(pairs, time_s, energy_j)
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> Sequence:
+    classes, pairs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    table = st.lists(st.lists(eighths, min_size=pairs, max_size=pairs), min_size=classes, max_size=classes)
+    time_s, energy_j = np.array(draw(table)), np.array(draw(table))
+    for row, column in draw(st.sets(st.tuples(st.integers(0, classes - 1), st.integers(1, 2)), max_size=1)):
+        if column < pairs:
+            time_s[row, column] = energy_j[row, column] = np.inf
+    kernels = np.array(draw(st.lists(st.integers(0, classes - 1), min_size=1, max_size=6)))
+    change = ChangeCost(
+        ClockChange(settle_up_s=draw(st.sampled_from([0.0, 2.0])), stall_s=draw(st.sampled_from([0.0, 0.5]))),
+        dwell_s=draw(st.sampled_from([0.0, 3.0, 6.0])),
+        stall_w=2.0,
+    )
+    return Sequence(kernels, costs_of(time_s, energy_j), change)
+
+
+def every_cut(sequence: Sequence) -> list[tuple[float, float]]:
+    """Time and energy of every allowed way, by brute force."""
+    found = []
+    for option in product(range(len(sequence.costs.pairs)), repeat=len(sequence.kernels)):
+        runs = sequence.runs_of(np.array(option))
+        if np.isfinite(runs.time_s) and sequence.lasts(runs):
+            found.append((runs.time_s, runs.energy_j))
+    return found
+
+
+@given(sequence=sequences(), price_w=st.integers(0, 32).map(lambda number: number / 8))
+def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Sequence, price_w: float) -> None:
+    runs = runs_at(sequence, price_w)
+    assert sequence.lasts(runs)
+    assert runs.energy_j + price_w * runs.time_s == min(e + price_w * t for t, e in every_cut(sequence))
+
+
+@given(sequence=sequences(), tau=st.integers(0, 8))
+def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Sequence, tau: int) -> None:
+    budget_s = (1 + tau / 8) * sequence.default_s
+    runs = runs_within(sequence, budget_s)
+    fitting = [energy for time, energy in every_cut(sequence) if time <= budget_s]
+    assert sequence.lasts(runs)
+    assert runs.time_s <= budget_s
+    assert runs.bound_j <= min(fitting) + 1e-9
+    assert min(fitting) <= runs.energy_j
+    single = [
+        (sequence.costs.time_s[sequence.kernels, p].sum(), sequence.costs.energy_j[sequence.kernels, p].sum())
+        for p in range(len(sequence.costs.pairs))
+    ]
+    assert runs.energy_j <= min(energy for time, energy in single if time <= budget_s)
+
+
+@given(sequence=sequences())
+def test_timelines_fall_and_each_is_on_the_lower_hull_of_all_cuts(sequence: Sequence) -> None:
+    found = timelines(sequence)
+    assert all(a.time_s < b.time_s and a.energy_j > b.energy_j for a, b in pairwise(found))
+    cuts = every_cut(sequence)
+    assert found[-1].energy_j == min(energy for _, energy in cuts)
+    assert found[0].time_s == min(time for time, _ in cuts)
+    for one in found:
+        assert (one.time_s, one.energy_j) in cuts
+        assert one.steps[0].offset_s == 0.0
+
+
+def kernel_like(launches: int, pairs: int, *, shortest_s: float, seed: int = 0) -> Sequence:
+    random = np.random.default_rng(seed)
+    classes = 46
+    seconds = shortest_s * random.lognormal(0.0, 1.0, classes)[:, None]
+    clock, memory = np.linspace(1.0, 0.3, pairs), random.random(classes)[:, None]
+    stretch = (1.0 - memory) / clock + memory
+    power_w = 60.0 + 200.0 * clock**2.5 * (1.0 - 0.5 * memory)
+    costs = costs_of(seconds * stretch, seconds * stretch * power_w)
+    return Sequence(np.tile(random.permutation(classes), launches // classes), costs)
+
+
+def with_latency(sequence: Sequence, latency_s: float) -> Sequence:
+    return Sequence(sequence.kernels, sequence.costs, ChangeCost(ClockChange.lasting(latency_s)))
+
+
+def test_free_changes_give_the_choice_per_kernel() -> None:
+    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    counts = np.bincount(sequence.kernels)[:, None]
+    table = CostTable(
+        tuple(map(str, range(46))),
+        sequence.costs.pairs,
+        counts * sequence.costs.time_s,
+        counts * sequence.costs.energy_j,
+    )
+    for price_w in (0.0, 50.0, 200.0):
+        per_kernel, runs = choose_at(table, price_w), runs_at(sequence, price_w)
+        assert runs.energy_j == pytest.approx(per_kernel.energy_j, rel=1e-12)
+        assert runs.time_s == pytest.approx(per_kernel.time_s, rel=1e-12)
+    chosen, runs = choose(table, Goal()), runs_within(sequence, sequence.default_s)
+    assert runs.bound_j <= runs.energy_j <= chosen.energy_j * (1 + 1e-12)
+    assert runs.energy_j == pytest.approx(chosen.energy_j, rel=1e-4)
+
+
+def test_dear_changes_give_the_best_single_pair_and_those_between_lie_between() -> None:
+    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    budget_s = 1.05 * sequence.default_s
+    energy = [
+        runs_within(with_latency(sequence, latency_s), budget_s).energy_j
+        for latency_s in (0.0, 1e-3, 4e-3, 16e-3, 64e-3, 1e3)
+    ]
+    assert all(before <= after * (1 + 1e-6) for before, after in pairwise(energy))
+    time_s = sequence.costs.time_s[sequence.kernels].sum(axis=0)
+    energy_j = sequence.costs.energy_j[sequence.kernels].sum(axis=0)
+    assert energy[-1] == pytest.approx(energy_j[time_s <= budget_s].min(), rel=1e-12)
+    assert energy[0] < energy[2] < energy[-1]
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 2e-3, 10e-3, 40e-3])
+def test_played_as_planned_and_better_than_a_choice_applied_literally(latency_s: float) -> None:
+    sequence = with_latency(kernel_like(920, 12, shortest_s=1e-3), latency_s)
+    budget_s = 1.02 * sequence.default_s
+    runs = runs_within(sequence, budget_s)
+    played = play(sequence, runs)
+    assert played.time_s == pytest.approx(runs.time_s, rel=1e-9)
+    assert played.energy_j == pytest.approx(runs.energy_j, rel=1e-9)
+    assert played.late_s < 1e-9
+    free = runs_within(with_latency(sequence, 0.0), budget_s)
+    literal = play(sequence, free, ahead=False)
+    assert latency_s == 0.0 or literal.late_s > 0.1
+    assert played.energy_j <= literal.energy_j * (1 + 1e-9) or literal.time_s > budget_s
+
+
+def test_a_class_that_only_runs_at_the_default_pair_is_never_in_another_run() -> None:
+    sequence = kernel_like(920, 12, shortest_s=1e-3)
+    sequence.costs.time_s[7, 1:] = np.inf
+    runs = runs_within(sequence, 1.1 * sequence.default_s)
+    assert set(runs.per_launch(len(sequence.kernels))[sequence.kernels == 7].tolist()) == {0}

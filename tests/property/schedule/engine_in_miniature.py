@@ -1,0 +1,133 @@
+"""Ranks that run their orders as an engine would, step by step, without any graph.
+
+Each rank stands at one place of its order and goes on when what it needs is there: data from its own rank
+or through a buffer, or, for transfers in the order, its other end. Knows text only, nothing of the product.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+Word = tuple[int, str, int]  # stage, letters, number
+PEER = {"SA": ("RA", 1), "RA": ("SA", -1), "SG": ("RG", -1), "RG": ("SG", 1)}
+
+
+def read(text: str) -> Word:
+    match = re.fullmatch(r"(\d+)([A-Z]+)(\d+)", text)
+    assert match, text
+    return int(match[1]), match[2], int(match[3])
+
+
+def run(
+    orders: Sequence[Sequence[str]],
+    lasts: Callable[[str], float],
+    delay_s: Callable[[int, str], float] = lambda stage, kind: 0.0,
+) -> Mapping[str, float] | None:
+    """When each instruction ends; None when the ranks wait for each other for ever.
+
+    ``lasts`` is how long an instruction takes, a transfer under its sender's name; ``delay_s`` how long what
+    a stage sends is on its way through a buffer, by "SA" or "SG".
+    """
+    machine = _Machine([[read(text) for text in order] for order in orders], lasts, delay_s)
+    while machine.step():
+        pass
+    return None if machine.stuck else {_text(word): end for word, end in machine.end.items()}
+
+
+def _text(word: Word) -> str:
+    return "".join(map(str, word))
+
+
+class _Machine:
+    def __init__(
+        self,
+        orders: list[list[Word]],
+        lasts: Callable[[str], float],
+        delay_s: Callable[[int, str], float],
+    ) -> None:
+        self._orders, self._lasts, self._delay_s = orders, lasts, delay_s
+        self._at = [0] * len(orders)
+        self._free = [0.0] * len(orders)
+        self._home = {word[0]: rank for rank, order in enumerate(orders) for word in order}
+        self._last = max(self._home)
+        self._streams = any(word[1] in PEER for order in orders for word in order)
+        self._split = {word[:1] + word[2:] for order in orders for word in order if word[1] == "I"}
+        self._queued: list[list[Word]] = [[] for _ in orders]
+        self._commits = [any(word[1] == "CM" for word in order) for order in orders]
+        self._posted: dict[Word, float] = {}
+        self.end: dict[Word, float] = {}
+
+    @property
+    def stuck(self) -> bool:
+        return any(at < len(order) for at, order in zip(self._at, self._orders, strict=True))
+
+    def step(self) -> bool:
+        """Let every rank that can go on do one thing; say whether any could."""
+        return sum(self._go_on(rank) for rank in range(len(self._orders))) > 0
+
+    def _go_on(self, rank: int) -> bool:
+        if self._at[rank] == len(self._orders[rank]):
+            return False
+        word = self._orders[rank][self._at[rank]]
+        if word[1] in PEER and self._commits[rank]:
+            self._queued[rank].append(word)
+            self._at[rank] += 1
+            return True
+        if word[1] in PEER or word[1] == "CM":
+            return self._meet(rank, word)
+        ready = self._ready(word)
+        if ready is None:
+            return False
+        self._finish(rank, word, max(self._free[rank], ready) + self._lasts(_text(word)))
+        return True
+
+    def _meet(self, rank: int, word: Word) -> bool:
+        """Post what is sent and received, and go on when all other ends are posted too."""
+        mine = self._queued[rank] if word[1] == "CM" else [word]
+        moved = False
+        for transfer in mine:
+            moved |= transfer not in self._posted
+            self._posted.setdefault(transfer, self._free[rank])
+        others = [(w[0] + PEER[w[1]][1], PEER[w[1]][0], w[2]) for w in mine]
+        if not all(other in self._posted for other in others):
+            return moved
+        ends = [
+            max(self._posted[a], self._posted[b]) + self._lasts(_text(a if a[1] in ("SA", "SG") else b))
+            for a, b in zip(mine, others, strict=True)
+        ]
+        self.end |= dict(zip(mine, ends, strict=True))
+        after = max([self._free[rank], *ends])
+        self._finish(rank, word, after + self._lasts(_text(word)) if word[1] == "CM" else after)
+        self._queued[rank] = []
+        return True
+
+    def _finish(self, rank: int, word: Word, end: float) -> None:
+        self.end[word] = self._free[rank] = end
+        self._at[rank] += 1
+
+    def _ready(self, word: Word) -> float | None:
+        """When a computation's input is there; None while it is not."""
+        giver = self._giver(word)
+        if giver is None:
+            return 0.0
+        if giver not in self.end:
+            return None
+        if self._home[giver[0]] == self._home[word[0]]:
+            return self.end[giver]
+        kind = "SA" if word[1] == "F" else "SG"
+        if self._streams:
+            return self.end.get((word[0], "RA" if kind == "SA" else "RG", word[2]))
+        return self.end[giver] + self._delay_s(giver[0], kind)
+
+    def _giver(self, word: Word) -> Word | None:
+        stage, kind, number = word
+        if kind == "F":
+            return (stage - 1, "F", number) if stage else None
+        if kind == "W":
+            return (stage, "I", number)
+        if kind in ("B", "I") and stage == self._last:
+            return (stage, "F", number)
+        if kind in ("B", "I"):
+            return (stage + 1, "I" if (stage + 1, number) in self._split else "B", number)
+        return None

@@ -1,0 +1,36 @@
+"""The order of a user's loop: numbered as it ran, refused where it cannot be told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseus_ds.adapters.zero.orders import FirstIteration, order_of
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.schedule import Kind, Schedule, validate
+
+F, B, AR, OS = Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS, Kind.STEP
+
+
+def test_the_nth_of_a_kind_is_that_of_microbatch_n() -> None:
+    order = order_of([F, B, AR, F, B, AR, OS])
+    assert " ".join(map(str, order)) == "0F0 0B0 0AR0 0F1 0B1 0AR1 0OS0"
+    validate(Schedule("zero-2", 2, (order,)))
+
+
+@pytest.mark.parametrize("kinds", [[F, F, B, OS], [B, OS], [OS], []])
+def test_a_loop_that_cannot_be_told_apart_is_refused(kinds: list[Kind]) -> None:
+    with pytest.raises(UnsupportedEngineError, match="forwards and"):
+        order_of(kinds)
+
+
+def test_an_iteration_that_broke_is_noted_anew() -> None:
+    first = FirstIteration()
+    for kinds in ([F], [F, B, OS]):
+        first.iteration_begins(Batch(1))
+        for kind in kinds:
+            first.before(kind)
+            first.after(kind)
+    assert not first.ended
+    first.iteration_ends()
+    assert first.kinds == [F, B, OS]

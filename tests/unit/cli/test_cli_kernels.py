@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.cli.main import main
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, read_timelines, write_trace
+from perseus_ds.schedule import Kind
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    classes = (
+        KernelClass("aten::mm", ((8192, 2048), (2048, 2048)), "bfloat16"),
+        KernelClass("aten::gelu", ((8192, 2048),), "bfloat16"),
+    )
+    sequences = (
+        LaunchSequence(0, Kind.FORWARD, (0, 1) * 4, times=4),
+        LaunchSequence(0, Kind.BACKWARD, (1, 0, 0) * 4, times=4),
+    )
+    path = tmp_path / "trace.json"
+    write_trace(KernelTrace(classes, sequences), path)
+    return path
+
+
+QUICK = ["--core-clocks", "4", "--window-s", "0.2", "--windows", "2"]
+
+
+def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trace.parent
+    profile, plan = folder / "profile.json", folder / "plan.json"
+    measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "rtx-3080-ti", *QUICK]
+    assert main(measure) == 0
+    assert "measured 2 of 2 kernel classes at 25 pairs" in capsys.readouterr().out
+    assert main(["kernels", "plan", str(profile), str(trace), "-o", str(plan)]) == 0
+    told = capsys.readouterr().out
+    assert "by a second measurement" in told
+    assert "40 ms" in told
+    assert main(["kernels", "show", str(plan), "--picture", str(folder / "k.png")]) == 0
+    assert capsys.readouterr().out == told
+    assert (folder / "k.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["kernels", "show", str(plan), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    (waste,) = (
+        one
+        for one in content["totals"]
+        if (one["level"], one["goal"], one["scope"]) == ("kernel", "waste", "global")
+    )
+    assert waste["energy_pct"] < -10
+    assert waste["time_pct"] < 1.5
+    energy = [left["energy_pct"] for left in content["left"]]
+    assert energy[0] < energy[-1] <= 0
+
+
+def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = trace.parent / "profile.csv"
+    measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "a100-sxm4-80gb", *QUICK]
+    assert main(measure) == 0
+    told = capsys.readouterr()
+    assert "at 5 pairs" in told.out
+    assert "core clocks only: it has one memory clock, 1593 MHz" in told.err
+    lines = trace.parent / "timelines.json"
+    plan = ["kernels", "plan", str(profile), str(trace), "--latency-ms", "5", "--timelines", str(lines)]
+    assert main([*plan, "--json"]) == 0
+    for instruction in read_timelines(lines):
+        fastest, cheapest = instruction.timelines[0], instruction.timelines[-1]
+        assert fastest.time_s < cheapest.time_s
+        assert fastest.energy_j > cheapest.energy_j
+    content = json.loads(lines.read_text())
+    content["instructions"][0]["timelines"][0]["steps"][0]["offset_s"] = 0.5
+    lines.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match=r"timelines\.json: .*does not begin with its instruction"):
+        read_timelines(lines)
+    assert [left["latency_s"] for left in json.loads(capsys.readouterr().out)["left"]] == [0.005]
+
+
+def test_what_cannot_be_read_is_one_line_and_an_exit_code(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["kernels", "plan", str(trace), str(trace)]) == 1
+    assert "is not a perseus-kernel-profile" in capsys.readouterr().err
+    bad = trace.parent / "bad.csv"
+    bad.write_text("kernel,memory_mhz,clock_mhz,time_s,energy_j\ngemm,auto,auto,1,-2\n")
+    assert main(["kernels", "plan", str(bad), str(trace)]) == 1
+    assert "bad.csv: row 2: energy_j is -2" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""``perseus-ds simulate``: a plan in a job of any size."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.plan import read_plans
+
+
+def figures(perseus: Program, *words: object) -> dict[str, object]:
+    answer = perseus("simulate", *words, "--json")
+    assert answer.code == 0
+    found: dict[str, object] = json.loads(answer.out)
+    return found
+
+
+def test_free_changes_without_noise_save_what_the_plan_promises(
+    perseus: Program, plan_file: Path, profile_csv: Path
+) -> None:
+    found = figures(perseus, plan_file, profile_csv, "--pipelines", 3, "--tensor", 2, "--iterations", 4)
+    promised = read_plans(plan_file).plan(0)
+    assert found["simulated"] is True
+    assert found["gpus"] == 12
+    assert found["saving_pct"] == pytest.approx(promised.saving_pct, abs=1e-6)
+    assert found["slowdown_pct"] == pytest.approx(promised.slowdown_pct, abs=1e-6)
+
+
+def test_a_straggler_is_answered_and_the_answer_is_told(
+    perseus: Program, plan_file: Path, profile_csv: Path
+) -> None:
+    slow = ("--straggler", "slow:pipeline=1,factor=1.3,from=4,to=16")
+    answer = perseus("simulate", plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
+    assert answer.code == 0
+    assert "pipeline 1 x1.300 (slower than its plan)" in answer.out
+    job = (plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
+    answered, left_alone = figures(perseus, *job), figures(perseus, *job, "--unanswered")
+    assert answered["saving_pct"] > left_alone["saving_pct"] + 1.0
+
+
+def test_the_gpu_model_brings_waiting_power_and_slow_changes(
+    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "job.png"
+    found = figures(perseus, plan_file, profile_csv, "--gpu", "a100-sxm4-80gb", "-o", picture)
+    promised = read_plans(plan_file).plan(0)
+    assert found["saving_pct"] != pytest.approx(promised.saving_pct, abs=0.05)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--straggler", "slow:pipeline=9,factor=1.2"), "pipeline 9 does not exist"),
+        (("--straggler", "tired:pipeline=0"), "'tired' is not a kind"),
+        (("--queue-ms", "5"), "queue_s is 0.005, more than call_s"),
+        (("--gpu", "abacus"), "abacus"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    refused: Callable[..., str], plan_file: Path, profile_csv: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in refused("simulate", plan_file, profile_csv, *words)
+
+
+def test_a_profile_of_another_shape_is_refused(
+    refused: Callable[..., str], plan_file: Path, tmp_path: Path, profile_csv: Path
+) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(profile_csv.read_text().splitlines()[:7]) + "\n")
+    assert "the plan is for 2 stages, the profile has 1" in refused("simulate", plan_file, other)
+
+
+def test_no_gpus_at_all_is_wrong_usage(perseus: Program, plan_file: Path, profile_csv: Path) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        perseus("simulate", plan_file, profile_csv, "--pipelines", 0)
+    assert stopped.value.code == 2

@@ -1,0 +1,115 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import MODELS, KernelWork, VirtualTime, model_named, work_of_operator
+from perseus_ds.device.simulated.roofline import kernel_cost, kernel_held_mhz, kernel_rate
+from perseus_ds.errors import DeviceUnsupportedError
+
+RTX = model_named("rtx-3080-ti")
+TOP, MEMORY = RTX.max_clock_mhz, RTX.memory_clocks_mhz[0]
+works = st.builds(
+    KernelWork, st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.floats(0.1, 1.0), st.sampled_from([1.0, 6.0])
+)
+
+
+@given(work=works, clock=st.sampled_from(RTX.clocks_mhz), memory=st.sampled_from(RTX.memory_clocks_mhz))
+def test_no_clock_makes_a_kernel_faster_than_its_roofs(work: KernelWork, clock: int, memory: int) -> None:
+    seconds = work.seconds / kernel_rate(RTX, clock, memory, work)
+    core_s, memory_s = work.core_s * TOP / clock, work.memory_s * MEMORY / memory
+    assert max(core_s, memory_s) * (1 - 1e-12) <= seconds <= (core_s + memory_s) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_held_clocks_keep_the_cap_and_lower_clocks_draw_less(key: str) -> None:
+    model = model_named(key)
+    work = KernelWork(1.0, 0.3, 1.0)
+    powers = []
+    for clock in model.clocks_mhz[::10]:
+        seconds, joules = kernel_cost(model, clock, model.memory_clocks_mhz[0], work)
+        powers.append(joules / seconds)
+    assert max(powers) <= model.power_cap_w * 1.001
+    assert powers == sorted(powers, reverse=True)
+
+
+def test_a_lower_memory_clock_gives_a_capped_product_its_speed_back() -> None:
+    product = KernelWork(1.0, 0.15, 1.0)
+    assert kernel_held_mhz(RTX, TOP, MEMORY, product, RTX.power_cap_w) < TOP
+    default_s, default_j = kernel_cost(RTX, TOP, MEMORY, product)
+    seconds, joules = kernel_cost(RTX, TOP, 5001, product)
+    assert seconds < default_s
+    assert joules < 0.9 * default_j
+
+
+def test_memory_bound_kernels_want_slow_cores_and_products_do_not() -> None:
+    def slower(core_s: float, memory_s: float) -> float:
+        at = [kernel_cost(RTX, clock, MEMORY, KernelWork(core_s, memory_s))[0] for clock in (TOP, 1050)]
+        return at[1] / at[0]
+
+    assert slower(0.3, 1.0) < 1.02
+    assert slower(1.0, 0.1) > 1.6
+
+
+def test_larger_shapes_take_longer_and_products_are_bound_by_the_cores() -> None:
+    small, large = (work_of_operator(RTX, "aten::mm", ((n, n), (n, n)), "bfloat16") for n in (1024, 4096))
+    assert large.seconds > 30 * small.seconds
+    assert large.core_s > 2 * large.memory_s
+    gelu = work_of_operator(RTX, "aten::gelu", ((4096, 4096),), "bfloat16")
+    assert gelu.memory_s > 2 * gelu.core_s
+
+
+@pytest.fixture
+def gpu() -> Callable[[str], SimulatedGpu]:
+    def made(key: str) -> SimulatedGpu:
+        settings = SimulatedSettings(gpu=key, noise=0.0, counter_noise=0.0)
+        return SimulatedGpu(settings, time=VirtualTime())
+
+    return made
+
+
+def run(gpu: SimulatedGpu, work: KernelWork) -> float:
+    start_s = gpu.now_s()
+    task = gpu.begin(work)
+    gpu.release(task)
+    gpu.wait(task)
+    return gpu.now_s() - start_s
+
+
+def test_a_memory_clock_is_in_force_after_its_latency(gpu: Callable[[str], SimulatedGpu]) -> None:
+    device = gpu("rtx-3080-ti")
+    assert device.capabilities().memory_why_not is None
+    work = KernelWork(1e-4, 0.01)
+    device.lock_memory_clock(5001)
+    latency_s = device.capabilities().switch_latency_s
+    fast_s = run(device, work)
+    assert fast_s < latency_s
+    while device.now_s() < 2 * latency_s:
+        run(device, work)
+    assert run(device, work) == pytest.approx(fast_s * 9501 / 5001, rel=1e-3)
+    assert device.achieved().memory_clock_mhz == 5001
+    device.reset_memory_clock()
+    run(device, work.scaled(20))
+    assert device.achieved().memory_clock_mhz == 9501
+
+
+def test_a_switch_within_a_kernel_is_foreseen(gpu: Callable[[str], SimulatedGpu]) -> None:
+    """What the device foretells and what happens agree, with both clocks changing meanwhile."""
+    device = gpu("rtx-3080-ti")
+    device.lock_clock(1050)
+    device.lock_memory_clock(810)
+    task = device.begin(KernelWork(0.2, 0.15))
+    device.release(task)
+    device.wait(task)
+    assert task.ended_s == pytest.approx(device.now_s(), rel=1e-9)
+
+
+def test_a_device_with_one_memory_clock_refuses(gpu: Callable[[str], SimulatedGpu]) -> None:
+    device = gpu("a100-sxm4-80gb")
+    assert device.capabilities().memory_why_not == "it has one memory clock, 1593 MHz"
+    with pytest.raises(DeviceUnsupportedError, match="one memory clock, 1593 MHz"):
+        device.lock_memory_clock(1593)
+    with pytest.raises(DeviceUnsupportedError, match="it has 9501, 9251, 5001, 810, 405"):
+        gpu("rtx-3080-ti").lock_memory_clock(7000)

@@ -1,0 +1,102 @@
+"""The documentation: it builds without a broken link, and what it shows works as it stands there."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from perseus_ds.cli import main
+from perseus_ds.config import PerseusConfig
+from perseus_ds.config.load import parse
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path for folder in ("", "howto", "reference", "explanation") for path in (DOCS / folder).glob("*.md")
+)
+
+
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    if find_spec("mkdocs") is None or find_spec("material") is None:
+        pytest.skip("mkdocs-material is not installed: pip install .[docs]")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "scripts/docs/mkdocs.yml", "-d"]
+    built = subprocess.run(
+        [*command, tmp_path / "site"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    assert "walk" in (tmp_path / "site" / "howto" / "report" / "index.html").read_text()
+
+
+def test_a_broken_link_breaks_the_build(tmp_path: Path) -> None:
+    """The test above can fail."""
+    if find_spec("mkdocs") is None or find_spec("material") is None:
+        pytest.skip("mkdocs-material is not installed: pip install .[docs]")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Home\n[nowhere](nowhere.md)\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: broken\ntheme: material\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", tmp_path / "mkdocs.yml", "-d"]
+    assert subprocess.run([*command, tmp_path / "site"], capture_output=True, check=False).returncode != 0
+
+
+def test_the_tutorial_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = DOCS / "examples" / "profile.csv"
+    (tmp_path / "profile.csv").write_bytes(profile.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ perseus-ds (.*)$", (DOCS / "tutorial.md").read_text(), re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        assert main(shlex.split(command)) == 0, command
+    told = capsys.readouterr().out
+    assert "T_min" in told
+    assert "decisions:" in told
+    assert all(
+        line in profile.read_text()
+        for line in ("stage,instruction,frequency,time,energy", "0,forward,1410,0.05,15.0")
+    )
+
+
+def test_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profile.csv").write_bytes((DOCS / "examples" / "profile.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    blocks = [
+        b
+        for page in PAGES
+        for b in re.findall(r"```\{\.python \.run\}\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "example", "exec"), {})
+    assert (tmp_path / "frontier.json").exists()
+
+
+def test_blocks_in_json_are_accepted() -> None:
+    blocks = [b for page in PAGES for b in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)]
+    perseus = [json.loads(f"{{{block}}}")["perseus"] for block in blocks if block.startswith('"perseus"')]
+    assert len(perseus) >= 2
+    for block in perseus:
+        assert parse(block, {}).enabled
+
+
+def test_the_reference_names_every_key_of_the_block() -> None:
+    text = (DOCS / "reference" / "block.md").read_text()
+    missing = [key for key in _keys(PerseusConfig()) if f"`{key}`" not in text]
+    assert missing == []
+
+
+def _keys(section: object, prefix: str = "") -> list[str]:
+    keys = []
+    for field in fields(section):  # type: ignore[arg-type]
+        value = getattr(section, field.name)
+        if is_dataclass(value):
+            keys += _keys(value, f"{prefix}{field.name}.")
+        elif field.name != "simulated":
+            keys.append(prefix + field.name)
+    return keys

@@ -1,0 +1,125 @@
+import pytest
+
+from perseus_ds.errors import ProfileError
+from perseus_ds.kernels import KernelClass
+from perseus_ds.kernels.cut import cut, trace_of
+from perseus_ds.kernels.trace import merged
+from perseus_ds.schedule import Instruction, Kind
+
+Span = dict[str, object]
+
+
+def mark(text: str, start: float, length: float) -> Span:
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"perseus.{text}",
+        "ts": start,
+        "dur": length,
+        "tid": 1,
+    }
+
+
+def operator(name: str, start: float, length: float, *dims: list[int], tid: int = 1, number: int = 0) -> Span:
+    args = {
+        "Input Dims": list(dims),
+        "Input type": ["float"] * len(dims),
+        "Concrete Inputs": [""] * len(dims),
+    }
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "ts": start,
+        "dur": length,
+        "tid": tid,
+        "args": args | {"External id": number},
+    }
+
+
+def kernel(start: float, length: float, number: int) -> Span:
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "sgemm",
+        "ts": start,
+        "dur": length,
+        "tid": 7,
+        "args": {"External id": number},
+    }
+
+
+FORWARD = Instruction.parse("1F0")
+BACKWARD = Instruction.parse("1B0")
+ON_CPU = [
+    mark("1F0", 0, 100),
+    operator("aten::linear", 10, 30, [4, 8], [16, 8]),
+    operator("aten::t", 11, 2, [16, 8]),
+    operator("aten::addmm", 14, 20, [16], [4, 8], [8, 16]),
+    operator("aten::copy_", 15, 3, [4, 16], [16]),
+    operator("aten::gelu", 50, 5, [4, 16]),
+    operator("aten::copy_", 60, 5, [4, 16], [4, 16]),
+    mark("1B0", 100, 100),
+    operator("aten::gelu_backward", 110, 5, [4, 16], [4, 16], tid=2),
+    operator("aten::mm", 300, 5, [4, 16], [16, 8]),
+    {"ph": "M", "name": "process_name"},
+]
+
+
+def test_operators_that_compute_are_launches_and_those_outside_a_mark_are_none() -> None:
+    found = cut(ON_CPU)
+    assert [launch.kernel.name for launch in found[FORWARD]] == ["aten::addmm", "aten::gelu", "aten::copy_"]
+    assert found[FORWARD][0].kernel == KernelClass("aten::addmm", ((16,), (4, 8), (8, 16)), "float32")
+    assert found[FORWARD][0].duration_s == pytest.approx(20e-6)
+    assert [launch.kernel.name for launch in found[BACKWARD]] == ["aten::gelu_backward"]
+
+
+def test_on_cuda_operators_last_as_long_as_their_kernels() -> None:
+    events = [
+        mark("1F0", 0, 100),
+        operator("aten::linear", 10, 30, [4, 8], [16, 8], number=1),
+        operator("aten::addmm", 14, 20, [16], [4, 8], [8, 16], number=2),
+        operator("aten::dropout", 60, 20, [4, 16], number=3),
+        kernel(500, 40, 2),
+        kernel(540, 10, 2),
+    ]
+    (launch,) = cut(events)[FORWARD]
+    assert (launch.kernel.name, launch.duration_s) == ("aten::addmm", pytest.approx(50e-6))
+
+
+def test_scalars_tell_classes_apart() -> None:
+    softmax = operator("aten::_softmax", 10, 5, [4, 16])
+    args = {"Input Dims": [[4, 16], [], []], "Input type": ["c10::BFloat16", "Scalar", "Scalar"]}
+    events = [mark("1F0", 0, 100), softmax | {"args": args | {"Concrete Inputs": ["", "-1", "False"]}}]
+    (launch,) = cut(events)[FORWARD]
+    assert launch.kernel == KernelClass("aten::_softmax", ((4, 16),), "bfloat16", "T;-1;False")
+
+
+def test_the_usual_sequence_is_kept_and_others_are_counted() -> None:
+    usual = cut(ON_CPU)
+    odd = {FORWARD: usual[FORWARD][:1], BACKWARD: usual[BACKWARD]}
+    trace = trace_of([usual, usual, odd], overhead_pct=20.0)
+    forward = trace.of(1, Kind.FORWARD)
+    assert [trace.classes[k].name for k in forward.kernels] == ["aten::addmm", "aten::gelu", "aten::copy_"]
+    assert (forward.times, forward.deviating) == (1, 1)
+    assert trace.iterations == 3
+
+
+def test_ranks_are_joined_by_class() -> None:
+    first = trace_of([cut(ON_CPU)], overhead_pct=5.0)
+    other = [dict(one, name=str(one["name"]).replace("perseus.1", "perseus.0")) for one in ON_CPU]
+    both = merged([first, trace_of([cut(other)], overhead_pct=7.0), first])
+    assert both.classes == first.classes
+    assert {(one.stage, one.kind) for one in both.sequences} == {
+        (stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    assert both.overhead_pct == 7.0
+
+
+def test_a_trace_without_kernels_or_marks_is_refused() -> None:
+    with pytest.raises(ProfileError, match="noted no instruction"):
+        cut(ON_CPU[1:7])
+    with pytest.raises(ProfileError, match="forward of stage 1: no kernel was seen"):
+        trace_of([cut([mark("1F0", 0, 100)])])
+    with pytest.raises(ProfileError, match="no rank has traced"):
+        merged([])

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+
+from perseus_ds.device import NullGpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
+from perseus_ds.kernels import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels.measure import Patience, measure
+from perseus_ds.kernels.pairs import candidate_pairs, memory_probe
+from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
+
+PRODUCT = KernelClass("aten::mm", ((8192, 2048), (2048, 8192)), "bfloat16")
+NORM = KernelClass("aten::native_layer_norm", ((8192, 2048),), "bfloat16")
+
+
+def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
+    return SimulatedGpu(SimulatedSettings(gpu=key, noise=noise, counter_noise=noise / 2), time=VirtualTime())
+
+
+@pytest.mark.parametrize("kernel", [PRODUCT, NORM], ids=str)
+@pytest.mark.parametrize(
+    "pair", [DEFAULT_PAIR, ClockPair(5001, None), ClockPair(None, 1050), ClockPair(810, 630)]
+)
+def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
+    gpu = gpu_of(noise=0.005)
+    replay = simulated_replay(gpu, kernel)
+    (point,) = measure(gpu, replay, [pair], Patience())
+    time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, pair.memory_mhz or 9501)
+    assert point.time_s == pytest.approx(time_s, rel=0.005)
+    # Truth is at the reference temperature; leakage moves power by up to 0.3 W a degree.
+    assert point.energy_j == pytest.approx(energy_j, rel=0.04)
+    assert 0 < point.time_se_s < 0.01 * time_s
+    assert 0 < point.energy_se_j < 0.01 * energy_j
+    assert point.samples == 3
+
+
+def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = gpu_of()
+    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], Patience())
+    simulated_replay(gpu, NORM).run(5000)
+    assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
+
+
+class Broken(SimulatedReplay):
+    def run(self, launches: int) -> None:
+        if self.gpu.now_s() > 1.0:
+            raise DeviceError("the kernel failed")
+        SimulatedReplay.run(self, launches)
+
+
+def test_both_clocks_are_given_back_after_a_failure() -> None:
+    gpu = gpu_of()
+    replay = simulated_replay(gpu, NORM)
+    with pytest.raises(DeviceError, match="the kernel failed"):
+        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], Patience())
+    replay.run(5000)
+    assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
+
+
+def test_pairs_of_a_device_with_memory_clocks() -> None:
+    pairs = candidate_pairs(gpu_of().capabilities(), memory=True, core_clocks=3)
+    assert pairs[0] == DEFAULT_PAIR
+    assert len(pairs) == len(set(pairs)) == 5 * 4
+    assert ClockPair(5001, None) in pairs
+    assert {pair.clock_mhz for pair in pairs} == {None, 1890, 1230, 570}
+
+
+def test_one_dimension_where_the_memory_clock_cannot_be_set() -> None:
+    gpu = gpu_of("a100-sxm4-80gb")
+    why_not = memory_probe(gpu)
+    assert why_not == "it has one memory clock, 1593 MHz"
+    assert {p.memory_mhz for p in candidate_pairs(gpu.capabilities(), memory=why_not is None)} == {None}
+
+
+def test_the_probe_sets_and_gives_back() -> None:
+    gpu = gpu_of()
+    assert memory_probe(gpu) is None
+    simulated_replay(gpu, NORM).run(1000)
+    assert gpu.achieved().memory_clock_mhz == 9501
+
+
+def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
+    gpu = gpu_of()
+    with pytest.raises(DeviceUnsupportedError, match="no energy counter"):
+        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], Patience())
+    with pytest.raises(DeviceUnsupportedError, match="no core clock can be locked"):
+        candidate_pairs(NullGpu().capabilities(), memory=False)
+
+
+@pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}, {"most_warmups": 0}])
+def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ProfileError):
+        replace(Patience(), **change)

@@ -1,0 +1,160 @@
+"""Critical path, energy by cause, worth, stragglers, trace and walk: what stands beside the saving."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from perseus_ds.errors import ConfigError
+from perseus_ds.plan import PlanSet
+from perseus_ds.plan.play import play
+from perseus_ds.report.critical_path import critical_path
+from perseus_ds.report.energy_causes import causes, clock_changes
+from perseus_ds.report.lanes import energy_j
+from perseus_ds.report.straggler_table import straggler_rows
+from perseus_ds.report.trace import write_trace
+from perseus_ds.report.walk import walk_of
+from perseus_ds.report.walk_gif import write_gif
+from perseus_ds.report.walk_page import walk_html
+from perseus_ds.report.worth import Prices, worth
+from perseus_ds.run_directory import Measured, Span, Summary, Timeline
+from perseus_ds.schedule import Instruction, textbook
+
+
+def timeline(plans: PlanSet, index: int = 0) -> Timeline:
+    spans = tuple(
+        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s)
+        for p in play(plans.plan(index))
+    )
+    time_s = max(span.start_s + span.duration_s for span in spans)
+    return Timeline("perseus", time_s, plans.blocking_power_w, simulated=True, spans=spans)
+
+
+def test_a_critical_path_has_no_gap_from_the_first_instruction_to_the_last(plans: PlanSet) -> None:
+    found = timeline(plans)
+    place = {span.instruction: span for span in found.spans}
+    path = critical_path(found, plans.schedule)
+    assert place[path[0]].start_s == 0.0
+    assert sum(place[one].duration_s for one in path) == pytest.approx(found.iteration_time_s)
+    for before, after in pairwise(path):
+        assert place[before].start_s + place[before].duration_s == pytest.approx(place[after].start_s)
+
+
+def test_the_critical_path_by_hand() -> None:
+    schedule = textbook("1f1b", stages=2, microbatches=2)
+    seconds = {"0F": 1.0, "0B": 1.0, "1F": 2.0, "1B": 2.0}
+    starts = {"0F0": 0.0, "0F1": 1.0, "1F0": 1.0, "1B0": 3.0, "1F1": 5.0, "1B1": 7.0, "0B0": 5.0, "0B1": 9.0}
+    spans = tuple(
+        Span(Instruction.parse(text), start_s, seconds[text[:2]], 1000, 100.0)
+        for text, start_s in starts.items()
+    )
+    path = critical_path(Timeline("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
+    assert " ".join(map(str, path)) == "0F0 1F0 1B0 1F1 1B1 0B1"
+
+
+def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
+    found = timeline(plans)
+    parts = causes(found)
+    assert parts.total_j == pytest.approx(energy_j(found))
+    assert min(parts.working_j, parts.bubbles_j) > 0.0
+    assert parts.total_j == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
+
+
+def test_changes_of_clock_are_counted_round_the_iteration() -> None:
+    clocks = (1400, 1400, 1200, 1400, 1200)
+    spans = tuple(Span(Instruction.parse(f"0F{n}"), float(n), 1.0, mhz, 1.0) for n, mhz in enumerate(clocks))
+    assert clock_changes(Timeline("perseus", 5.0, 1.0, simulated=True, spans=spans)) == 4
+
+
+def _summary(**facts: object) -> Summary:
+    return Summary(Measured(2.0, 10_000.0, 3), Measured(2.0, 9_000.0, 3), False, 10.0, facts)
+
+
+def test_what_a_saving_is_worth_counted_by_hand() -> None:
+    found = worth(_summary(), Prices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2))
+    per_day_kwh = 1.2 * 1000.0 * 43_200 / 3.6e6
+    assert found.per_iteration_j == 1000.0
+    assert found.per_day_kwh == pytest.approx(per_day_kwh)
+    assert found.per_day_money == pytest.approx(0.25 * per_day_kwh)
+    assert found.per_day_kgco2 == pytest.approx(0.4 * per_day_kwh)
+
+
+def test_prices_of_the_block_count_where_none_are_given() -> None:
+    facts = {"price_per_kwh": 0.3, "pue": 1.5}
+    assert Prices().or_from(facts) == Prices(0.3, None, 1.5)
+    assert Prices(price_per_kwh=0.1).or_from(facts) == Prices(0.1, None, 1.5)
+    assert worth(_summary(), Prices()).per_day_money is None
+
+
+@pytest.mark.parametrize("wrong", [{"price_per_kwh": -1.0}, {"gco2_per_kwh": math.nan}, {"pue": 0.9}])
+def test_prices_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Prices(**wrong)
+
+
+def test_stragglers_are_rows_from_their_coming_to_their_going() -> None:
+    slow = {"stragglers": [{"replica": 1, "slowdown": 1.2, "cause": "measured"}], "sync_time_s": 3.0}
+    at = "2026-01-01T10:00:0{}+00:00".format
+    events = [
+        {"event": "straggler", "time": at(1), **slow},
+        {"event": "straggler", "time": at(2), **slow},
+        {"event": "straggler_gone", "time": at(3)},
+        {"event": "straggler", "time": at(4), "stragglers": "torn"},
+    ]
+    first, second = straggler_rows(events)
+    assert first == ["10:00:01", "10:00:03", "replica 1 x1.20 (measured)", "3 s", "2"]
+    assert second[:3] == ["10:00:04", "still there", "-"]
+
+
+def valid(event: dict[str, object]) -> bool:
+    """The trace event format: what each phase must have, and of which type."""
+    number = (int, float)
+    if not (
+        isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["args"], dict)
+    ):
+        return False
+    match event["ph"]:
+        case "M":
+            return set(event["args"]) <= {"name", "sort_index"}
+        case "X":
+            times = isinstance(event["ts"], number) and isinstance(event["dur"], number)
+            return times and event["ts"] >= 0 and event["dur"] >= 0 and isinstance(event["tid"], int)
+        case "C":
+            return isinstance(event["ts"], number) and all(
+                isinstance(v, number) for v in event["args"].values()
+            )
+    return False
+
+
+def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path: Path) -> None:
+    found = timeline(plans)
+    path = critical_path(found, plans.schedule)
+    content = json.loads(write_trace([found], tmp_path / "t.json", critical={"perseus": path}).read_text())
+    events = content["traceEvents"]
+    assert all(map(valid, events))
+    boxes = [event for event in events if event["ph"] == "X"]
+    assert len(boxes) == len(found.spans)
+    assert {e["name"] for e in boxes if e["args"]["critical"]} == set(map(str, path))
+    power = [(e["ts"], e["args"]["W"]) for e in events if e["name"] == "power of the pipeline"]
+    when_us, watts = map(np.array, zip(*power, strict=True))
+    assert (np.diff(when_us) > 0).all()
+    assert watts[-1] == 0.0
+    assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(energy_j(found), rel=1e-4)
+    clocks = [e for e in events if e["ph"] == "C" and e["name"].startswith("clock of")]
+    assert {e["args"]["MHz"] for e in clocks} == {span.clock_mhz for span in found.spans}
+
+
+def test_the_walk_goes_from_the_slowest_plan_to_full_speed(plans: PlanSet, tmp_path: Path) -> None:
+    walk = walk_of(plans)
+    assert walk.time_s[0] == plans.iteration_time_s[-1]
+    assert walk.time_s[-2] == plans.iteration_time_s[0]
+    assert walk.time_s[-1] == plans.baseline.iteration_time_s
+    assert (np.diff(walk.time_s[:-1]) < 0).all()
+    np.testing.assert_allclose((walk.start_s + walk.duration_s).max(axis=1), walk.time_s, rtol=1e-6)
+    with Image.open(write_gif(walk, tmp_path / "walk.gif")) as gif:
+        assert gif.n_frames == walk.frames
+    assert walk_html(walk).count("<script") == 2
