@@ -21,24 +21,29 @@ def headline(plan: FrequencyPlan) -> str:
 def clock_grid(plan: FrequencyPlan, *, width: int = 100) -> str:
     """Draw the clocks; long rows are folded into blocks of microbatches."""
     schedule, clocks = plan.of.schedule, _clocks_mhz(plan)
-    per_block = max(1, (width - len(_row(Kind.FORWARD, 0, []))) // 5)
+    cell = 1 + max(4, *map(len, clocks.values()))
+    per_block = max(1, (width - len(_row(Kind.FORWARD, 0, [], cell))) // cell)
     blocks = []
     for first in range(0, schedule.microbatches, per_block):
         microbatches = range(first, min(first + per_block, schedule.microbatches))
-        lines = ["microbatch" + "".join(f"{m:>5}" for m in microbatches)]
+        lines = ["microbatch" + "".join(f"{m:>{cell}}" for m in microbatches)]
         for kind in (kind for kind in Kind if any(i.kind is kind for i in clocks)):
             for stage in range(schedule.stages):
                 cells = [clocks.get(Instruction(stage, kind, m)) for m in microbatches]
-                lines.append(_row(kind, stage, cells))
+                lines.append(_row(kind, stage, cells, cell))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
-def _clocks_mhz(plan: FrequencyPlan) -> dict[Instruction, int]:
+def _clocks_mhz(plan: FrequencyPlan) -> dict[Instruction, str]:
+    """One clock for a computation, or two joined in the order of time."""
     options = plan.of.options
-    return {i: int(options[i.stage, i.kind].clock_mhz[choice]) for i, choice in plan.choices().items()}
+    return {
+        i: "-".join(str(options[i.stage, i.kind].clock_mhz[option]) for option, _ in portions)
+        for i, portions in plan.portions().items()
+    }
 
 
-def _row(kind: Kind, stage: int, clocks_mhz: list[int | None]) -> str:
-    cells = "".join(f"{'.' if clock is None else clock:>5}" for clock in clocks_mhz)
+def _row(kind: Kind, stage: int, clocks_mhz: list[str | None], width: int) -> str:
+    cells = "".join(f"{clock or '.':>{width}}" for clock in clocks_mhz)
     return f"{kind.value:<2}stage {stage:<2}" + cells

@@ -25,6 +25,7 @@ COMMANDS = {
     "run": Command("run", "start a training job with the plugin's flags set, and show its progress"),
     "plan": Command("plan", "turn a profile into a frontier of plans"),
     "show": Command("show", "one plan of a frontier, instruction by instruction"),
+    "verify": Command("verify", "check that a plan file is what it says"),
     "simulate": Command("simulate", "play a plan in a job of any size, on emulated GPUs in virtual time"),
     "report": Command("report", "write the page and the pictures of a run directory"),
     "notify": Command("notify", "tell a running job about a straggler known in advance"),

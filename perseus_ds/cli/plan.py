@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.cli.exit_code import DONE
@@ -18,9 +19,11 @@ from perseus_ds.cli.frontier_csv import write_frontier
 from perseus_ds.cli.output import remark, say
 from perseus_ds.cli.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
-from perseus_ds.cli.quantity import count, positive
+from perseus_ds.cli.quantity import count, not_negative, positive, waiting_powers
+from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import build, doubt, verify, write_plans
+from perseus_ds.plan.switching import Switching
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import TEXTBOOK, textbook
 
@@ -56,6 +59,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="power of one GPU that waits; default: the profile's, else 83.64 (A100)",
     )
+    parser.add_argument(
+        "--wait-power-w",
+        type=waiting_powers,
+        metavar="MHZ:W,...",
+        help="power of a waiting GPU by clock; default: the profile's",
+    )
+    parser.add_argument(
+        "--waits",
+        choices=["auto", "never"],
+        default="never",
+        help="lower the clock in long waits; default: never",
+    )
+    parser.add_argument(
+        "--split",
+        choices=["auto", "never"],
+        default="auto",
+        help="change clocks inside computations; default: auto",
+    )
+    parser.add_argument(
+        "--switch-latency-ms",
+        type=not_negative,
+        metavar="MS",
+        help="plan for changes of clock that take so long; default: as the profile was calibrated",
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
     parser.add_argument(
         "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
@@ -67,6 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
     profile = read_profile(options.profile)
+    if options.wait_power_w is not None:
+        profile = replace(profile, blocking_w=options.wait_power_w)
+    if options.waits == "auto" and not profile.blocking_w:
+        raise PlanError(
+            f"{options.profile} does not say what waiting takes by clock",
+            hint="give --wait-power-w MHZ:W,...",
+        )
     if profile.stages != options.stages:
         raise PlanError(
             f"{options.profile} has {profile.stages} stages, --stages is {options.stages}",
@@ -85,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
             profile,
             schedule,
             blocking_power_w=power_w,
+            switching=_switching(options, profile),
             verify=options.verify,
             fingerprint=profile.fingerprint,
             progress=progress,
@@ -99,6 +134,21 @@ def run(options: argparse.Namespace) -> int:
     summary = summarise(plans, checked=checked)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
+
+
+def _switching(options: argparse.Namespace, profile: Profile) -> Switching:
+    """What the flags say, else the profile's calibration; a latency is a call and, as long, its settling."""
+    switching = Switching.of(profile)
+    if options.switch_latency_ms is not None:
+        half_s = options.switch_latency_ms / 2e3
+        shortest_s = min(point.time_s for points in profile.points.values() for point in points)
+        if 2.0 * half_s > shortest_s:
+            remark(
+                f"a change of {options.switch_latency_ms:g} ms is longer than the shortest computation"
+                f" ({1e3 * shortest_s:.3g} ms): clocks are asked for in the one before"
+            )
+        switching = Switching(ClockChange(half_s, half_s, half_s))
+    return replace(switching, split=options.split, waits=options.waits)
 
 
 def _blocking_power_w(profile: Profile, given_w: float | None) -> float:

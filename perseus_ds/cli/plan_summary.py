@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
+from perseus_ds.plan.costs import PlanCosts, costs_of
 
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -47,6 +48,7 @@ class PlanSummary:
     solve_time_s: float
     checked: int | None
     rows: tuple[Row, ...]
+    costs: PlanCosts
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
@@ -80,6 +82,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
         solve_time_s=plans.solve_time_s,
         checked=checked,
         rows=tuple(rows),
+        costs=costs_of(select(plans, Objective())),
     )
 
 
@@ -96,9 +99,23 @@ def render(summary: PlanSummary) -> str:
         f"\n{s.plans} plans, solved in {s.solve_time_s:.2f} s; gap to the certified bound in the model of"
         f"\nthis profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %"
     )
+    foot += "\n" + _costs_line(s.costs)
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
     return "\n".join([head, *_HEADINGS, *map(_line, s.rows), foot])
+
+
+def _costs_line(costs: PlanCosts) -> str:
+    """What the first row asks of clocks and of the site."""
+    after, before = costs.power, costs.power_before
+    return (
+        f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
+        f" {costs.changes_per_s:.3g} per second;\n{costs.splits} computations change theirs while they run."
+        " Waiting takes"
+        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J);\nthe pipeline's power is"
+        f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
+        f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
+    )
 
 
 _HEADINGS = (
@@ -129,7 +146,8 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
 def _straggler_saving_pct(plans: PlanSet, straggler_s: float) -> float:
     """Compare both over the straggler's time: arXiv 2312.06902, equation 3."""
     until_s = max(straggler_s, plans.baseline.iteration_time_s)
-    waiting_j = plans.blocking_total_w * (until_s - plans.baseline.iteration_time_s)
+    waiting_w = plans.baseline.blocking_power_w * plans.schedule.ranks
+    waiting_j = waiting_w * (until_s - plans.baseline.iteration_time_s)
     effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
     planned_j = effective_j + plans.blocking_total_w * until_s
     return 100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j))

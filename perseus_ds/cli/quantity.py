@@ -37,3 +37,14 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return value
+
+
+def waiting_powers(text: str) -> dict[int, float]:
+    """Parse ``1410:85.4,300:56.4``: power in watts of a waiting GPU by clock in MHz."""
+    powers: dict[int, float] = {}
+    for pair in text.split(","):
+        clock, colon, power = pair.partition(":")
+        if not colon or not clock.strip().isdecimal() or int(clock) in powers:
+            raise argparse.ArgumentTypeError(f"{pair!r} is not MHZ:W, each clock once")
+        powers[int(clock)] = not_negative(power)
+    return powers

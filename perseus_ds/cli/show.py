@@ -1,8 +1,9 @@
 """One plan of a frontier, instruction by instruction.
 
 Without a choice it is the plan that loses no time. The table has a row per stage and a clock in MHz per
-microbatch; csv and json have one record per computation with its place in the iteration: start by the
-longest path through the schedule, duration, and the energy of its work.
+microbatch; csv and json have one record per computation (two where it changes its clock while it
+runs) with its place in the iteration: start by the longest path through the schedule, duration, and the
+energy of its work.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import csv
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from perseus_ds.cli.clock_grid import clock_grid, headline
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "csv":
         rows = csv.writer(sys.stdout, lineterminator="\n")
         rows.writerow(COLUMNS)
-        rows.writerows(map(_row, _computations(plan)))
+        rows.writerows(_rows(plan))
     elif options.format == "json":
         say(json.dumps(_as_json(plan), indent=1))
     else:
@@ -71,17 +73,14 @@ def _computations(plan: FrequencyPlan) -> list[Played]:
     return [played for played in play(plan) if played.instruction.kind.is_computation]
 
 
-def _row(played: Played) -> tuple[object, ...]:
-    instruction = played.instruction
-    return (
-        instruction.stage,
-        instruction.microbatch,
-        instruction.kind.value,
-        played.clock_mhz,
-        played.start_s,
-        played.duration_s,
-        played.energy_j,
-    )
+def _rows(plan: FrequencyPlan) -> Iterator[tuple[object, ...]]:
+    """One row for a computation, two for one that changes its clock while it runs."""
+    for played in _computations(plan):
+        instruction, start_s = played.instruction, played.start_s
+        for clock_mhz, duration_s, energy_j in played.parts:
+            kind = instruction.kind.value
+            yield instruction.stage, instruction.microbatch, kind, clock_mhz, start_s, duration_s, energy_j
+            start_s += duration_s
 
 
 def _as_json(plan: FrequencyPlan) -> dict[str, object]:
@@ -92,5 +91,5 @@ def _as_json(plan: FrequencyPlan) -> dict[str, object]:
         "slowdown_pct": plan.slowdown_pct,
         "gap_pct": float(plan.of.gap_pct[plan.index]),
         "fingerprint": dict(plan.of.fingerprint),
-        "instructions": [dict(zip(COLUMNS, _row(played), strict=True)) for played in _computations(plan)],
+        "instructions": [dict(zip(COLUMNS, row, strict=True)) for row in _rows(plan)],
     }

@@ -9,19 +9,22 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.plan.build import build
 from perseus_ds.plan.request import read_request
 from perseus_ds.plan.store import write_plans
+from perseus_ds.plan.switching import Switching
 from perseus_ds.profile import read_profile
 
 
 def main(arguments: list[str]) -> int:
     """Plan and write; a refusal is one line and exit code 1."""
-    profile, request_file, plan = map(Path, arguments)
+    profile_file, request_file, plan = map(Path, arguments)
     try:
         request = read_request(request_file)
+        profile = read_profile(profile_file)
         plans = build(
-            read_profile(profile),
+            profile,
             request.schedule,
             blocking_power_w=request.blocking_power_w,
             reserve_pct=request.reserve_pct,
+            switching=Switching.of(profile),
             verify=True,
             fingerprint=request.fingerprint,
         )

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from perseus_ds.plan.record import FrequencyPlan, PlanSet
+from perseus_ds.plan.splits import Portion
 from perseus_ds.schedule import Instruction, dag_of
+
+
+class Part(NamedTuple):
+    """What a computation does at one clock."""
+
+    clock_mhz: int
+    duration_s: float
+    energy_j: float
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """One instruction at its place in the iteration, as planned.
 
-    ``clock_mhz`` is None for what no clock changes; ``energy_j`` is what the work itself uses (waiting
-    is counted apart, at blocking power), 0 where it was not measured.
+    ``parts`` are its clocks in the order of time, each with its duration and energy; there is one part
+    unless the computation is split, and none for what no clock changes. ``energy_j`` is what the
+    work itself uses (waiting is counted apart, at blocking power), 0 where it was not measured.
     """
 
     instruction: Instruction
-    clock_mhz: int | None
     start_s: float
     duration_s: float
     energy_j: float
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def clock_mhz(self) -> int | None:
+        """The clock of its longest part; None for what no clock changes."""
+        return max(self.parts, key=lambda part: part.duration_s).clock_mhz if self.parts else None
 
     @property
     def end_s(self) -> float:
@@ -36,35 +52,36 @@ def play(plan: FrequencyPlan) -> list[Played]:
     Shape: rank after rank, each in running order.
     Cost: linear in the nodes and edges of the schedule's graph.
     """
-    return _played(plan.of, plan.choices())
+    return _played(plan.of, plan.portions())
 
 
 def play_baseline(plans: PlanSet) -> list[Played]:
     """Play the same schedule with every computation at its highest clock."""
-    return _played(plans, dict.fromkeys(plans.computations(), 0))
+    return _played(plans, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)))
 
 
-def _played(plans: PlanSet, choices: dict[Instruction, int]) -> list[Played]:
+def _played(plans: PlanSet, portions: dict[Instruction, tuple[Portion, ...]]) -> list[Played]:
     dag = dag_of(plans.schedule)
-    still = {node: _unplaced(plans, node, choices.get(node)) for node in dag.nodes}
+    still = {node: _unplaced(plans, node, portions.get(node, ())) for node in dag.nodes}
     starts = dag.earliest_starts([still[node].duration_s for node in dag.nodes], plans.fixed_s)
-    placed = {node: _at(still[node], start_s) for node, start_s in zip(dag.nodes, starts, strict=True)}
+    placed = {
+        node: replace(still[node], start_s=start_s) for node, start_s in zip(dag.nodes, starts, strict=True)
+    }
     return [placed[i] for order in plans.schedule.orders for i in order if i in placed]
 
 
-def _unplaced(plans: PlanSet, node: Instruction, choice: int | None) -> Played:
+def _unplaced(plans: PlanSet, node: Instruction, portions: tuple[Portion, ...]) -> Played:
     key = (node.stage, node.kind)
-    if choice is None:
-        return Played(node, None, 0.0, plans.fixed_s[key], 0.0)
+    if not portions:
+        return Played(node, 0.0, plans.fixed_s[key], 0.0)
     options = plans.options[key]
-    return Played(
-        node,
-        int(options.clock_mhz[choice]),
-        0.0,
-        float(options.time_s[choice]),
-        float(options.energy_j[choice]),
+    parts = tuple(
+        Part(
+            int(options.clock_mhz[option]),
+            share * float(options.time_s[option]),
+            share * float(options.energy_j[option]),
+        )
+        for option, share in portions
     )
-
-
-def _at(played: Played, start_s: float) -> Played:
-    return Played(played.instruction, played.clock_mhz, start_s, played.duration_s, played.energy_j)
+    duration_s, energy_j = sum(part.duration_s for part in parts), sum(part.energy_j for part in parts)
+    return Played(node, 0.0, duration_s, energy_j, parts)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.device import ClockChange
+from perseus_ds.plan.splits import Portion, Splits
+from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Instruction, Schedule
 
@@ -31,10 +34,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One iteration with every computation at its highest clock, as planned with the same durations."""
+    """One iteration with every computation at its highest clock, as planned with the same durations.
+
+    ``blocking_power_w`` is what one waiting GPU takes there.
+    """
 
     iteration_time_s: float
     energy_j: float
+    blocking_power_w: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +55,14 @@ class PlanSet:
     the model of the profile. Iteration times, and with them the bounds, contain the reserve that every
     stretched computation keeps.
 
+    Where there is a ``wait_clock``, the clock goes down in the ``waits`` that are long enough;
+    ``blocking_power_w`` is the power there, and what other waits take beyond it is part of the effective
+    energy. ``change`` is the change of clock that the plans were made for.
+
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
+
+    A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
+    ``splits`` has it changes to another after a share of its work.
 
     Shape: vectors [plans]; ``choice`` [plans, computations], positions in the computation's Options.
     Source: arXiv 2312.06902, equation 4.
@@ -68,6 +82,10 @@ class PlanSet:
     t_min_s: float
     t_star_s: float
     solve_time_s: float
+    splits: Splits = field(default_factory=Splits.none)
+    waits: Waits = field(default_factory=Waits.none)
+    wait_clock: WaitClock | None = None
+    change: ClockChange = field(default_factory=ClockChange)
     reserve_pct: float = 0.0
     time_error_pct: float = 0.0
 
@@ -104,6 +122,17 @@ class PlanSet:
         mine = frozenset(self.schedule.orders[rank])
         return [(column, i) for column, i in enumerate(self.computations()) if i in mine]
 
+    def blended(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What one computation has in every plan of a quantity that is linear in its work.
+
+        Shape: ``values`` [options]; returns [plans].
+        """
+        found = values[self.choice[:, column]]
+        rows = self.splits.of_column(column)
+        plan, share = self.splits.plan[rows], self.splits.share[rows]
+        found[plan] = share * found[plan] + (1.0 - share) * values[self.splits.option[rows]]
+        return found
+
     def plan(self, index: int) -> FrequencyPlan:
         """Return one point of the frontier."""
         return FrequencyPlan(self, range(len(self))[index])
@@ -136,16 +165,25 @@ class FrequencyPlan:
         """How much longer the iteration is than at all-maximum clocks."""
         return 100.0 * (self.iteration_time_s / self.of.baseline.iteration_time_s - 1.0)
 
-    def choices(self) -> dict[Instruction, int]:
-        """Return the chosen option of every computation."""
-        row = self.of.choice[self.index]
-        return {i: int(option) for i, option in zip(self.of.computations(), row, strict=True)}
+    def portions(self) -> dict[Instruction, tuple[Portion, ...]]:
+        """Return the options of every computation in the order of time, with their shares of its work."""
+        split = self.of.splits.of_plan(self.index)
+        row = self.of.choice[self.index].tolist()
+        portions: dict[Instruction, tuple[Portion, ...]] = {}
+        for column, (instruction, option) in enumerate(zip(self.of.computations(), row, strict=True)):
+            if column in split:
+                rest, share = split[column]
+                portions[instruction] = (Portion(option, share), Portion(rest, 1.0 - share))
+            else:
+                portions[instruction] = (Portion(option, 1.0),)
+        return portions
 
     def clocks_of_stage(self, stage: int) -> list[int]:
-        """Clocks in MHz of one stage's computations, in running order."""
-        choices = self.choices()
+        """Clocks in MHz of one stage, in running order: one for a computation, two where it is split."""
+        portions = self.portions()
         return [
-            int(self.of.options[i.stage, i.kind].clock_mhz[choices[i]])
+            int(self.of.options[i.stage, i.kind].clock_mhz[portion.option])
             for i in self.of.computations()
             if i.stage == stage
+            for portion in portions[i]
         ]

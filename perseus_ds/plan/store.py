@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.files.fields import mapping, real, whole
@@ -19,16 +20,25 @@ from perseus_ds.plan.bounds import (
     MOST,
     MOST_BYTES,
     MOST_INSTRUCTIONS,
+    MOST_MHZ,
     clocks_mhz,
-    inflated,
     parsed_orders,
     reals,
 )
+from perseus_ds.plan.packing import (
+    pack_matrix,
+    pack_splits,
+    pack_waits,
+    unpack_matrix,
+    unpack_splits,
+    unpack_waits,
+)
 from perseus_ds.plan.record import Baseline, Options, PlanSet
-from perseus_ds.plan.verify import check_baseline
+from perseus_ds.plan.verify import check_figures
+from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Kind, Schedule
+from perseus_ds.schedule import Kind, Schedule, validate
 
 FORMAT = "perseus-plan"
 VERSION = 2
@@ -84,6 +94,7 @@ def dumps(plans: PlanSet) -> str:
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
+            "blocking_power_w": plans.baseline.blocking_power_w,
         },
         "options": [_options_row(key, options) for key, options in plans.options.items()],
         "fixed_s": [
@@ -91,7 +102,11 @@ def dumps(plans: PlanSet) -> str:
             for (stage, kind), time_s in plans.fixed_s.items()
         ],
         "frontier": {name: column.tolist() for name, column in columns.items()},
-        "choice": _pack(plans.choice),
+        "choice": pack_matrix(plans.choice),
+        "splits": pack_splits(plans.splits, len(plans)),
+        "change": asdict(plans.change),
+        "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
+        "waits": pack_waits(plans.waits, len(plans)),
     }
     return json.dumps(content)
 
@@ -115,7 +130,8 @@ def loads(text: str | bytes) -> PlanSet:
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
-        check_baseline(plans)
+        validate(plans.schedule)
+        check_figures(plans)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
@@ -124,7 +140,7 @@ def loads(text: str | bytes) -> PlanSet:
 def _said(error: Exception) -> str:
     """What is wrong, in one line that no file can make long."""
     kind = "" if type(error) is PerseusError else f"{type(error).__name__} "
-    return f"{kind}{error!s:.200}"
+    return f"{kind}{str(error).splitlines()[0]:.200}" if str(error) else kind.strip()
 
 
 def _options_row(key: Computation, options: Options) -> dict[str, object]:
@@ -137,24 +153,6 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
     }
 
 
-def _pack(choice: NDArray[np.uint8] | NDArray[np.uint16]) -> dict[str, object]:
-    """Neighbouring plans differ in few places: store differences, compressed."""
-    little = choice.astype(choice.dtype.newbyteorder("<"))
-    first = np.zeros((1, choice.shape[1]), little.dtype)
-    steps = np.diff(little, axis=0, prepend=first)
-    data = base64.b85encode(zlib.compress(np.ascontiguousarray(steps).tobytes(), 6)).decode()
-    return {"dtype": choice.dtype.name, "shape": list(choice.shape), "zlib_b85_row_differences": data}
-
-
-def _unpack(packed: Mapping[str, object]) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    name, shape = str(packed["dtype"]), cast("list[int]", packed["shape"])
-    if name not in {"uint8", "uint16"}:
-        raise ValueError(f"choice is of type {name!r}")
-    dtype = np.dtype(name).newbyteorder("<")
-    steps = inflated(base64.b85decode(cast("str", packed["zlib_b85_row_differences"])), shape, dtype)
-    return cast("NDArray[np.uint8]", np.cumsum(steps, axis=0, dtype=dtype.newbyteorder("=")))
-
-
 def _plan_set(content: dict[str, object]) -> PlanSet:
     schedule = mapping(content["schedule"], "schedule")
     frontier = mapping(content["frontier"], "frontier")
@@ -162,6 +160,10 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
     fixed = cast("list[dict[str, object]]", content["fixed_s"])
     baseline = mapping(content["baseline"], "baseline")
     orders = cast("list[str]", schedule["orders"])
+    change = _change_of(mapping(content["change"], "change"))
+    choice = unpack_matrix(mapping(content["choice"], "choice"))
+    if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
+        raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
     return PlanSet(
         fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
         schedule=Schedule(
@@ -177,9 +179,16 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         effective_energy_j=reals(frontier, "effective_energy_j"),
         lower_bound_j=reals(frontier, "lower_bound_j"),
         effective_bound_j=reals(frontier, "effective_bound_j"),
-        choice=_unpack(cast("dict[str, object]", content["choice"])),
+        choice=choice,
+        splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
+        waits=unpack_waits(mapping(content["waits"], "waits"), *choice.shape),
+        wait_clock=_wait_clock_of(content["wait_clock"], change),
+        change=change,
         baseline=Baseline(
-            *(real(baseline, key, least=0, most=MOST) for key in ("iteration_time_s", "energy_j"))
+            *(
+                real(baseline, key, least=0, most=MOST)
+                for key in ("iteration_time_s", "energy_j", "blocking_power_w")
+            )
         ),
         t_min_s=real(content, "t_min_s", least=0, most=MOST),
         t_star_s=real(content, "t_star_s", least=0, most=MOST),
@@ -201,6 +210,26 @@ def _options_of(row: Mapping[str, object]) -> Options:
     )
 
 
+def _wait_clock_row(clock: WaitClock) -> dict[str, object]:
+    return {
+        "clock_mhz": clock.clock_mhz,
+        "power_w": clock.power_w,
+        "high_power_w": clock.high_power_w,
+    }
+
+
+def _wait_clock_of(row: object, change: ClockChange) -> WaitClock | None:
+    if row is None:
+        return None
+    fields_ = mapping(row, "wait_clock")
+    low_w, high_w = (real(fields_, key, least=0, most=MOST) for key in ("power_w", "high_power_w"))
+    return WaitClock(whole(fields_, "clock_mhz", least=1, most=MOST_MHZ), low_w, high_w, change)
+
+
+def _change_of(row: Mapping[str, object]) -> ClockChange:
+    return ClockChange(*(real(row, field.name, least=0, most=MOST) for field in fields(ClockChange)))
+
+
 def _check_shapes(plans: PlanSet) -> None:
     """Refuse a file whose parts do not fit together: it would crash a job later."""
     computations = plans.computations()
@@ -215,6 +244,7 @@ def _check_shapes(plans: PlanSet) -> None:
     if (np.diff(plans.iteration_time_s) < 0).any():
         raise ValueError("iteration times do not ascend")
     highest = plans.choice.max(axis=0)
+    np.maximum.at(highest, plans.splits.column, plans.splits.option.astype(highest.dtype))
     for instruction, option in zip(computations, highest, strict=True):
         if option >= len(plans.options[instruction.stage, instruction.kind].clock_mhz):
             raise ValueError(f"{instruction} has no option {option}")

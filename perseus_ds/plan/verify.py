@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, idle_pairs
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -22,11 +23,14 @@ def verify(plans: PlanSet) -> int:
         CertificateError: the first plan that is not what it says.
     Cost: one pass over the schedule's graph for all plans together.
     """
-    check_baseline(plans)
+    check_figures(plans)
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
-    _same("iteration time", "s", plans.iteration_time_s, _longest_path_s(dag, time_s, plans.fixed_s))
-    _same("effective energy", "J", plans.effective_energy_j, effective_j)
+    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    every = np.arange(len(plans))
+    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0), every)
+    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
+    _check_low_waits(plans, dag, start_s, time_s)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
         "bound on effective energy",
@@ -43,6 +47,55 @@ def verify(plans: PlanSet) -> int:
     return len(plans)
 
 
+def check_figures(plans: PlanSet) -> None:
+    """Check what takes no longer than reading the file: options, baseline, saving, some plans' times.
+
+    Raises:
+        CertificateError: what would change a clock, a time or a saving.
+    Cost: a pass over the computations for all plans, one over the graph for a few.
+    """
+    _check_options(plans)
+    high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
+    low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
+    if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
+        raise CertificateError("plans and baseline do not agree on what waiting takes")
+    check_baseline(plans)
+    some = np.unique(np.linspace(0, len(plans) - 1, _PLAYED).astype(np.int64))
+    dag = dag_of(plans.schedule)
+    time_s, effective_j = _played(plans, dag)
+    every = np.arange(len(plans))
+    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
+    lengths_s = (_starts_s(dag, time_s[:, some], plans.fixed_s) + time_s[:, some]).max(axis=0)
+    _same("iteration time", "s", plans.iteration_time_s[some], lengths_s, some)
+    fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
+    t_min_s = float((_starts_s(dag, fastest, plans.fixed_s) + fastest).max())
+    if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
+        raise CertificateError(f"T_min is {t_min_s:.9g} s, it says {plans.t_min_s:.9g} s")
+    if not plans.t_min_s <= plans.iteration_time_s[0] * (1.0 + _RELATIVE):
+        raise CertificateError("the fastest plan is faster than T_min")
+    if not plans.iteration_time_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
+        raise CertificateError("the slowest plan is slower than T*")
+
+
+_PLAYED = 8
+
+
+def _check_options(plans: PlanSet) -> None:
+    """Clocks descend, every computation has options, and times and energies are numbers above 0."""
+    for stage, kind in {(i.stage, i.kind) for i in plans.computations()}:
+        options = plans.options[stage, kind]
+        if (np.diff(options.clock_mhz) >= 0).any() or (options.clock_mhz <= 0).any():
+            raise CertificateError(f"{stage}{kind.value}: clocks do not descend from the highest")
+        for values in (options.time_s, options.energy_j):
+            if not (np.isfinite(values) & (values > 0.0)).all():
+                raise CertificateError(f"{stage}{kind.value}: a time or an energy is not above 0")
+
+
+def _shortest_s(plans: PlanSet, node: Instruction) -> float:
+    key = node.stage, node.kind
+    return float(plans.options[key].time_s.min()) if node.kind.is_computation else plans.fixed_s[key]
+
+
 def check_baseline(plans: PlanSet) -> None:
     """Recompute what every saving is measured by: the same schedule, all at the highest clock.
 
@@ -54,12 +107,13 @@ def check_baseline(plans: PlanSet) -> None:
     """
     dag = dag_of(plans.schedule)
     time_s = [_at_highest(plans, node)[0] for node in dag.nodes]
-    iteration_time_s = float(_longest_path_s(dag, np.array(time_s)[:, None], plans.fixed_s)[0])
+    column_s = np.array(time_s)[:, None]
+    iteration_time_s = float((_starts_s(dag, column_s, plans.fixed_s) + column_s).max())
     energy_j = 0.0
     for order in plans.schedule.orders:
         spent = [_at_highest(plans, i) for i in order if i.kind.is_computation]
         waiting_s = iteration_time_s - sum(own_s for own_s, _ in spent)
-        energy_j += sum(own_j for _, own_j in spent) + plans.blocking_power_w * waiting_s
+        energy_j += sum(own_j for _, own_j in spent) + plans.baseline.blocking_power_w * waiting_s
     said = plans.baseline
     for what, unit, value, found in (
         ("an iteration time", "s", said.iteration_time_s, iteration_time_s),
@@ -91,13 +145,53 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
         if node not in column:
             time_s[index] = plans.fixed_s[node.stage, node.kind]
             continue
-        options, choice = plans.options[node.stage, node.kind], plans.choice[:, column[node]]
-        time_s[index] = options.planned_s(plans.reserve_pct)[choice]
-        effective_j += options.energy_j[choice] - plans.blocking_power_w * options.time_s[choice]
+        options = plans.options[node.stage, node.kind]
+        time_s[index] = plans.blended(column[node], options.planned_s(plans.reserve_pct))
+        cost_j = options.energy_j - plans.blocking_power_w * options.time_s
+        effective_j += plans.blended(column[node], cost_j)
     return time_s, effective_j
 
 
-def _longest_path_s(
+def _high_waits_j(plans: PlanSet) -> NDArray[np.float64]:
+    """What waits take beyond the power of the low clock: all but the time that is said to be low."""
+    clock = plans.wait_clock
+    if clock is None:
+        return np.zeros(len(plans))
+    busy_s = np.zeros(len(plans))
+    for column, i in enumerate(plans.computations()):
+        busy_s += plans.blended(column, plans.options[i.stage, i.kind].time_s)
+    low_s = np.bincount(plans.waits.plan, weights=plans.waits.low_s, minlength=len(plans))
+    high_s = plans.schedule.ranks * plans.iteration_time_s - busy_s - low_s
+    return np.asarray((clock.high_power_w - clock.power_w) * high_s)
+
+
+def _check_low_waits(
+    plans: PlanSet, dag: Dag, start_s: NDArray[np.float64], time_s: NDArray[np.float64]
+) -> None:
+    """Refuse a wait that is too short to be low, low for another time, or no wait at all."""
+    clock, place = plans.wait_clock, {node: index for index, node in enumerate(dag.nodes)}
+    if clock is None:
+        if len(plans.waits):
+            raise CertificateError("waits are low, and there is no clock for it")
+        return
+    columns = [place[i] for i in plans.computations()]
+    said_s, possible_s = np.zeros((len(columns), len(plans))), np.zeros((len(columns), len(plans)))
+    said_s[plans.waits.column, plans.waits.plan] = plans.waits.low_s
+    for column, following, again in idle_pairs(plans.schedule):
+        here, there = columns[column], columns[following]
+        wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
+        low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
+        longer = low_s > clock.change.call_s + clock.change.settle_up_s
+        possible_s[column] = np.where(longer, low_s, 0.0)
+    wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
+    for column, plan in np.argwhere(wrong):
+        raise CertificateError(
+            f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s after"
+            f" {plans.computations()[column]}; it could be for {possible_s[column, plan]:.9g} s"
+        )
+
+
+def _starts_s(
     dag: Dag, time_s: NDArray[np.float64], fixed_s: Mapping[Computation, float]
 ) -> NDArray[np.float64]:
     after = dag.followers(fixed_s)
@@ -106,21 +200,23 @@ def _longest_path_s(
         end_s = start_s[node] + time_s[node]
         for follower, delay_s in after[node]:
             np.maximum(start_s[follower], end_s + delay_s, out=start_s[follower])
-    longest: NDArray[np.float64] = (start_s + time_s).max(axis=0)
-    return longest
+    return start_s
 
 
-def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:
-    for plan in np.flatnonzero(np.abs(said - found) > _RELATIVE * np.abs(found)):
+def _same(
+    what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64], numbers: NDArray[np.int64]
+) -> None:
+    for row in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
         raise CertificateError(
-            f"plan {plan} says {what} {said[plan]:.9g} {unit}; played again it is {found[plan]:.9g} {unit}"
+            f"plan {numbers[row]} says {what} {said[row]:.9g} {unit};"
+            f" played again it is {found[row]:.9g} {unit}"
         )
 
 
 def _not_above(
     lower: str, upper: str, unit: str, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> None:
-    for plan in np.flatnonzero(low > high * (1.0 + _RELATIVE)):
+    for plan in np.flatnonzero(~(low <= high + _RELATIVE * np.abs(high))):
         raise CertificateError(
             f"plan {plan}: {lower} {low[plan]:.9g} {unit} is above its {upper} {high[plan]:.9g} {unit}"
         )

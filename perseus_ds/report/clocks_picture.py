@@ -49,17 +49,17 @@ def kinds_of(plan: FrequencyPlan) -> list[Kind]:
 
 
 def clocks_mhz(plan: FrequencyPlan) -> NDArray[np.float64]:
-    """Return the chosen clocks; NaN where an order does not run that microbatch.
+    """Return the chosen clocks, means over their work; NaN where an order does not run that microbatch.
 
     Shape: [kinds, model stages, microbatches].
     """
-    choices, kinds = plan.choices(), kinds_of(plan)
-    microbatches = 1 + max(instruction.microbatch for instruction in choices)
+    portions, kinds = plan.portions(), kinds_of(plan)
+    microbatches = 1 + max(instruction.microbatch for instruction in portions)
     clocks = np.full((len(kinds), plan.of.schedule.stages, microbatches), np.nan)
-    for instruction, choice in choices.items():
+    for instruction, shares in portions.items():
         options = plan.of.options[instruction.stage, instruction.kind]
         place = kinds.index(instruction.kind), instruction.stage, instruction.microbatch
-        clocks[place] = options.clock_mhz[choice]
+        clocks[place] = sum(share * options.clock_mhz[option] for option, share in shares)
     return clocks
 
 

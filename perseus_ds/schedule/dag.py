@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 
@@ -86,6 +89,21 @@ class Dag:
         for (before, node), delay_s in zip(self.edges, self.delays_s(fixed_s), strict=True):
             after[before].append((node, delay_s))
         return after
+
+    def starts_of_many(
+        self, durations: NDArray[np.float64], fixed_s: Mapping[tuple[int, Kind], float]
+    ) -> NDArray[np.float64]:
+        """When each node starts, for many sets of durations at once.
+
+        Shape: ``durations`` [nodes, sets], also returned.
+        """
+        after = self.followers(fixed_s)
+        start = np.zeros_like(durations)
+        for node in self.topological():
+            end = start[node] + durations[node]
+            for follower, delay in after[node]:
+                np.maximum(start[follower], end + delay, out=start[follower])
+        return start
 
     def earliest_starts(
         self, durations: Sequence[float], fixed_s: Mapping[tuple[int, Kind], float] | None = None

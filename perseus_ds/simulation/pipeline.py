@@ -32,7 +32,8 @@ class Pipeline:
         self._dag = dag_of(plans.schedule)
         self._order = self._dag.topological()
         self._after = self._dag.followers(plans.fixed_s)
-        self._column = {instruction: place for place, instruction in enumerate(plans.computations())}
+        self._computed = frozenset(plans.computations())
+        self._portions = lru_cache(maxsize=32)(lambda plan: plans.plan(plan).portions())
         self._block = lru_cache(maxsize=32)(self._compute)
 
     def own_s(
@@ -54,10 +55,10 @@ class Pipeline:
         """Whether the plan asks for a clock that the cap does not allow."""
         if cap_mhz is None:
             return False
-        chosen = self.plans.choice[plan]
         return any(
-            self.plans.options[i.stage, i.kind].clock_mhz[chosen[column]] > cap_mhz
-            for i, column in self._column.items()
+            self.plans.options[i.stage, i.kind].clock_mhz[option] > cap_mhz
+            for i, portions in self._portions(plan).items()
+            for option, _ in portions
         )
 
     def _compute(
@@ -79,10 +80,9 @@ class Pipeline:
     def _duration_s(self, node: int, plan: int, cap_mhz: int | None) -> float:
         instruction = self._dag.nodes[node]
         key = (instruction.stage, instruction.kind)
-        if instruction not in self._column:
+        if instruction not in self._computed:
             return self.plans.fixed_s[key]
         options = self.plans.options[key]
-        choice = int(self.plans.choice[plan][self._column[instruction]])
-        if cap_mhz is not None:
-            choice = max(choice, int(np.argmax(options.clock_mhz <= cap_mhz)))
-        return float(options.time_s[choice])
+        least = 0 if cap_mhz is None else int(np.argmax(options.clock_mhz <= cap_mhz))
+        portions = self._portions(plan)[instruction]
+        return sum(share * float(options.time_s[max(option, least)]) for option, share in portions)

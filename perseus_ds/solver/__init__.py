@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from perseus_ds.solver.certificate import check_frontier, check_plans
-from perseus_ds.solver.discretise import DiscretePlans, discretise
+from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.dual import total_bounds
 from perseus_ds.solver.frontier import Frontier, Result, solve_frontier
-from perseus_ds.solver.grid import plan_times, worth_keeping
+from perseus_ds.solver.grid import REACH, plan_times, worth_keeping
+from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import OptionTable, Problem
+from perseus_ds.solver.split import GRAIN, split
 
 __all__ = [
-    "DiscretePlans",
+    "GRAIN",
+    "REACH",
     "Frontier",
     "OptionTable",
+    "Plans",
     "Problem",
     "Result",
+    "blended",
     "check_frontier",
     "check_plans",
     "discretise",
     "plan_times",
     "solve_frontier",
+    "split",
     "total_bounds",
+    "undominated",
     "worth_keeping",
 ]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
-from perseus_ds.solver.discretise import DiscretePlans
 from perseus_ds.solver.dual import activity_flow, dual_value, dual_values, members_of, precedence_flow
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
-from perseus_ds.solver.problem import Floats, Problem
+from perseus_ds.solver.plans import Plans, blended
+from perseus_ds.solver.problem import Floats, Ints, Problem
 
 ROUNDING = 1e-9
 """Share by which sums of floats may differ from the same sums in another order or in whole numbers."""
@@ -45,7 +45,7 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
         _check_flows(given, frontier, snapshots)
 
 
-def check_plans(problem: Problem, plans: DiscretePlans, *, frontier: Frontier | None = None) -> None:
+def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = None) -> None:
     """Recompute every plan's longest path and cost from the option tables; prove its bound.
 
     Raises:
@@ -53,38 +53,40 @@ def check_plans(problem: Problem, plans: DiscretePlans, *, frontier: Frontier | 
     Cost: linear in activities and precedences, per plan.
     """
     scale_j = _scale(problem)
-    first = np.concatenate(([0], np.cumsum([len(table) for table in problem.tables])))
-    sizes = np.diff(first)[problem.table_of]
-    duration_s = np.concatenate([table.duration_s for table in problem.tables])
-    cost_j = np.concatenate([table.cost_j for table in problem.tables])
+    sizes = np.array([len(table) for table in problem.tables])[problem.table_of]
     graph = graph_of(problem)
     for index in range(len(plans)):
-        choice = plans.choice[index]
-        if (choice < 0).any() or (choice >= sizes).any():
-            raise CertificateError(f"plan {index} names an option that its table has not")
-        where = first[problem.table_of] + choice
-        _same(
-            f"longest path of plan {index}",
-            longest_seconds(problem, graph, duration_s[where]),
-            plans.time_s[index],
-        )
-        spent_j = float(cost_j[where].sum())
-        if abs(spent_j - plans.cost_j[index]) > ROUNDING * scale_j:
+        _check_options(index, plans, sizes)
+        row = plans.choice[index], plans.other[index], plans.share[index]
+        duration_s, cost_j = blended(problem, *row)
+        path_s = longest_seconds(problem, graph, duration_s)
+        _same(f"longest path of plan {index}", path_s, plans.time_s[index])
+        spent_j = float(cost_j.sum())
+        if not abs(spent_j - plans.cost_j[index]) <= ROUNDING * scale_j:
             raise CertificateError(f"plan {index} costs {spent_j:.9g}, it says {plans.cost_j[index]:.9g}")
-        if plans.bound_j[index] > spent_j + ROUNDING * scale_j:
+        if not plans.bound_j[index] <= spent_j + ROUNDING * scale_j:
             raise CertificateError(f"plan {index} costs {spent_j:.9g}, less than its bound")
     if frontier is not None:
         _check_bounds(problem, plans, frontier, scale_j)
 
 
-def _check_bounds(problem: Problem, plans: DiscretePlans, frontier: Frontier, scale_j: float) -> None:
+def _check_options(index: int, plans: Plans, sizes: Ints) -> None:
+    for named in (plans.choice[index], plans.other[index]):
+        if (named < 0).any() or (named >= sizes).any():
+            raise CertificateError(f"plan {index} names an option that its table has not")
+    share = plans.share[index]
+    if not ((share > 0.0) & (share <= 1.0)).all():
+        raise CertificateError(f"plan {index} has a share of work that is not above 0 and at most 1")
+
+
+def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: float) -> None:
     for index, time_s in enumerate(plans.time_s.tolist()):
         proved_j = -np.inf
-        for snapshot in frontier.bracket(time_s)[:2]:
+        for snapshot in frontier.bracket(max(time_s, frontier.t_min_s))[:2]:
             through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
             base_j, price_w = dual_value(problem, through_w, across_w)
             proved_j = max(proved_j, base_j - price_w * time_s)
-        if plans.bound_j[index] > proved_j + ROUNDING * scale_j:
+        if not plans.bound_j[index] <= proved_j + ROUNDING * scale_j:
             raise CertificateError(f"the bound of plan {index} is above what the flow proves: {proved_j:.9g}")
 
 
@@ -144,7 +146,7 @@ def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: 
 
 
 def _same(what: str, found: float, said: float) -> None:
-    if abs(found - said) > ROUNDING * max(abs(found), abs(said)):
+    if not abs(found - said) <= ROUNDING * max(abs(found), abs(said)):
         raise CertificateError(f"{what} is {found:.9g}, it says {said:.9g}")
 
 

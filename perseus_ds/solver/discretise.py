@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.exchange import BAND, improve
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.guide import guide_at
-from perseus_ds.solver.problem import Floats, Indices, Problem
+from perseus_ds.solver.plans import Plans, blended, undominated
+from perseus_ds.solver.problem import Floats, Problem
 from perseus_ds.solver.splice import Plan, convex, plan_of, spliced
 
 BEAMS = 192
@@ -36,27 +36,7 @@ FEWEST, MOST = 2, 12
 """Covers of all activities by chains that one plan is improved on."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DiscretePlans:
-    """Plans, time ascending and cost falling.
-
-    ``time_s`` is the longest path of the chosen options, at most the wanted time; ``bound_j`` a lower
-    bound on the cost of every plan that takes no longer than ``time_s``; ``choice`` are positions in the
-    activities' option tables.
-
-    Shape: ``time_s``, ``cost_j``, ``bound_j`` [plans]; ``choice`` [plans, activities].
-    """
-
-    time_s: Floats
-    cost_j: Floats
-    bound_j: Floats
-    choice: Indices
-
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-
-def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> DiscretePlans:
+def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
     """Choose an option for every activity and every wanted time; drop plans that another beats.
 
     Raises:
@@ -71,9 +51,10 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Discret
     time_s = frontier.whole.tick.real(np.array([plan.ticks for plan in plans], dtype=np.int64))
     places = np.array([plan.place for plan in plans], dtype=np.int32).reshape(len(plans), len(problem))
     choice = choices.option[places]
-    cost_j = _costs(problem, choice)
-    best = _undominated(time_s, cost_j)
-    return DiscretePlans(time_s[best], cost_j[best], bounds_at(frontier, time_s[best]), choice[best])
+    share = np.ones(choice.shape)
+    cost_j = blended(problem, choice, choice, share)[1].sum(axis=1)
+    best = undominated(time_s, cost_j)
+    return Plans(time_s, cost_j, bounds_at(frontier, time_s), choice, choice, share).at(best)
 
 
 def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> list[Plan]:
@@ -114,16 +95,3 @@ def _within(frontier: Frontier, time_s: float) -> int:
     wanted = int(tick.whole(np.array(time_s)))
     wanted -= int(float(tick.real(np.array(wanted))) > time_s)
     return max(wanted, frontier.whole.longest(frontier.whole.fastest))
-
-
-def _costs(problem: Problem, choice: Indices) -> Floats:
-    first = np.concatenate(([0], np.cumsum([len(table) for table in problem.tables])))
-    cost_j = np.concatenate([table.cost_j for table in problem.tables])
-    return np.asarray(cost_j[first[problem.table_of] + choice].sum(axis=1))
-
-
-def _undominated(time_s: Floats, cost_j: Floats) -> Indices:
-    """Positions of the plans that no other beats in both time and cost, time ascending."""
-    order = np.lexsort((cost_j, time_s))
-    best_before = np.minimum.accumulate(np.concatenate(([np.inf], cost_j[order][:-1])))
-    return order[cost_j[order] < best_before].astype(np.int32)

@@ -81,6 +81,7 @@ def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Fl
     worth_w = np.append(frontier.price_w, 0.0)[frontier.kept]
     turn = int(np.searchsorted(-worth_w, -base_power_w))
     around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
+    times_s = np.maximum(times_s, frontier.t_min_s)
     near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
     lines = {at: _line(frontier, at) for at in sorted(set().union(*near))}
     always_j = _mixed([lines[at] for at in sorted(around)], base_power_w)

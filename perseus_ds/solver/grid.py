@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.discretise import DiscretePlans
 from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.plans import Plans
 from perseus_ds.solver.problem import Floats, Problem
 
 STEP = 0.0005
@@ -45,7 +45,7 @@ def _snapped(frontier: Frontier, even_s: Floats) -> Floats:
     return np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s)
 
 
-def worth_keeping(plans: DiscretePlans, *, base_power_w: float = 0.0, reach: float = REACH) -> DiscretePlans:
+def worth_keeping(plans: Plans, *, base_power_w: float = 0.0, reach: float = REACH) -> Plans:
     """Drop plans far from their bound while a faster one stays near enough.
 
     The first and the last stay. From one kept plan to the next the bound falls by at most ``reach`` of the
@@ -62,4 +62,4 @@ def worth_keeping(plans: DiscretePlans, *, base_power_w: float = 0.0, reach: flo
             continue
         fall_j = plans.bound_j[before[-1]] - plans.bound_j[after[0]]
         kept[worst] = fall_j > reach * total_j[worst]
-    return DiscretePlans(plans.time_s[kept], plans.cost_j[kept], plans.bound_j[kept], plans.choice[kept])
+    return plans.at(np.flatnonzero(kept).astype(np.int32))

@@ -128,11 +128,12 @@ def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> float
 
     Cost: linear in activities and precedences.
     """
-    return float(_longest_float(graph, problem.delay_s, duration_s))
+    return float(longest_float(graph, problem.delay_s, duration_s))
 
 
 @compiled
-def _longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
+def longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
+    """Length of the longest path of a packed graph, in seconds."""
     end_s = np.zeros(len(duration_s))
     for activity in graph.order:
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):

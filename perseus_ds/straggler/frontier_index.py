@@ -90,15 +90,15 @@ def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
     dag = dag_of(plans.schedule)
     after = dag.followers(plans.fixed_s)
     column = {instruction: place for place, instruction in enumerate(plans.computations())}
-    choice = np.vstack([plans.choice, np.zeros_like(plans.choice[:1])]).astype(np.intp)
     starts_s: dict[int, NDArray[np.float64]] = {}
-    longest_s = np.zeros(len(choice))
+    longest_s = np.zeros(len(plans) + 1)
     for node in dag.topological():
         instruction = dag.nodes[node]
         key = (instruction.stage, instruction.kind)
-        end_s = starts_s.pop(node, np.zeros(len(choice)))
+        end_s = starts_s.pop(node, np.zeros(len(longest_s)))
         if instruction in column:
-            end_s = end_s + plans.options[key].time_s[choice[:, column[instruction]]]
+            time_s = plans.options[key].time_s
+            end_s = end_s + np.append(plans.blended(column[instruction], time_s), time_s[0])
         else:
             end_s = end_s + plans.fixed_s[key]
         for follower, delay_s in after[node]:

@@ -30,14 +30,11 @@ class Request:
     event: torch.cuda.Event | None = None
     delay_s: float = 0.0
 
-    def overtakes(self, older: Request) -> bool:
-        """Whether the device has come as far as this request, so that the older one has no turn left.
-
-        One that must still wait lets an older one without delay pass first.
-        """
-        if self.delay_s and not older.delay_s:
+    def overtakes(self, now_s: float) -> bool:
+        """Whether this request is due itself, so that an older one that still waits has no turn left."""
+        if self.event is not None and not self.event.query():  # type: ignore[no-untyped-call]
             return False
-        return self.event is None or bool(self.event.query())  # type: ignore[no-untyped-call]
+        return not self.delay_s or (self.event is None and now_s >= self.issued_s + self.delay_s)
 
 
 _END = Request(None, 0.0)
@@ -59,10 +56,10 @@ class Requests(Protocol):
 class ClockRequests:
     """One thread that forwards requests to the device, in the order of the stream.
 
-    The host runs ahead of the device, so a request first waits for its event. When the device has reached
-    a newer one by then, the older is dropped; a delayed one gives way to whatever the device reaches before
-    it is due. The first error is kept for the training thread to find at its next iteration; after it
-    nothing is asked for any more.
+    The host runs ahead of the device, so a request first waits for its event, then for its delay. When a
+    newer one is due by then, the older is dropped (``overtaken`` counts those): it would come too late, and
+    the newer is already for what comes after. The first error is kept for the training thread to find at
+    its next iteration; after it nothing is asked for any more.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -72,6 +69,7 @@ class ClockRequests:
         self._closing = False
         self.error: PerseusError | None = None
         self.changes = 0
+        self.overtaken = 0
         self._thread = threading.Thread(target=self._serve, name="perseus-clocks", daemon=True)
         self._thread.start()
 
@@ -109,7 +107,8 @@ class ClockRequests:
             present.event.synchronize()
             present = replace(present, event=None, issued_s=self._gpu.now_s())
         following = self._until_due(present)
-        if following is not None and following.overtakes(present):
+        if following is not None and following.overtakes(self._gpu.now_s()):
+            self.overtaken += 1
             return following
         self._apply(present)
         return self._queue.get() if following is None else following
@@ -123,8 +122,15 @@ class ClockRequests:
                 following = self._arriving(left_s)
             else:
                 time.sleep(min(left_s, _POLL_S))
-            if not left_s or (following is not None and following.overtakes(present)):
+                following = self._reached(following)
+            if not left_s or (following is not None and following.overtakes(self._gpu.now_s())):
                 return following
+
+    def _reached(self, request: Request) -> Request:
+        """Count a request's delay from when the device has reached its event."""
+        if request.event is None or not request.event.query():  # type: ignore[no-untyped-call]
+            return request
+        return replace(request, event=None, issued_s=self._gpu.now_s())
 
     def _left_s(self, present: Request) -> float:
         """Wall-clock seconds until the request is due."""

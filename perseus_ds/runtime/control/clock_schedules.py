@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from perseus_ds.plan import PlanSet
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockStep
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import PlanSet, clock_requests, first_clock_mhz
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
 
 
 class ClockScheduleCache:
     """Clock schedules by plan, each made when it is first asked for.
 
-    Cost: a step for every computation of the rank the first time, a look-up from then on.
+    Cost: one pass over the schedule's graph the first time, a look-up from then on.
     """
 
-    def __init__(self, plans: PlanSet, *, pipeline_rank: int, lead_s: float) -> None:
-        columns = plans.computations_of(pipeline_rank)
-        tables = {
-            key: [
-                ClockStep(int(clock_mhz), float(time_s))
-                for clock_mhz, time_s in zip(options.clock_mhz, options.time_s, strict=True)
-            ]
-            for key, options in plans.options.items()
-        }
-        self._steps = [tables[instruction.stage, instruction.kind] for _, instruction in columns]
-        self._choice = plans.choice[:, [column for column, _ in columns]]
-        self._lead_s = lead_s
-        self._scores: dict[int, ClockSchedule] = {}
+    def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
+        self._plans = plans
+        self._rank = pipeline_rank
+        self._change = change
+        self._computations = len(plans.computations_of(pipeline_rank))
+        self._schedules: dict[int, ClockSchedule] = {}
 
     def clock_policy(self, plan: int) -> ClockSchedule:
-        """Clock and duration of every computation of the rank, in running order."""
-        if plan not in self._scores:
-            row = self._choice[plan].tolist()
-            steps = tuple(table[option] for table, option in zip(self._steps, row, strict=True))
-            self._scores[plan] = ClockSchedule(steps, self._lead_s)
-        return self._scores[plan]
+        """Every request of the rank, by the computation that it is asked in."""
+        if plan not in self._schedules:
+            chosen = self._plans.plan(plan)
+            requests = clock_requests(chosen, self._rank, self._change)
+            first_mhz = first_clock_mhz(chosen, self._rank)
+            self._schedules[plan] = ClockSchedule.of(requests, first_mhz, self._computations)
+        return self._schedules[plan]

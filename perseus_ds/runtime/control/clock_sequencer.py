@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from perseus_ds.plan import ClockRequest
 from perseus_ds.runtime.control.clock_requests import Request, Requests
 from perseus_ds.schedule import Kind
-
-
-@dataclass(frozen=True, slots=True)
-class ClockStep:
-    """One computation of this stage: its clock, and how long it should run at it."""
-
-    clock_mhz: int
-    duration_s: float
 
 
 class ClockPolicy(ABC):
@@ -55,35 +48,49 @@ class FixedClock(ClockPolicy):
 
 @dataclass(frozen=True, slots=True)
 class ClockSchedule(ClockPolicy):
-    """A clock for every computation.
+    """The requests of a plan's timeline: while a computation runs, and when it is over.
 
-    The next computation's clock is asked for as soon as the last one ends, so that the switch happens in
-    the wait between them. Where it is higher, that may be too late (a plan leaves no wait on a critical
-    path): it is asked for ``lead_s`` before the present computation should end. Lower clocks are never
-    asked for early.
+    A request while it runs is sent so long after its start, in device time; it is the request for what
+    comes later, asked ahead by the latency of the change.
+
+    Shape: ``during``, ``over`` [computations of this rank], each pairs of clock and seconds.
     """
 
-    steps: tuple[ClockStep, ...]
-    lead_s: float
+    first_mhz: int
+    during: tuple[tuple[tuple[int, float], ...], ...]
+    over: tuple[tuple[tuple[int, float], ...], ...]
+
+    @classmethod
+    def of(cls, requests: Sequence[ClockRequest], first_mhz: int, computations: int) -> ClockSchedule:
+        """Sort requests by the computation that they are asked in."""
+        during: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
+        over: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
+        for request in requests:
+            when = over if request.over else during
+            when[request.position].append((request.clock_mhz, request.offset_s))
+        return cls(first_mhz, tuple(map(tuple, during)), tuple(map(tuple, over)))
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Ask for the first computation's clock, where the last iteration has not done so."""
         sequencer.position = 0
-        sequencer.request(self.steps[0].clock_mhz)
+        sequencer.request(self.first_mhz)
 
     def before(self, sequencer: ClockSequencer) -> None:
-        """Arrange for a higher clock to be there in time."""
-        here, following = self._around(sequencer.position)
-        if following.clock_mhz > here.clock_mhz:
-            sequencer.request_later(following.clock_mhz, max(here.duration_s - self.lead_s, 1e-6))
+        """Ask for what is due while the computation runs."""
+        for clock_mhz, offset_s in self.during[sequencer.position % len(self.during)]:
+            sequencer.request_later(clock_mhz, max(offset_s, _AT_ONCE_S))
 
     def after(self, sequencer: ClockSequencer) -> None:
-        """Ask for the next computation's clock."""
-        sequencer.request(self._around(sequencer.position)[1].clock_mhz)
+        """Ask for what is due now that it is over."""
+        for clock_mhz, delay_s in self.over[sequencer.position % len(self.over)]:
+            if delay_s:
+                sequencer.request_later(clock_mhz, delay_s)
+            else:
+                sequencer.request(clock_mhz)
         sequencer.position += 1
 
-    def _around(self, position: int) -> tuple[ClockStep, ClockStep]:
-        return self.steps[position], self.steps[(position + 1) % len(self.steps)]
+
+_AT_ONCE_S = 1e-6
 
 
 class ClockSequencer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perseus_ds.device import Gpu
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
@@ -11,32 +13,36 @@ from perseus_ds.runtime.control.clock_requests import Request
 class VirtualRequests:
     """What `ClockRequests` does with a thread, by the device's own time.
 
-    A delayed request gives way to the next one that is made before it is due. The first error is kept for
+    A delayed request gives way to a later one that is due before it. The first error is kept for
     the training thread; after it nothing is asked for any more.
     """
 
     def __init__(self, gpu: Gpu, clock: VirtualTime) -> None:
         self._gpu = gpu
         self._clock = clock
-        self._cancel = _nothing
+        self._waiting: list[tuple[float, Callable[[], None]]] = []
         self._asked: int | None = None
         self.error: PerseusError | None = None
         self.changes = 0
 
     def put(self, request: Request) -> None:
         """Ask now, or have it asked when it is due."""
-        self._cancel()
-        self._cancel = self._clock.at(request.issued_s + request.delay_s, lambda: self._apply(request))
-        self._clock.pass_to(self._clock.now_s())
+        due_s, now_s = request.issued_s + request.delay_s, self._clock.now_s()
+        for other_s, cancel in self._waiting:
+            if other_s > due_s:
+                cancel()
+        self._waiting = [one for one in self._waiting if now_s <= one[0] <= due_s]
+        self._waiting.append((due_s, self._clock.at(due_s, lambda: self._apply(request))))
+        self._clock.pass_to(now_s)
 
     def close(self) -> None:
         """Give the clock back to the device; what is not due yet is dropped."""
-        self._cancel()
+        for _, cancel in self._waiting:
+            cancel()
         if self._asked is not None and self.error is None:
             self._apply(Request(None, self._clock.now_s()))
 
     def _apply(self, request: Request) -> None:
-        self._cancel = _nothing
         if self.error is not None or request.clock_mhz == self._asked:
             return
         try:
@@ -49,7 +55,3 @@ class VirtualRequests:
             return
         self._asked = request.clock_mhz
         self.changes += 1
-
-
-def _nothing() -> None:
-    """Cancel what is not there."""

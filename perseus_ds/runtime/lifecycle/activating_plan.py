@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
@@ -21,9 +22,8 @@ def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective:
     job, config = context.job, context.config
     plans = frontiers[job.group]
     context.arrivals.expect(plans.fixed_s)
-    schedules = ClockScheduleCache(
-        plans, pipeline_rank=job.pipeline_rank, lead_s=context.capabilities.switch_latency_s
-    )
+    change = ClockChange.of(context.capabilities)
+    schedules = ClockScheduleCache(plans, pipeline_rank=job.pipeline_rank, change=change)
     if job.replicas == 1 or not config.straggler.enabled:
         return ActivePlan(schedules, objective)
     indexes = [FrontierIndex.of(one, config.objective) for one in frontiers]

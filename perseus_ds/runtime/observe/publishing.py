@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from perseus_ds.device import Sighting
-from perseus_ds.plan import FrequencyPlan, Options
+from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
@@ -160,7 +160,7 @@ def _timeline(
     mode: Mode, rows: Mapping[int, list[float]], plan: FrequencyPlan, job: Job, *, simulated: bool
 ) -> Timeline:
     dag = dag_of(job.schedule)
-    options = plan.choices() if mode is Mode.PERSEUS else {}
+    portions = plan.portions() if mode is Mode.PERSEUS else {}
     measured = {
         instruction: duration_s
         for rank, order in enumerate(job.schedule.orders)
@@ -171,7 +171,13 @@ def _timeline(
     durations = [_pure_s(node, measured, plan) for node in dag.nodes]
     starts = dag.earliest_starts(durations, plan.of.fixed_s)
     spans = tuple(
-        _span(node, start, duration, plan.of.options.get((node.stage, node.kind)), options.get(node, 0))
+        _span(
+            node,
+            start,
+            duration,
+            plan.of.options.get((node.stage, node.kind)),
+            portions.get(node, (Portion(0, 1.0),)),
+        )
         for node, start, duration in zip(dag.nodes, starts, durations, strict=True)
     )
     return Timeline(
@@ -191,9 +197,13 @@ def _pure_s(node: Instruction, measured: Mapping[Instruction, float], plan: Freq
     return plan.of.fixed_s.get((node.stage, node.kind), 0.0)
 
 
-def _span(node: Instruction, start_s: float, duration_s: float, options: Options | None, option: int) -> Span:
-    """A computation at its option (0, the highest clock, in the baseline), or something without a clock."""
+def _span(
+    node: Instruction, start_s: float, duration_s: float, options: Options | None, portions: Sequence[Portion]
+) -> Span:
+    """A computation at its options (0, the highest clock, in the baseline), or something without a clock."""
     if options is None:
         return Span(node, start_s, duration_s, None, None)
-    power_w = float(options.energy_j[option] / options.time_s[option])
-    return Span(node, start_s, duration_s, int(options.clock_mhz[option]), power_w)
+    spent_j = sum(share * float(options.energy_j[option]) for option, share in portions)
+    planned_s = sum(share * float(options.time_s[option]) for option, share in portions)
+    main = max(portions, key=lambda portion: portion.share).option
+    return Span(node, start_s, duration_s, int(options.clock_mhz[main]), spent_j / planned_s)

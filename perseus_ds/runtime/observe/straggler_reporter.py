@@ -65,7 +65,8 @@ class StragglerReporter:
         frontier = self._frontiers[replica]
         waiting_j = frontier.blocking_total_w * sync_time_s
         baseline = frontier.baseline
-        default_j = baseline.energy_j - frontier.blocking_total_w * baseline.iteration_time_s + waiting_j
+        extra_s = sync_time_s - baseline.iteration_time_s
+        default_j = baseline.energy_j + baseline.blocking_power_w * frontier.schedule.ranks * extra_s
         return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.plan import PlanSet
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import PlanSet, clock_requests, first_clock_mhz
 from perseus_ds.simulation.emulator.program import JobProgram
 from perseus_ds.simulation.emulator.records import Ints, Requests
 
@@ -33,24 +34,27 @@ def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
     return PlanRequests({}, [clock_mhz] * job.ranks)
 
 
-def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, lead_s: float) -> PlanRequests:
-    """Ask as a job does: for the next clock when a computation ends, for a higher one ``lead_s`` earlier."""
+def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange) -> PlanRequests:
+    """Ask as a job does: every clock ahead by its own latency.
+
+    What a job asks for some time after a computation's end is asked for that long after its planned end.
+    """
     place = {node: index for index, node in enumerate(job.nodes)}
+    chosen = plans.plan(plan)
+    portions = chosen.portions()
     of_node: dict[int, list[Wanted]] = {}
     opening = []
     for rank in range(job.ranks):
-        steps = [
-            (instruction, plans.options[instruction.stage, instruction.kind], int(plans.choice[plan, column]))
-            for column, instruction in plans.computations_of(rank)
-        ]
-        clocks = [int(options.clock_mhz[choice]) for _, options, choice in steps]
-        opening.append(clocks[0])
-        for index, (instruction, options, choice) in enumerate(steps):
-            following = clocks[(index + 1) % len(steps)]
-            asked = [Wanted(AT_END_S, following)]
-            if following > clocks[index]:
-                asked = [Wanted(max(float(options.time_s[choice]) - lead_s, 1e-6), following), *asked]
-            of_node[place[instruction]] = asked
+        own = [instruction for _, instruction in plans.computations_of(rank)]
+        opening.append(first_clock_mhz(chosen, rank))
+        for request in clock_requests(chosen, rank, change):
+            instruction, offset_s = own[request.position], request.offset_s
+            if request.over and offset_s:
+                time_s = plans.options[instruction.stage, instruction.kind].time_s
+                offset_s += sum(share * float(time_s[option]) for option, share in portions[instruction])
+            elif request.over:
+                offset_s = AT_END_S
+            of_node.setdefault(place[instruction], []).append(Wanted(offset_s, request.clock_mhz))
     return PlanRequests(of_node, opening)
 
 

@@ -45,6 +45,8 @@ class World:
         self.job = job_program(plans.schedule, plans.fixed_s)
         waiting_w = plans.blocking_power_w if cluster.waiting_w is None else cluster.waiting_w
         planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
+        if plans.wait_clock is not None:
+            planned_mhz.add(plans.wait_clock.clock_mhz)
         self.tables = tables_of(profile, self.job.rows, waiting_w=waiting_w, clocks_mhz=planned_mhz)
         self.highest_mhz = max(profile.clocks_mhz)
         change = cluster.change
@@ -74,6 +76,5 @@ class World:
         if plan == DEFAULT_CLOCKS:
             return steady(self.highest_mhz, self.job)
         if plan not in self._asked:
-            lead_s = self.cluster.change.longest_s
-            self._asked[plan] = requests_of(self.plans, plan, self.job, lead_s=lead_s)
+            self._asked[plan] = requests_of(self.plans, plan, self.job, change=self.cluster.change)
         return self._asked[plan]

@@ -23,12 +23,12 @@ import torch.distributed as dist
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
-from perseus_ds.plan import build
+from perseus_ds.plan import ClockRequest, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.status import RankStatus, ReplicaStatus, StatusLayout
 from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, ClockStep
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch
@@ -56,8 +56,13 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     recorder = Recorder(stopwatch)
     order = instructions()
     computations = sum(i.kind.is_computation for i in order)
-    steps = tuple(ClockStep(CLOCKS_MHZ[place % len(CLOCKS_MHZ)], 0.4) for place in range(computations))
-    clock_policy = ClockSchedule(steps, gpu.capabilities().switch_latency_s)
+    latency_s = gpu.capabilities().switch_latency_s
+    clocks_mhz = [CLOCKS_MHZ[place % len(CLOCKS_MHZ)] for place in range(computations + 1)]
+    requests_of_plan = [
+        ClockRequest(place, False, 0.4 - latency_s, clock_mhz)
+        for place, clock_mhz in enumerate(clocks_mhz[1:])
+    ]
+    clock_policy = ClockSchedule.of(requests_of_plan, clocks_mhz[0], computations)
     found = []
     for _ in range(iterations):
         recorder.begin()

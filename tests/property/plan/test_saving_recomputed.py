@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseus_ds.config import Objective
-from perseus_ds.plan import PlanSet, build, select, unslowed_s
+from perseus_ds.plan import PlanSet, Portion, build, select, unslowed_s
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 
@@ -35,7 +35,7 @@ def random_schedule(draw: random.Random, stages: int) -> Schedule:
     return textbook(draw.choice(["1f1b", "gpipe"]), stages=stages, microbatches=draw.randint(1, 5))
 
 
-def by_hand(plans: PlanSet, option: dict[Instruction, int]) -> tuple[float, float]:
+def by_hand(plans: PlanSet, option: dict[Instruction, tuple[Portion, ...]]) -> tuple[float, float]:
     """Time and energy of one iteration: stages take turns, each runs its next instruction once it may.
 
     Nothing of the graph, the solver or the checker is used: only orders, options, and who needs what.
@@ -60,7 +60,8 @@ def by_hand(plans: PlanSet, option: dict[Instruction, int]) -> tuple[float, floa
             if needs is not None and needs not in done_s:
                 continue
             options = plans.options[stage, this.kind]
-            own_s, own_j = float(options.time_s[option[this]]), float(options.energy_j[option[this]])
+            own_s = sum(share * float(options.time_s[which]) for which, share in option[this])
+            own_j = sum(share * float(options.energy_j[which]) for which, share in option[this])
             begins_s = max(free_s[stage], done_s[needs] if needs is not None else 0.0)
             done_s[this] = free_s[stage] = begins_s + own_s
             busy_s[stage] += own_s
@@ -77,13 +78,13 @@ def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
     profile = random_profile(draw, stages)
     blocking_w = draw.uniform(0.0, 120.0)
     plans = build(profile, random_schedule(draw, stages), blocking_power_w=blocking_w)
-    highest = dict.fromkeys(plans.computations(), 0)
+    highest = dict.fromkeys(plans.computations(), (Portion(0, 1.0),))
     baseline_s, baseline_j = by_hand(plans, highest)
     assert plans.baseline.iteration_time_s == pytest.approx(baseline_s, rel=1e-9)
     assert plans.baseline.energy_j == pytest.approx(baseline_j, rel=1e-9)
     for index in range(0, len(plans), max(1, len(plans) // 8)):
         plan = plans.plan(index)
-        time_s, energy_j = by_hand(plans, plan.choices())
+        time_s, energy_j = by_hand(plans, plan.portions())
         assert plan.iteration_time_s == pytest.approx(time_s, rel=1e-9)
         assert plan.saving_pct == pytest.approx(100.0 * (1.0 - energy_j / baseline_j), abs=1e-7)
         assert plan.slowdown_pct == pytest.approx(100.0 * (time_s / baseline_s - 1.0), abs=1e-7)

@@ -5,8 +5,8 @@ import numpy as np
 from perseus_ds.plan import Baseline, Options, PlanSet
 from perseus_ds.schedule import Kind, textbook
 
-FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([300.0, 200.0]))
-BACKWARD = Options(np.array([1400, 1000, 700]), np.array([2.0, 2.8, 4.0]), np.array([600.0, 400.0, 390.0]))
+FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.1]), np.array([220.0, 160.0]))
+BACKWARD = Options(np.array([1400, 1000, 700]), np.array([2.0, 2.8, 4.0]), np.array([430.0, 400.0, 380.0]))
 
 
 def hand_made() -> PlanSet:
@@ -23,13 +23,13 @@ def hand_made() -> PlanSet:
             for stage in (0, 1)
             for kind, options in ((Kind.FORWARD, FORWARD), (Kind.BACKWARD, BACKWARD))
         },
-        fixed_s={(0, Kind.STEP): 0.01},
+        fixed_s={},
         iteration_time_s=np.array([6.0, 7.0, 9.0]),
         effective_energy_j=np.array([1000.0, 800.0, 650.0]),
         lower_bound_j=np.array([1580.0, 1500.0, 1500.0]),
         effective_bound_j=np.array([980.0, 800.0, 600.0]),
         choice=np.array([[0, 0, 0, 0], [1, 0, 1, 1], [1, 2, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=1600.0, blocking_power_w=50.0),
         t_min_s=6.0,
         t_star_s=9.0,
         solve_time_s=0.25,

@@ -5,8 +5,8 @@ import numpy as np
 from perseus_ds.plan import Baseline, Options, PlanSet
 from perseus_ds.schedule import Kind, textbook
 
-FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([300.0, 200.0]))
-BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([600.0, 400.0]))
+FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
+BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
 
 
 def hand_made() -> PlanSet:
@@ -26,7 +26,7 @@ def hand_made() -> PlanSet:
         lower_bound_j=np.array([1590.0, 1590.0]),
         effective_bound_j=np.array([990.0, 790.0]),
         choice=np.array([[0, 0, 0, 0], [0, 1, 1, 1]], np.uint8),
-        baseline=Baseline(iteration_time_s=6.0, energy_j=2100.0),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=1600.0, blocking_power_w=50.0),
         t_min_s=6.0,
         t_star_s=8.0,
         solve_time_s=0.1,

@@ -77,25 +77,23 @@ def by_hand(change: ClockChange, waiting_w: float = 10.0) -> tuple[PlanSet, Emul
     return plans, Emulator(plans, profile, ClusterShape(change=change))
 
 
-def test_a_late_change_leaves_the_old_clock_running() -> None:
-    """The forward at 1000 MHz, the backward at 500: for 0.5 s of it the old clock runs on, then the rest."""
+def test_a_change_is_asked_for_ahead_by_its_latency() -> None:
+    """The forward at 1000 MHz, the backward at 500 from its start: asked for half a second before."""
     plans, emulator = by_hand(ClockChange(call_s=0.1, settle_down_s=0.4, settle_up_s=0.4))
     slow = next(i for i in range(len(plans)) if plans.plan(i).clocks_of_stage(0) == [1000, 500])
     found = emulator.play(1, always=slow)
-    left = 1.0 - 0.5 / 2.0
-    assert found.job_s[0] == pytest.approx(1.0 + 0.5 + left * 4.0)
-    assert found.energy_j[0].sum() == pytest.approx(100.0 + 0.5 * 100.0 + left * 160.0)
+    assert found.job_s[0] == pytest.approx(1.0 + 4.0)
+    assert found.energy_j[0].sum() == pytest.approx(100.0 + 160.0)
     assert found.changes[0] == 2  # down for the backward; up is asked for 0.5 s before it should end
 
 
 def test_while_a_change_stalls_the_gpu_it_waits() -> None:
-    """The backward begins 0.25 s late, so that it is not over when the next clock stalls it once more."""
+    """The backward begins 0.25 s late; the change for the next iteration comes when it is over."""
     plans, emulator = by_hand(ClockChange(stall_s=0.25))
     slow = next(i for i in range(len(plans)) if plans.plan(i).clocks_of_stage(0) == [1000, 500])
     found = emulator.play(1, always=slow)
-    left = 0.25 / 4.0
-    assert found.job_s[0] == pytest.approx(1.0 + 0.25 + 3.75 + 0.25 + left * 2.0)
-    assert found.by_cause_j[CAUSES[3]] == pytest.approx(2 * 0.25 * 10.0)
+    assert found.job_s[0] == pytest.approx(1.0 + 0.25 + 4.0)
+    assert found.by_cause_j[CAUSES[3]] == pytest.approx(0.25 * 10.0)
 
 
 def test_tensor_parallel_peers_do_the_same_as_one(plans: PlanSet) -> None:
@@ -197,7 +195,8 @@ def test_a_lost_pipeline_uses_nothing_and_comes_back(plans: PlanSet) -> None:
 
 def test_batches_of_other_lengths_and_sizes(plans: PlanSet) -> None:
     longer = Emulator(plans, PROFILE, ClusterShape(), conditions=Conditions(work=(1.0, 1.5))).play(4)
-    assert longer.job_s.tolist() == pytest.approx([longer.job_s[0], 1.5 * longer.job_s[0]] * 2)
+    # a split computation changes its clock after a planned time, whatever the batch's length: a little off
+    assert longer.job_s.tolist() == pytest.approx([longer.job_s[0], 1.5 * longer.job_s[0]] * 2, rel=2e-3)
     bigger = Emulator(plans, PROFILE, ClusterShape(), conditions=Conditions(microbatches={2: 9})).play(4)
     assert bigger.job_s[2] == pytest.approx(planned(9).baseline.iteration_time_s, rel=1e-6)
     assert bigger.job_s[3] == pytest.approx(bigger.job_s[0], rel=1e-6)

@@ -17,15 +17,16 @@ PATTERNS = [(1.2,) * 4, (1.3, 1, 1, 1), (1, 1.3, 1, 1), (1, 1, 1.3, 1), (1, 1, 1
 def arrivals_s(plan: int, released_s: Stages, slow_stages: Sequence[float]) -> Stages:
     """When every stage of one replica reaches its reduction, if it starts no sooner than it was released."""
     plans = planned()
-    dag, choices = dag_of(plans.schedule), plans.plan(plan).choices()
+    dag, portions = dag_of(plans.schedule), plans.plan(plan).portions()
     after, starts_s = dag.successors(), [0.0] * len(dag.nodes)
     for stage, order in enumerate(plans.schedule.orders):
         starts_s[dag.nodes.index(order[0])] = float(released_s[stage])
     arrived_s = np.zeros(len(released_s))
     for node in dag.topological():
         instruction = dag.nodes[node]
-        duration_s = plans.options[instruction.stage, instruction.kind].time_s[choices[instruction]]
-        end_s = starts_s[node] + float(duration_s) * slow_stages[instruction.stage]
+        time_s = plans.options[instruction.stage, instruction.kind].time_s
+        duration_s = sum(share * float(time_s[option]) for option, share in portions[instruction])
+        end_s = starts_s[node] + duration_s * slow_stages[instruction.stage]
         for follower in after[node]:
             starts_s[follower] = max(starts_s[follower], end_s)
         arrived_s[instruction.stage] = max(arrived_s[instruction.stage], end_s)
@@ -51,7 +52,7 @@ def own_times_s(
 
 
 @pytest.mark.parametrize("one_step", [False, True])
-@pytest.mark.parametrize("waiting_plan", [0, 100, 190])
+@pytest.mark.parametrize("waiting_plan", [0, 100, 180])
 @pytest.mark.parametrize("slow_stages", PATTERNS)
 def test_the_first_stage_tells_what_its_replica_needs(
     slow_stages: tuple[float, ...], waiting_plan: int, *, one_step: bool

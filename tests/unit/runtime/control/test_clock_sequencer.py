@@ -1,12 +1,15 @@
-"""Which clock is asked for at which instruction: raised early, lowered late, round the corner to the next."""
+"""Which clock is asked for at which instruction: ahead by its latency, round the corner to the next."""
 
 from typing import cast
 
 import pytest
 
+from perseus_ds.device import ClockChange
+from perseus_ds.plan.clock_requests import requests_of
+from perseus_ds.plan.play import Part, Played
 from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, ClockStep, FixedClock
-from perseus_ds.schedule import Kind
+from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer, FixedClock
+from perseus_ds.schedule import Instruction, Kind
 
 LEAD_S = 0.02
 
@@ -38,8 +41,17 @@ def sequencer(kept: Kept) -> ClockSequencer:
     return ClockSequencer(cast("ClockRequests", kept), lambda: 0.0, event=lambda: None)
 
 
-def planned(*clocks_mhz: int, duration_s: float = 1.0) -> ClockSchedule:
-    return ClockSchedule(tuple(ClockStep(clock, duration_s) for clock in clocks_mhz), LEAD_S)
+def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> ClockSchedule:
+    """One computation behind the other without a wait; several clocks share their computation equally."""
+    own = []
+    for position, given in enumerate(clocks_mhz):
+        clocks = given if isinstance(given, tuple) else (given,)
+        parts = tuple(Part(clock, duration_s / len(clocks), 1.0) for clock in clocks)
+        instruction = Instruction(0, Kind.FORWARD, position)
+        own.append(Played(instruction, position * duration_s, duration_s, 1.0, parts))
+    change = ClockChange.lasting(LEAD_S)
+    requests = requests_of(own, len(own) * duration_s, change)
+    return ClockSchedule.of(requests, own[0].parts[0].clock_mhz, len(own))
 
 
 def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[list[str]]:
@@ -53,26 +65,27 @@ def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[
     return said
 
 
-def test_a_lower_clock_is_asked_for_when_the_computation_is_over(
-    sequencer: ClockSequencer, kept: Kept
-) -> None:
-    sequencer.begin(planned(1000, 900, 800))
+def test_a_clock_is_asked_for_ahead_by_its_latency_up_and_down(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(planned(1000, 900, 950))
     assert kept.said == ["1000"]
-    assert iteration(sequencer, kept, 3) == [["|", "900"], ["|", "800"], ["1000+0.98", "|"]]
+    assert iteration(sequencer, kept, 3) == [["900+0.98", "|"], ["950+0.98", "|"], ["1000+0.98", "|"]]
 
 
-def test_a_higher_clock_is_asked_for_so_that_it_is_there_in_time(
+def test_a_split_computation_changes_its_clock_while_it_runs(sequencer: ClockSequencer, kept: Kept) -> None:
+    sequencer.begin(planned(800, (900, 1000)))
+    assert kept.said == ["800"]
+    assert iteration(sequencer, kept, 2) == [["900+0.98", "|"], ["1000+0.48", "800+0.98", "|"]]
+
+
+def test_what_is_longer_ahead_than_its_computation_is_asked_for_in_an_earlier_one(
     sequencer: ClockSequencer, kept: Kept
 ) -> None:
-    sequencer.begin(planned(800, 900, 1000))
+    sequencer.begin(planned(800, 800, 900, duration_s=LEAD_S / 1.25))
     assert kept.said == ["800"]
-    assert iteration(sequencer, kept, 3) == [["900+0.98", "|"], ["1000+0.98", "|"], ["|", "800"]]
-
-
-def test_a_computation_shorter_than_the_lead_raises_at_once(sequencer: ClockSequencer, kept: Kept) -> None:
-    sequencer.begin(planned(800, 900, duration_s=LEAD_S / 2))
-    kept.said.clear()
-    assert iteration(sequencer, kept, 1) == [["900+1e-06", "|"]]
+    first, second, third = iteration(sequencer, kept, 3)
+    assert first == ["900+0.012", "|"]
+    assert second == ["800+0.012", "|"]
+    assert third == ["|"]
 
 
 def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequencer, kept: Kept) -> None:
@@ -82,7 +95,7 @@ def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequ
     iteration(sequencer, kept, 2)
     sequencer.begin(clock_policy)
     assert kept.said == []
-    assert iteration(sequencer, kept, 2) == [["|", "800"], ["1000+0.98", "|"]]
+    assert iteration(sequencer, kept, 2) == [["800+0.98", "|"], ["1000+0.98", "|"]]
 
 
 def test_one_clock_all_over_is_asked_for_once(sequencer: ClockSequencer, kept: Kept) -> None:
@@ -112,7 +125,7 @@ def test_a_broken_off_iteration_starts_again_at_its_first_step(sequencer: ClockS
     assert kept.said == ["None"]
     sequencer.begin(clock_policy)
     assert kept.said == ["1000"]
-    assert iteration(sequencer, kept, 1) == [["|", "900"]]
+    assert iteration(sequencer, kept, 1) == [["900+0.98", "|"]]
 
 
 def test_steady_asks_once_and_default_is_nothing_new(sequencer: ClockSequencer, kept: Kept) -> None:

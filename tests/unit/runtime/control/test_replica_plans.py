@@ -9,6 +9,7 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus, ReplicaStatus
@@ -39,7 +40,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockScheduleCache(PLANS, pipeline_rank=0, lead_s=0.02),
+                ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -173,11 +174,11 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
 def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Default clocks: 1500 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
+    """Default clocks: 1000 J of effective energy and 100 W for 9 s; plan 1: 800 J and the same."""
     job = Job(tmp_path)
     job.play(20)
     job.play(20, slow=SLOWED)
-    assert f"{100 * (1 - (800 + 900) / (1500 + 900)):.1f} % energy saved" in capsys.readouterr().out
+    assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy saved" in capsys.readouterr().out
 
 
 def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
@@ -190,6 +191,7 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockScheduleCache(PLANS, pipeline_rank=1, lead_s=0.02)
-    assert [step.clock_mhz for step in schedules.clock_policy(1).steps] == PLANS.plan(1).clocks_of_stage(1)
+    schedules = ClockScheduleCache(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
+    assert schedules.clock_policy(1).first_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
     assert schedules.clock_policy(1) is schedules.clock_policy(1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hand_made_plan import hand_made
 
+from perseus_ds.device import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
@@ -119,7 +120,9 @@ def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> Non
 
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
-    active_plan = ActivePlan(ClockScheduleCache(PLANS, pipeline_rank=0, lead_s=0.02), PLANS.plan(1))
+    active_plan = ActivePlan(
+        ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
+    )
     return Running(
         active_plan, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1)
     )

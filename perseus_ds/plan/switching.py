@@ -1,0 +1,56 @@
+"""What planning has to know of clock changes: what one costs, and how many are wanted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import PlanError
+from perseus_ds.profile import Profile
+
+Split = Literal["auto", "never"]
+Wait = Literal["auto", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """How clocks change, and what a plan may do with it.
+
+    ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
+    No clock is held for less than ``dwell_s``, nor for less than a call takes. ``waits`` "auto" lowers the
+    clock in waits that are long enough, where the power of waiting is known by clock.
+    """
+
+    change: ClockChange = field(default_factory=ClockChange)
+    split: Split = "auto"
+    dwell_s: float = 0.0
+    waits: Wait = "never"
+
+    @classmethod
+    def of(cls, profile: Profile) -> Switching:
+        """Take the change as the profile's GPUs were calibrated; a change that was not measured is free."""
+        found = profile.calibration
+        if found is None or found.call_s is None or found.up_s is None or found.down_s is None:
+            return cls()
+        call_s = found.call_s
+        change = ClockChange(call_s, max(0.0, found.up_s - call_s), max(0.0, found.down_s - call_s))
+        return cls(change)
+
+    def __post_init__(self) -> None:
+        if self.split not in {"auto", "never"}:
+            raise PlanError(f"split is {self.split!r}", hint="auto or never")
+        if self.waits not in {"auto", "never"}:
+            raise PlanError(f"waits is {self.waits!r}", hint="auto or never")
+        if not (math.isfinite(self.dwell_s) and self.dwell_s >= 0.0):
+            raise PlanError(f"dwell_s is {self.dwell_s!r}", hint="expected a finite number, 0 or more")
+
+    @property
+    def least_part_s(self) -> float:
+        """The shortest part of a split computation."""
+        return max(self.dwell_s, self.change.call_s + self.change.stall_s)
+
+
+FREE = Switching()
+"""Changes that cost nothing."""

@@ -1,0 +1,119 @@
+"""Requests of a plan, played on paper with the model of a change: what the plan wants is in force in time."""
+
+from dataclasses import replace
+
+import pytest
+
+from perseus_ds.device import ChangeQueue, ClockChange
+from perseus_ds.plan import build, clock_requests, first_clock_mhz
+from perseus_ds.plan.play import Played, play
+from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.switching import Switching
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+LOW_MHZ = 300
+CHANGES = [
+    ClockChange(),
+    ClockChange(call_s=0.004, settle_up_s=0.006, settle_down_s=0.006),
+    ClockChange(call_s=0.004, settle_up_s=0.03, settle_down_s=0.003),
+    ClockChange(call_s=0.002, settle_up_s=0.002, settle_down_s=0.02),
+]
+
+
+def planned(change: ClockChange) -> FrequencyPlan:
+    schedule = textbook("1f1b", stages=4, microbatches=6)
+    profile = replace(textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, LOW_MHZ: 50.0})
+    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, waits="auto"))
+    return plans.plan(len(plans) // 3)
+
+
+def own_of(plan: FrequencyPlan, rank: int) -> list[Played]:
+    mine = {instruction for _, instruction in plan.of.computations_of(rank)}
+    return [one for one in play(plan) if one.instruction in mine]
+
+
+def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[float, int]]:
+    """When which clock is in force, over three iterations one behind the other."""
+    own, queue = own_of(plan, rank), ChangeQueue(change)
+    now_mhz = first_clock_mhz(plan, rank)
+    changes = [(-1.0, now_mhz)]
+    for iteration in range(3):
+        for request in clock_requests(plan, rank, change):
+            computation = own[request.position]
+            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
+            asked_s = iteration * plan.iteration_time_s + computation.start_s + offset_s
+            at_s = queue.ask(0, asked_s, from_mhz=now_mhz, to_mhz=request.clock_mhz)
+            changes.append((at_s, request.clock_mhz))
+            now_mhz = request.clock_mhz
+    return changes
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("rank", range(4))
+def test_every_part_runs_at_its_clock_to_within_a_call(change: ClockChange, rank: int) -> None:
+    plan = planned(change)
+    changes = in_force(plan, rank, change)
+    for iteration in (1, 2):
+        for one in own_of(plan, rank):
+            start_s = iteration * plan.iteration_time_s + one.start_s
+            for part in one.parts:
+                middle_s = start_s + 0.5 * part.duration_s
+                clock_mhz = [mhz for at_s, mhz in changes if at_s <= middle_s + 1e-9][-1]
+                assert clock_mhz == part.clock_mhz
+                start_s += part.duration_s
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_low_wait_is_low_for_as_long_as_the_plan_counts_on(change: ClockChange) -> None:
+    plan = planned(change)
+    waits = plan.of.waits
+    mine = {
+        int(c): float(s)
+        for p, c, s in zip(waits.plan, waits.column, waits.low_s, strict=True)
+        if p == plan.index
+    }
+    assert mine
+    for rank in range(4):
+        changes = in_force(plan, rank, change)
+        own = own_of(plan, rank)
+        for (column, _), one in zip(plan.of.computations_of(rank), own, strict=True):
+            if column not in mine:
+                continue
+            end_s = plan.iteration_time_s + one.end_s
+            low_from_s = min(at_s for at_s, mhz in changes if mhz == LOW_MHZ and at_s >= end_s - 1e-9)
+            low_to_s = min(at_s for at_s, mhz in changes if mhz != LOW_MHZ and at_s > low_from_s)
+            assert low_to_s - low_from_s == pytest.approx(mine[column], abs=1e-6)
+
+
+def test_waits_that_are_low_save_what_the_low_clock_saves() -> None:
+    """The same plan with its waits at one power: less the saving, second by second."""
+    plan = planned(CHANGES[1])
+    plans, low_s = plan.of, plan.of.waits.total_s(len(plan.of))[plan.index]
+    played = play(plan)
+    busy_s = sum(one.duration_s for one in played)
+    working_j = sum(one.energy_j for one in played)
+    idle_s = 4 * plan.iteration_time_s - busy_s
+    assert low_s > 0.5 * idle_s
+    assert plan.energy_j == pytest.approx(working_j + 70.0 * idle_s - 20.0 * low_s)
+    assert plans.baseline.blocking_power_w == 70.0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_requests_of_a_rank_are_apart_by_a_call_and_in_order(change: ClockChange) -> None:
+    plan = planned(change)
+    for rank in range(4):
+        own, last_s = own_of(plan, rank), -1.0
+        for request in clock_requests(plan, rank, change):
+            computation = own[request.position]
+            assert request.offset_s >= 0.0
+            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
+            asked_s = computation.start_s + offset_s
+            assert asked_s >= last_s + change.call_s - 1e-9 or last_s < 0
+            last_s = asked_s
+
+
+def test_one_clock_for_all_asks_for_nothing() -> None:
+    single = textbook_profile([1.0])
+    alone = build(single, textbook("1f1b", stages=1, microbatches=3), blocking_power_w=70.0)
+    assert clock_requests(alone.plan(0), 0, ClockChange()) == ()
