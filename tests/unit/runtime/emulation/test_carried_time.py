@@ -178,8 +178,15 @@ def test_every_computation_ends_when_the_graph_says(name: str) -> None:
     ends_s = ends_by_the_graph(schedule)
     for order, session in zip(schedule.orders, run(schedule), strict=True):
         for instruction, end_s in zip(order, session.ends_s, strict=True):
-            if instruction.kind.is_computation or instruction.kind in KINDS_OF_TAIL:
+            if instruction.kind.is_computation or instruction.kind is Kind.REDUCE_GRADS:
                 assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
+
+
+def test_the_ranks_of_a_pipeline_step_together() -> None:
+    """The norm of the gradients waits for the last of them, within the iteration."""
+    sessions = run(with_tail(SCHEDULES["buffered"]))
+    assert len({round(session.ends_s[-1], 9) for session in sessions}) == 1
+    assert len({round(session.starts_s[-1], 9) for session in sessions}) == len(sessions)
 
 
 def test_transfers_that_are_not_announced_take_their_time_all_the_same() -> None:
