@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
-from replicas import Book, FlapDamping, planned_job, straggle
+from replicas import Book, Spells, planned_job, straggle
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
@@ -111,7 +111,7 @@ def _engine(case: Case, folder: Path) -> tuple[list[Rank], PlanSet]:
 
 
 def _train(
-    rank: int, content: Mapping[str, Any], stages: int, spells: FlapDamping, slow_stage: int | None
+    rank: int, content: Mapping[str, Any], stages: int, spells: Spells, slow_stage: int | None
 ) -> Rank:
     temperatures_c: list[float] = []
 
