@@ -59,8 +59,10 @@ def test_other_microbatches_run_at_default_clocks(
         line for line in lines(said[0]) if "microbatches, this job is measured and planned for 4" in line
     ]
     assert about == [
-        "perseus: this batch has 6 microbatches, this job is measured and planned for 4: "
-        "it runs at default clocks"
+        (
+            "perseus: this batch has 6 microbatches, this job is measured and planned for 4: "
+            "it runs at default clocks"
+        )
     ]
 
 
