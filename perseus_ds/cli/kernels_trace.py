@@ -46,8 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.job:
         for old in directory.kernels.glob("rank*.json"):
             old.unlink()
-        job = argparse.Namespace(mode=None, device=None, run_dir=str(options.run_dir), job=options.job)
-        code = run_command.run(job)
+        code = run_command.run(_as_run(options))
         if code != DONE:
             return code
     files = sorted(directory.kernels.glob("rank*.json"))
@@ -64,3 +63,11 @@ def run(options: argparse.Namespace) -> int:
         f"{len(trace.classes)} kernel classes{overhead}: {options.output}"
     )
     return DONE
+
+
+def _as_run(options: argparse.Namespace) -> argparse.Namespace:
+    """What ``perseus-ds run --run-dir R -- JOB`` would have been given."""
+    parser = argparse.ArgumentParser()
+    run_command.add_arguments(parser)
+    job = options.job[1:] if options.job[:1] == ["--"] else options.job
+    return parser.parse_args(["--run-dir", str(options.run_dir), "--", *job])

@@ -41,6 +41,14 @@ _DTYPES = MappingProxyType(
 _NO_WORK = frozenset(
     [
         "as_strided",
+        "broadcast_to",
+        "flatten",
+        "movedim",
+        "reshape_as",
+        "split_with_sizes",
+        "tensor_split",
+        "unflatten",
+        "view_as",
         "view",
         "_unsafe_view",
         "reshape",

@@ -52,7 +52,7 @@ def measure_trace(
         points,
         left_out=left_out,
         why_not_memory=why_not,
-        fingerprint={"gpu": identity.name, "driver": identity.driver, **trace.fingerprint},
+        fingerprint={**trace.fingerprint, "gpu": identity.name, "driver": identity.driver},
     )
     again = chosen_pairs(profile, trace, tau)
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}

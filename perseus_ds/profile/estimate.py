@@ -17,6 +17,7 @@ from perseus_ds.profile.window import Interval, Window
 from perseus_ds.schedule import Instruction
 
 _LEAST_STEPS = 5
+_OUTSIDE_SHARE = 0.01
 _EQUAL_WITHIN = 0.1
 _PURE_QUANTILE = 0.1
 _Classes = dict[Computation, list[Interval]]
@@ -104,7 +105,8 @@ def _powers(
         )
     busy_s = [_busy_s(runs, ticks_s) for runs in (*computed, left_out)]
     waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
-    time_s, spent_j = _equations(np.column_stack([*busy_s, waiting_s]), np.diff(energy_j))
+    kept = _inside(window, ticks_s)
+    time_s, spent_j = _equations(np.column_stack([*busy_s, waiting_s])[kept], np.diff(energy_j)[kept])
     pull = _pull_to_equal(time_s, spent_j, len(computed))
     powers_w, _ = nnls(np.vstack([time_s, pull]), np.concatenate([spent_j, np.zeros(len(pull))]))
     return powers_w, _standard_errors(time_s, spent_j, powers_w)
@@ -148,6 +150,19 @@ def _pull_to_equal(
     for row in range(computed - 1):
         rows[row, row : row + 2] = weight, -weight
     return rows
+
+
+def _inside(window: Window, ticks_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which steps of the counter hold nothing that the host did between iterations, beyond a hundredth.
+
+    All of them where too few would be left.
+    """
+    outside_s = np.zeros(len(ticks_s) - 1)
+    for start_s, end_s in window.outside:
+        overlap_s = np.minimum(ticks_s[1:], end_s) - np.maximum(ticks_s[:-1], start_s)
+        outside_s += np.clip(overlap_s, 0.0, None)
+    inside: NDArray[np.bool_] = outside_s <= _OUTSIDE_SHARE * np.diff(ticks_s)
+    return inside if inside.sum() > _LEAST_STEPS else np.ones_like(inside)
 
 
 def _standard_errors(

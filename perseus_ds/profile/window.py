@@ -34,7 +34,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile."""
+    """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile.
+
+    ``outside`` are the stretches (start, end) between iterations, in which the host did something else.
+    """
 
     clock_mhz: int
     start_s: float
@@ -43,3 +46,4 @@ class Window:
     counter: CounterTrace
     achieved_mhz: int | None = None
     event_reasons: int = 0
+    outside: tuple[tuple[float, float], ...] = ()

@@ -1,8 +1,9 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
+from perseus_ds.run_directory.ending import why_unmeasured
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import Measured, Summary, read_summary, write_summary
+from perseus_ds.run_directory.summary import Measured, Spent, Summary, read_summary, write_summary
 from perseus_ds.run_directory.timeline import Span, Timeline, read_timelines, write_timelines
 from perseus_ds.run_directory.whole_file import write_json, write_whole
 
@@ -10,12 +11,14 @@ __all__ = [
     "Measured",
     "RunDirectory",
     "Span",
+    "Spent",
     "Summary",
     "Timeline",
     "append_event",
     "read_events",
     "read_summary",
     "read_timelines",
+    "why_unmeasured",
     "write_json",
     "write_summary",
     "write_timelines",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,15 +14,26 @@ from perseus_ds.run_directory.whole_file import write_json
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Whole iterations of one side.
+    """Iterations of one side, each from its first instruction to its last.
 
-    ``iteration_time_s`` is the mean of the middle half of their durations (hiccups of the host left out),
-    ``energy_j`` the mean energy of all GPUs of the job over one iteration (nothing left out).
+    Duration and energy (of all GPUs of the job) are means of the middle half, with their standard errors
+    (None where too few were measured to tell) and the degrees of freedom of these.
     """
 
     iteration_time_s: float
     energy_j: float
     iterations: int
+    iteration_time_se_s: float | None = None
+    energy_se_j: float | None = None
+    freedom: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the job took between its iterations: checkpoints, evaluations, sampling; all GPUs together."""
+
+    time_s: float = 0.0
+    energy_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,7 @@ class Summary:
     simulated: bool
     predicted_saving_pct: float
     facts: Mapping[str, object] = field(default_factory=dict)
+    outside: Spent = field(default_factory=Spent)
 
     @property
     def saving_pct(self) -> float:
@@ -48,6 +61,52 @@ class Summary:
         """How much longer an iteration takes."""
         return 100.0 * (self.perseus.iteration_time_s / self.baseline.iteration_time_s - 1.0)
 
+    @property
+    def saving_se_pct(self) -> float | None:
+        """The standard error of the saving, in points; None where it is not known."""
+        return _ratio_se_pct(
+            (self.baseline.energy_j, self.baseline.energy_se_j),
+            (self.perseus.energy_j, self.perseus.energy_se_j),
+        )
+
+    @property
+    def slowdown_se_pct(self) -> float | None:
+        """The standard error of the slowdown, in points; None where it is not known."""
+        return _ratio_se_pct(
+            (self.baseline.iteration_time_s, self.baseline.iteration_time_se_s),
+            (self.perseus.iteration_time_s, self.perseus.iteration_time_se_s),
+        )
+
+    @property
+    def saving_within_pct(self) -> float | None:
+        """Half of the interval that holds the true saving 95 times in 100, in points."""
+        return None if self.saving_se_pct is None else self._quantile * self.saving_se_pct
+
+    @property
+    def slowdown_within_pct(self) -> float | None:
+        """Half of the interval that holds the true slowdown 95 times in 100, in points."""
+        return None if self.slowdown_se_pct is None else self._quantile * self.slowdown_se_pct
+
+    @property
+    def _quantile(self) -> float:
+        """Of Student's distribution, for both sides together (Welch and Satterthwaite)."""
+        from scipy.special import stdtrit  # noqa: PLC0415  # heavy, and seldom asked for
+
+        shares = [((side.energy_se_j or 0.0) / side.energy_j) ** 2 for side in (self.baseline, self.perseus)]
+        below = sum(
+            share**2 / max(1, side.freedom)
+            for share, side in zip(shares, (self.baseline, self.perseus), strict=True)
+        )
+        freedom = sum(shares) ** 2 / below if below else float(self.baseline.freedom)
+        return float(stdtrit(max(1.0, freedom), 0.975))
+
+
+def _ratio_se_pct(first: tuple[float, float | None], second: tuple[float, float | None]) -> float | None:
+    (one, one_se), (other, other_se) = first, second
+    if one_se is None or other_se is None:
+        return None
+    return 100.0 * other / one * math.hypot(one_se / one, other_se / other)
+
 
 def write_summary(summary: Summary, path: Path) -> None:
     """Write the contract's keys first, then ours."""
@@ -56,7 +115,9 @@ def write_summary(summary: Summary, path: Path) -> None:
         "baseline": content.pop("baseline"),
         "perseus": content.pop("perseus"),
         "saving_pct": summary.saving_pct,
+        "saving_se_pct": summary.saving_se_pct,
         "slowdown_pct": summary.slowdown_pct,
+        "slowdown_se_pct": summary.slowdown_se_pct,
         "measured": True,
     }
     write_json(path, ordered | content)
@@ -75,6 +136,7 @@ def read_summary(path: Path) -> Summary:
             perseus=Measured(**content["perseus"]),
             simulated=bool(content["simulated"]),
             predicted_saving_pct=float(content["predicted_saving_pct"]),
+            outside=Spent(**content.get("outside", {})),
             facts=dict(content["facts"]),
         )
     except OSError as error:

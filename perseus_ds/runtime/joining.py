@@ -17,12 +17,15 @@ def joined(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule
         InvalidScheduleError: orders that cannot run to their end.
     """
     orders: dict[int, Order] = {}
+    unknown: dict[str, None] = {}
     for place in places:
         if orders.setdefault(place.pipeline_rank, place.order) != place.order:
             raise UnsupportedEngineError(
                 f"the ranks of stage {place.pipeline_rank} run different schedules",
                 hint="every replica has to run the same one",
             )
-    schedule = Schedule(name, microbatches, tuple(orders[rank] for rank in sorted(orders)))
+        unknown |= dict.fromkeys(place.unknown)
+    ordered = tuple(orders[rank] for rank in sorted(orders))
+    schedule = Schedule(name, microbatches, ordered, tuple(unknown))
     validate(schedule)
     return schedule

@@ -23,7 +23,12 @@ def test_the_demo_explains_itself_from_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "framework"), [("train", "deepspeed"), ("train_pipelining", "torch.distributed.pipelining")]
+    ("script", "framework"),
+    [
+        ("train", "deepspeed"),
+        ("train_megatron", "megatron.core.pipeline_parallel"),
+        ("train_pipelining", "torch.distributed.pipelining"),
+    ],
 )
 def test_the_training_scripts_know_nothing_of_us(script: str, framework: str) -> None:
     code = (ROOT / f"scripts/demo_job/{script}.py").read_text().split('"""', maxsplit=2)[2]
@@ -36,4 +41,4 @@ def test_a_demo_that_is_not_there_is_refused_by_name() -> None:
         [ROOT / "scripts/demo", "--framework", "jax"], capture_output=True, text=True, check=False
     )
     assert told.returncode == 1
-    assert "no demo of framework 'jax' (deepspeed, pipelining" in told.stderr
+    assert "no demo of framework 'jax' (deepspeed, megatron, pipelining" in told.stderr

@@ -10,11 +10,12 @@ import torch
 
 from perseus_ds.adapters.deepspeed.chunks import chunks_of
 from perseus_ds.adapters.deepspeed.hooks import Hooks
-from perseus_ds.adapters.deepspeed.orders import order_of, schedule_of, unknown_of
+from perseus_ds.adapters.deepspeed.orders import order_of, unknown_of
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.joining import joined
 from perseus_ds.schedule import Kind, Schedule
 
 
@@ -59,7 +60,7 @@ class DeepSpeedAdapter:
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the streams as every stage's own schedule object gave them."""
         name = f"deepspeed.{type(self._pipe_schedule).__name__}"
-        return schedule_of(places, name=name, microbatches=self._pipe_schedule.micro_batches)
+        return joined(places, name=name, microbatches=self._pipe_schedule.micro_batches)
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

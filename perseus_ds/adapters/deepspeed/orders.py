@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from perseus_ds.adapters.deepspeed.seam import KINDS, PipeSchedule
-from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Instruction, Kind, Order, Schedule, validate
+from perseus_ds.schedule import Instruction, Kind, Order
 
 _OF_THE_BUFFER = frozenset(
     {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.SEND_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD}
@@ -17,28 +15,6 @@ _OF_THE_BUFFER = frozenset(
 
 _OF_A_STAGE = _OF_THE_BUFFER | {Kind.FORWARD, Kind.BACKWARD_WEIGHT, Kind.RECV_ACTIVATION}
 """Kinds that work for one model stage; all others a rank does as a whole."""
-
-
-def schedule_of(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule:
-    """Join what every rank said that it runs; replicas of one pipeline run the same.
-
-    Raises:
-        UnsupportedEngineError: ranks of one stage that run different streams.
-        InvalidScheduleError: streams that cannot run to their end.
-    """
-    orders: dict[int, Order] = {}
-    unknown: dict[str, None] = {}
-    for place in places:
-        if orders.setdefault(place.pipeline_rank, place.order) != place.order:
-            raise UnsupportedEngineError(
-                f"the ranks of stage {place.pipeline_rank} run different schedules",
-                hint="every replica has to run the same one",
-            )
-        unknown |= dict.fromkeys(place.unknown)
-    ordered = tuple(orders[rank] for rank in sorted(orders))
-    schedule = Schedule(name, microbatches, ordered, tuple(unknown))
-    validate(schedule)
-    return schedule
 
 
 def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind] = ()) -> Order:

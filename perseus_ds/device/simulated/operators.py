@@ -46,6 +46,7 @@ _INSTRUCTIONS = MappingProxyType(
 _ANY_INSTRUCTIONS = 9.0
 _DEPENDENT = ("bias reduce",)  # one chain of loads and additions, in a few blocks
 _FEW_BLOCKS = 0.1
+_SHORTEST_S = 1e-6  # no kernel is shorter, whatever it does
 _PIPE_DEPTH = 32
 
 
@@ -92,13 +93,13 @@ def _product(
     square = TILE * math.sqrt(roofline.processors)
     read = rows * depth * math.ceil(columns / square) + depth * columns * math.ceil(rows / square)
     moved = item * batch * (read + rows * columns / roofline.write_efficiency)
-    return KernelWork(core_s, moved / roofline.bandwidth, intensity=filled)
+    return KernelWork(max(core_s, _SHORTEST_S), moved / roofline.bandwidth, intensity=filled)
 
 
 def _elements(model: GpuModel, name: str, moved: float) -> KernelWork:
     roofline = model.roofline
     per_byte = next((count for word, count in _INSTRUCTIONS.items() if word in name), _ANY_INSTRUCTIONS)
-    core_s = per_byte * moved / roofline.lane_instructions
+    core_s = max(per_byte * moved / roofline.lane_instructions, _SHORTEST_S)
     if any(word in name for word in _DEPENDENT):
         return KernelWork(core_s, moved / roofline.bandwidth, roofline.lane_intensity, 1.0, _FEW_BLOCKS)
     return KernelWork(core_s, moved / roofline.bandwidth, roofline.lane_intensity)

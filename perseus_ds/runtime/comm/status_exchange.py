@@ -106,7 +106,5 @@ class StatusExchange:
         return job_status
 
     def _capped(self, iteration: Iteration) -> bool:
-        if iteration.start_s is None:
-            return False
         _, reasons = self._watch.clock_between(iteration.start_s, iteration.end_s)
         return EventReason(reasons).spoils

@@ -125,13 +125,17 @@ class ClockSequencer:
         if kind.is_computation:
             self._policy.after(self)
 
+    def rest(self, after_s: float) -> None:
+        """Ask for the device's own choice if no iteration begins before long."""
+        self.request_later(None, max(after_s, 1e-6))
+
     def request(self, clock_mhz: int | None) -> None:
         """Ask for a clock from this point of the stream on."""
         if clock_mhz != self._requested:
             self._requested = clock_mhz
             self._requests.put(Request(clock_mhz, self._now_s(), self._event()))
 
-    def request_later(self, clock_mhz: int, delay_s: float) -> None:
+    def request_later(self, clock_mhz: int | None, delay_s: float) -> None:
         """Ask for a clock some device seconds after this point of the stream."""
         self._requested = clock_mhz
         self._requests.put(Request(clock_mhz, self._now_s(), self._event(), delay_s))

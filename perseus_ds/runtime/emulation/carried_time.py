@@ -12,6 +12,8 @@ from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, Peer, Route
 from perseus_ds.schedule import Kind
 
+_HOST_STEP_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -45,9 +47,11 @@ class CarriedTime:
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
-    for the same ranks: nothing can hang that does not hang without us. Between two iterations the ranks of a
-    pipeline meet for the norm of the gradients, by which every framework clips them; what the host does there
-    passes as its clock says, over ``time_scale``; our own work there takes no time.
+    for the same ranks: nothing can hang that does not hang without us. In the step, or at the end of an
+    iteration without one, the ranks of a pipeline meet for the norm of the gradients, by which frameworks
+    clip them. What the host does between two iterations passes as its clock says, over ``time_scale``, in
+    steps of ``_HOST_STEP_S``: what is shorter is this host's pace and no part of the job. Our own work there
+    takes no time.
     """
 
     def __init__(
@@ -76,12 +80,12 @@ class CarriedTime:
         self._left_at: float | None = None
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Be as late as the latest rank of the last iteration, and let pass what the host did since."""
+        """Let pass what the host did since the last iteration."""
         if self._left_at is not None:
-            self._clock.pass_to(self._norm_s())
-            self._clock.pass_s((time.monotonic() - self._left_at) / self._settings.time_scale)
+            self._clock.pass_s(self._outside_s(time.monotonic() - self._left_at))
             self._left_at = None
-        self._known, self._met, self._position = batch == self._batch, False, 0
+        self._known, self._position = batch == self._batch, 0
+        self._met = self._clipped = False
         self._messages.iteration_begins()
         return self._listener.iteration_begins(batch)
 
@@ -95,6 +99,8 @@ class CarriedTime:
             self._tell(self._route.meets)
         if kind is Kind.REDUCE_GRADS:
             self._tell_alike()
+        if kind is Kind.STEP:
+            self._tell_pipeline()
 
     def after(self, kind: Kind) -> None:
         """Be as late as the latest of all that meet here, and release those who wait for it."""
@@ -106,19 +112,23 @@ class CarriedTime:
             self._meet_alike()
             self._clock.pass_s(self._settings.reduce_grads_s)
         if kind is Kind.STEP:
+            self._meet_pipeline()
             self._clock.pass_s(self._settings.step_s)
         self._listener.after(kind)
         if route is not None:
             self._tell(route.releases)
 
     def iteration_ends(self) -> None:
-        """Meet the replicas here where no instruction of theirs does it; then the host's own time begins."""
+        """Meet here whom no instruction lets us meet; then the host's own time begins."""
+        if self._known:
+            self._pass_unheard(len(self._routes))
         if not self._met:
             self._tell_alike()
             self._meet_alike()
+        if not self._clipped:
+            self._tell_pipeline()
+            self._meet_pipeline()
         self._listener.iteration_ends()
-        for rank in self._others:
-            self._messages.send(rank, NORM, self._clock.now_s())
         self._left_at = time.monotonic()
 
     def other_schedule_begins(self) -> None:
@@ -130,24 +140,38 @@ class CarriedTime:
         self._messages.close()
         self._listener.iteration_broke()
 
+    def _outside_s(self, host_s: float) -> float:
+        return host_s // _HOST_STEP_S * _HOST_STEP_S / self._settings.time_scale
+
     def _next(self, kind: Kind) -> Route | None:
         """The route of the instruction that was announced; transfers that are not announced are passed."""
         if not self._known:
             return None
-        for position in range(self._position, len(self._routes)):
-            route = self._routes[position]
-            if route.instruction.kind is kind:
-                self._position = position + 1
-                return route
+        ahead = range(self._position, len(self._routes))
+        found = next((at for at in ahead if self._routes[at].instruction.kind is kind), None)
+        if found is None:
+            return None
+        self._pass_unheard(found)
+        self._position = found + 1
+        return self._routes[found]
+
+    def _pass_unheard(self, until: int) -> None:
+        """Carry out the transfers that stand before an instruction and were not announced."""
+        for route in self._routes[self._position : until]:
             if route.meets:
                 self._tell(route.meets)
                 self._clock.pass_to(self._latest_s(route))
                 self._clock.pass_s(route.lasts * self._settings.transfer_s)
-        return None
+        self._position = until
 
-    def _norm_s(self) -> float:
-        """When the last rank of the pipeline ended its iteration."""
-        return max((self._messages.receive(rank, NORM) for rank in self._others), default=0.0)
+    def _tell_pipeline(self) -> None:
+        for rank in self._others:
+            self._messages.send(rank, NORM, self._clock.now_s())
+
+    def _meet_pipeline(self) -> None:
+        """Be as late as the last rank of the pipeline."""
+        self._clock.pass_to(max((self._messages.receive(rank, NORM) for rank in self._others), default=0.0))
+        self._clipped = True
 
     def _arrival_s(self, route: Route) -> float:
         ranks = self._neighbours.pipeline

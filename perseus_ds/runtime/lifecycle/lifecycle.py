@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.files import read_bounded
 from perseus_ds.plan import FrequencyPlan, PlanRequest, certified, doubt, loads, select
 from perseus_ds.plan.bounds import MOST_BYTES
@@ -33,6 +34,8 @@ from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
 
+_SHORT_WINDOWS = 4
+
 
 class Lifecycle:
     """The present phase, and what is needed to reach the next one; ``active_plan`` is None before it runs.
@@ -44,6 +47,7 @@ class Lifecycle:
     def __init__(self, context: JobContext, start: StartDecision) -> None:
         self._context = context
         self._planner: BackgroundPlanner | None = None
+        self._short_windows = 0
         self.active_plan: ActivePlan | None = None
         self._summary: Summary | None = None
         self._phase: Phase = WarmUp(
@@ -68,6 +72,11 @@ class Lifecycle:
     def plan_ready(self) -> bool:
         """Whether rank 0's background planner has finished."""
         return self._planner is not None and self._planner.ready()
+
+    @property
+    def rests(self) -> bool:
+        """Whether clocks go to default while the host does something else between two iterations."""
+        return self._phase.rests
 
     @property
     def stands_alone(self) -> bool:
@@ -115,11 +124,14 @@ class Lifecycle:
         top = context.capabilities.clocks_mhz[:1]
         sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
 
-        def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            seen = pooled(context, clock_mhz, window)
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
             sweeps.record(seen)
             for group in seen:
                 self._log_observed(group)
+            return True
 
         return Profiling(
             sweeps,
@@ -128,6 +140,25 @@ class Lifecycle:
             then=Idle,
             policy_at=lambda _: DEFAULT_CLOCK,
         )
+
+    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled] | None:
+        """Pool a window; None where it was too short to tell anything, a few times at most.
+
+        Raises:
+            IncompleteProfileError: longer windows told nothing either.
+        """
+        try:
+            seen = pooled(self._context, clock_mhz, window)
+        except IncompleteProfileError as error:
+            self._short_windows += 1
+            if self._short_windows > _SHORT_WINDOWS:
+                raise
+            self._context.log.event(
+                "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
+            )
+            return None
+        self._short_windows = 0
+        return seen
 
     def _log_observed(self, seen: Pooled) -> None:
         rows = [
@@ -158,8 +189,11 @@ class Lifecycle:
             total=sweeps.total,
         )
 
-        def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
-            sweeps.record(pooled(self._context, clock_mhz, window))
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
+            sweeps.record(seen)
             self._context.log.event(
                 "profiling",
                 f"profiled {clock_mhz} MHz ({sweeps.done} of at most {sweeps.total})",
@@ -167,6 +201,7 @@ class Lifecycle:
                 done=sweeps.done,
                 total=sweeps.total,
             )
+            return True
 
         return Profiling(sweeps, iterations, measured=measured, then=lambda: self._profiled(sweeps))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
@@ -23,10 +24,14 @@ _EVER = 1 << 30
 
 
 class Phase(ABC):
-    """How the coming iteration is run, what it counts for, and what follows it."""
+    """How the coming iteration is run, what it counts for, and what follows it.
+
+    ``rests``: whether the host's own time between two iterations is spent at default clocks.
+    """
 
     clock_policy: ClockPolicy = DEFAULT_CLOCK
     mode: Mode = Mode.NEITHER
+    rests: bool = False
 
     @abstractmethod
     def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
@@ -74,8 +79,9 @@ class Idle(Phase):
 class Profiling(Phase):
     """Measure a few iterations at one clock after another.
 
-    The first iteration at a new clock is not measured: the switch falls into it. A window that something
-    else broke into (an evaluation) is measured again.
+    The first iteration at a new clock is not measured: the switch falls into it, as it does in the first
+    one after something else ran on the engine (an evaluation). A window that ``measured`` finds too short
+    to tell anything is measured again, twice as long.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class Profiling(Phase):
         sweep: Sweeps,
         iterations: int,
         *,
-        measured: Callable[[int, Sequence[Iteration]], None],
+        measured: Callable[[int, Sequence[Iteration]], bool],
         then: Callable[[], Phase],
         policy_at: Callable[[int], ClockPolicy] = FixedClock,
     ) -> None:
@@ -101,14 +107,14 @@ class Profiling(Phase):
         del job_status
         if self._first is None:
             self._first = index + 1
-        self._window.extend(i for i in passed if i.index >= self._first)
-        if index < self._first + self._iterations:
+        self._window.extend(i for i in passed if i.index >= self._first and not i.resumed)
+        window = [i for i in self._window if i.index < index][: self._iterations]
+        if len(window) < self._iterations:
             return self
-        window = self._window[: self._iterations]
         self._window, self._first = [], None
-        if any(iteration.start_s is None for iteration in window):
+        if not self._measured(self._sweep.clock_mhz, window):
+            self._iterations *= 2
             return self
-        self._measured(self._sweep.clock_mhz, window)
         if self._sweep.finished:
             return self._then()
         self.clock_policy = self._policy_at(self._sweep.clock_mhz)
@@ -141,8 +147,10 @@ class Running(Phase):
     """Play the plan; every so often a few iterations at default clocks, so that the saving is measured.
 
     The iteration in which clocks change counts for neither side, those beside a straggler for sides of
-    their own. The first audit comes early, so that a measured figure does.
+    their own. The first audit comes early, so that a measured figure does; their distance varies.
     """
+
+    rests = True
 
     def __init__(
         self,
@@ -151,11 +159,13 @@ class Running(Phase):
         every_iterations: int,
         audit_iterations: int,
         audited: Callable[[], None],
+        seed: int = 0,
     ) -> None:
         self._active_plan = active_plan
         self._every = every_iterations
         self._audit = audit_iterations
         self._audited = audited
+        self._random = Random(seed)  # noqa: S311 - so that all ranks spread alike
         self._acts = self._lifecycle()
         self._act = next(self._acts)
         self._left = self._act.iterations
@@ -194,11 +204,15 @@ class Running(Phase):
         mode = Mode.NEITHER if changed and self._act.planned else self._act.mode
         self.mode = beside(mode) if self._active_plan.has_slack else mode
 
+    def _spread(self, every: int) -> int:
+        """Vary the distance of audits by a third, so that they are in step with nothing that recurs."""
+        return max(1, every + self._random.randint(-(every // 3), every // 3))
+
     def _lifecycle(self) -> Iterator[_Act]:
         every = min(self._every, 2 * self._audit) if self._every else 0
         yield _Act(Mode.NEITHER, 1, planned=True)
         while self._every:
-            yield _Act(Mode.PERSEUS, every, planned=True)
+            yield _Act(Mode.PERSEUS, self._spread(every), planned=True)
             yield _Act(Mode.NEITHER, 1, planned=False)
             yield _Act(Mode.BASELINE, self._audit, planned=False)
             yield _Act(Mode.NEITHER, 2, planned=True)

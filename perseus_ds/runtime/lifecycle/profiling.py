@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
@@ -36,7 +37,7 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
 def _estimate(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
     watch = context.watch
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
-    assert start_s is not None
+    spans = sorted((one.start_s, one.end_s) for one in iterations)
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
     window = Window(
         clock_mhz=clock_mhz,
@@ -46,6 +47,7 @@ def _estimate(context: JobContext, clock_mhz: int, iterations: Sequence[Iteratio
         counter=watch.trace(start_s),
         achieved_mhz=achieved_mhz,
         event_reasons=reasons,
+        outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
     )
     watch.forget(end_s)
     return estimate(window, left_out=context.job.left_out)

@@ -18,6 +18,9 @@ from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.schedule import Kind
 
+_REST_AFTER_LATENCIES = 4.0
+"""How many switching latencies the host may spend between two iterations before clocks go to default."""
+
 
 class Session:
     """The listener behind an adapter's hooks; ``lifecycle`` says what it is about.
@@ -53,6 +56,7 @@ class Session:
         self._scalars = scalars
         self._log = context.log
         self._raises = raises
+        self._rest_after_s = _REST_AFTER_LATENCIES * (context.capabilities.switch_latency_s or 0.0)
         self._modes: dict[int, Mode] = {}
         self._mode = Mode.NEITHER
         self._failed: PerseusError | None = None
@@ -137,7 +141,7 @@ class Session:
 
     def _run_foreign(self, batch: Batch) -> None:
         self._log.line_once(
-            f"this batch has {batch.microbatches} microbatches, the plan was made for "
+            f"this batch has {batch.microbatches} microbatches, this job is measured and planned for "
             f"{self._batch.microbatches}: it runs at default clocks"
         )
         self._stand_aside()
@@ -168,6 +172,9 @@ class Session:
             self._go_alone(error)
         if self._scalars.wanted:
             self._scalars.write(self.lifecycle.shown())
+        if self.lifecycle.rests:
+            self._sequencer.rest(self._rest_after_s)
+        self._recorder.rest()
 
     def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
         """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
@@ -196,8 +203,10 @@ class Session:
     def _book(self, passed: Sequence[Iteration]) -> None:
         for iteration in passed:
             mode = self._modes.pop(iteration.index)
-            if iteration.start_s is not None and iteration.intervals:
-                self._account.add(mode, iteration.start_s, iteration.end_s)
+            if iteration.resumed:
+                mode = Mode.NEITHER
+            if iteration.intervals:
+                self._account.add(mode, iteration)
                 if mode is not Mode.NEITHER:
                     self._durations.add(mode, iteration)
 

@@ -1,14 +1,13 @@
-"""The end of a job: clocks back, threads ended, and a report left by rank 0."""
+"""The end of a job: clocks back, threads ended, and from rank 0 a report, or the reason why there is none."""
 
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import sys
-from pathlib import Path
 from weakref import ref
 
-from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.lifecycle.session import Session
 
 _PATIENCE_S = 120.0
@@ -16,25 +15,46 @@ _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ende
 
 
 def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
-    """Arrange for a session's end with its process; on rank 0 a report is drawn from what was measured."""
+    """Arrange for a session's end with its process; rank 0 leaves a report, or says why there is none.
+
+    Exit handlers do not run where a worker ends by ``os._exit`` or is killed: a small process waits beside
+    it, in a session of its own, and does it then.
+    """
     known = ref(session)
+    beside = _after_job(run_dir, of=os.getpid()) if publishes else None
 
     def end() -> None:
         present = known()
         if present is not None:
             present.end(well=not any(hasattr(sys, name) for name in _LAST_ERROR))
+        if beside is not None:
+            beside.terminate()
+            beside.wait()
         if publishes:
-            _report(RunDirectory(Path(run_dir)))
+            _leave(run_dir)
 
     atexit.register(end)
 
 
-def _report(directory: RunDirectory) -> None:
-    """Print the table and leave the pictures, in a process of its own: drawing stays out of training."""
-    if not directory.summary.exists():
+def _leave(run_dir: str) -> None:
+    """Leave what there is, in a process of its own: drawing stays out of training."""
+    done = _after_job(run_dir, of=0)
+    if done is None:
         return
-    command = [sys.executable, "-m", "perseus_ds.cli", "report", str(directory.path)]
     try:
-        subprocess.run(command, timeout=_PATIENCE_S, check=False)  # noqa: S603  # our own module
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired as error:
+        done.kill()
         sys.stdout.write(f"perseus: no report: {error}\n")
+
+
+def _after_job(run_dir: str, *, of: int) -> subprocess.Popen[bytes] | None:
+    """Begin `perseus_ds.cli.after_job`, which waits for the end of process ``of`` (0: for nothing)."""
+    command = [sys.executable, "-m", "perseus_ds.cli.after_job", run_dir, str(of)]
+    try:
+        return subprocess.Popen(  # noqa: S603  # our own module
+            command, stdin=subprocess.DEVNULL, start_new_session=of != 0
+        )
+    except OSError as error:
+        sys.stdout.write(f"perseus: no report: {error}\n")
+        return None

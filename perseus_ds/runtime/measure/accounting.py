@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from statistics import fmean
 
 from perseus_ds.profile import CounterTrace
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.recorder import Iteration
 
 _RECENT = 1000
+_SAMPLE_PERIODS = 30  # of the counter: what a sample's ends leave open is then far below a hundredth of it
+_SHORT_GAP = 0.05
 
 
 class Mode(Enum):
@@ -28,75 +30,114 @@ def beside(mode: Mode) -> Mode:
     return {Mode.BASELINE: Mode.BASELINE_BESIDE, Mode.PERSEUS: Mode.PERSEUS_BESIDE}.get(mode, mode)
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Neighbouring iterations of one mode, long enough for the energy counter: means of one of them.
+
+    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is.
+    """
+
+    first: int
+    iterations: int
+    time_s: float
+    energy_j: float
+
+
 @dataclass(slots=True)
 class Total:
-    """Sums over whole iterations of one mode, and the durations of the last of them."""
+    """What was measured of one mode: how many iterations ever, and samples of the last of them."""
 
     iterations: int = 0
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+
+@dataclass(slots=True)
+class Outside:
+    """What this rank's GPU took while the host did something else than train."""
+
     time_s: float = 0.0
     energy_j: float = 0.0
-    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-
-    @property
-    def iteration_time_s(self) -> float:
-        """Mean of the middle half of the durations: a hiccup of the host belongs to neither side.
-
-        0 before the first iteration.
-        """
-        ordered = sorted(self.recent_s)
-        quarter = len(ordered) // 4
-        return fmean(ordered[quarter : len(ordered) - quarter] or [0.0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    mode: Mode
+    """Some iterations, or (``mode`` None) what lies between two; ``time_s`` is without what is between."""
+
+    mode: Mode | None
+    first: int
     start_s: float
     end_s: float
+    time_s: float
     iterations: int
 
 
 class EnergyAccount:
-    """Join neighbouring iterations into blocks and settle each when the energy counter has passed it.
+    """Book every iteration, and what lies between, when the energy counter has passed it.
 
-    ``latest`` is what the last settled iterations took: energy (J) of one of them, mean power (W).
+    Iterations shorter than ``_SAMPLE_PERIODS`` of the counter are joined with their neighbours of the same
+    mode. ``latest`` is what the last settled iterations took: energy (J) of one of them, mean power (W).
     """
 
     def __init__(self, watch: EnergyWatch) -> None:
         self._watch = watch
         self._open: list[_Block] = []
         self.totals: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        self.outside = Outside()
         self.latest: tuple[float, float] | None = None
 
-    def add(self, mode: Mode, start_s: float, end_s: float) -> None:
-        """Enter one iteration; those before it are settled first, so that blocks stay short."""
+    def add(self, mode: Mode, iteration: Iteration) -> None:
+        """Enter one iteration; those before it are settled first."""
         self._settle()
-        last = self._open[-1] if self._open else None
-        if last is not None and last.mode is mode and last.end_s == start_s:
-            self._open[-1] = _Block(mode, last.start_s, end_s, last.iterations + 1)
-        else:
-            self._open.append(_Block(mode, start_s, end_s, 1))
+        outside_s = iteration.outside_s or 0.0
+        start_s = iteration.start_s
+        if outside_s > 0:
+            self._open.append(_Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0))
+        new = _Block(mode, iteration.index, start_s, iteration.end_s, iteration.duration_s, 1)
+        last = next((block for block in reversed(self._open) if block.mode is not None), None)
+        if last is not None and self._joins(last, new):
+            between = [block for block in self._open if block.first > last.first and block.mode is None]
+            for block in (last, *between):
+                self._open.remove(block)
+            self.outside.time_s += sum(block.time_s for block in between)
+            new = _Block(
+                mode, last.first, last.start_s, new.end_s, last.time_s + new.time_s, last.iterations + 1
+            )
+        self._open.append(new)
+
+    def _joins(self, last: _Block, new: _Block) -> bool:
+        """Whether the first is too short to stand alone, and nothing of length lies between them."""
+        gap_s = new.start_s - last.end_s
+        return last.mode is new.mode and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
+
+    def _is_short(self, block: _Block) -> bool:
+        return block.time_s < _SAMPLE_PERIODS * (self._watch.period_s or 0.0)
+
+    def _grows(self, block: _Block) -> bool:
+        """Whether the next iteration may still join it."""
+        return block is self._open[-1] and block.mode is not None and self._is_short(block)
 
     def _settle(self) -> None:
         if not self._open or not self._watch.watching:
             self._open.clear()
             return
         trace = self._watch.trace(self._open[0].start_s)
-        while self._open and _decided(trace, self._open[0]):
+        while self._open and _decided(trace, self._open[0]) and not self._grows(self._open[0]):
             self._book(self._open.pop(0), trace)
-        if self._open:
-            self._watch.forget(self._open[0].start_s)
+        if self._open and self._open[0].mode not in {None, Mode.NEITHER}:
+            self._watch.forget(self._open[0].start_s)  # what counts for neither may be a profile's window
 
     def _book(self, block: _Block, trace: CounterTrace) -> None:
         if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):
             return
-        total = self.totals[block.mode]
+        power_w = trace.energy_between(block.start_s, block.end_s) / (block.end_s - block.start_s)
+        if block.mode is None:
+            self.outside.time_s += block.time_s
+            self.outside.energy_j += power_w * block.time_s
+            return
+        total, time_s = self.totals[block.mode], block.time_s / block.iterations
         total.iterations += block.iterations
-        total.time_s += block.end_s - block.start_s
-        total.recent_s.extend([(block.end_s - block.start_s) / block.iterations] * block.iterations)
-        energy_j = trace.energy_between(block.start_s, block.end_s)
-        total.energy_j += energy_j
-        self.latest = energy_j / block.iterations, energy_j / (block.end_s - block.start_s)
+        total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s))
+        self.latest = power_w * time_s, power_w
 
 
 def _decided(trace: CounterTrace, block: _Block) -> bool:

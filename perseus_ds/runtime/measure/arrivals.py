@@ -36,9 +36,9 @@ class Arrivals:
         self._reduction_s = sum(fixed_s.get(reduction, 0.0) for reduction in self._reductions)
 
     def note(self, passed: Iterable[Iteration]) -> None:
-        """Take in iterations that the device has finished; one without a beginning stays unknown."""
+        """Take in iterations that the device has finished; one in which clocks changed stays unknown."""
         for iteration in passed:
-            if iteration.duration_s is not None:
+            if not iteration.resumed:
                 self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
 
     def own_s(self, index: int) -> float | None:

@@ -28,31 +28,34 @@ Repeat = Callable[[float, Look], Look]
 class EnergyWatch:
     """Read the counter about twice per period, keep the changes, answer from them.
 
+    A change is dated half-way between the look that saw it and the one before.
+
     ``repeat`` is what looks again and again: by itself a thread, which holds the interpreter for
-    microseconds per look. A device without a counter is not watched. The first error ends the looks and is
-    kept for the training thread.
+    microseconds per look. A device without a counter (``period_s`` is None) is not watched. The first error
+    ends the looks and is kept for the training thread.
     """
 
     def __init__(self, gpu: Gpu, able: Capabilities | None = None, *, repeat: Repeat | None = None) -> None:
         self._gpu = gpu
-        self._period_s = (able or gpu.capabilities()).counter_period_s
+        self.period_s = (able or gpu.capabilities()).counter_period_s
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
         self._repeat: Repeat = repeat or self._in_a_thread
         self._end: Look | None = None
         self._last_j: float | None = None
+        self._looked_s = 0.0
         self._looks = 0
         self.error: PerseusError | None = None
 
     @property
     def watching(self) -> bool:
         """Whether there is a counter to watch."""
-        return self._period_s is not None
+        return self.period_s is not None
 
     def start(self) -> None:
         """Begin to watch."""
-        if self._period_s is not None:
-            self._end = self._repeat(self._period_s / _READS_PER_PERIOD, self.look)
+        if self.period_s is not None:
+            self._end = self._repeat(self.period_s / _READS_PER_PERIOD, self.look)
 
     def close(self) -> None:
         """Stop watching."""
@@ -65,13 +68,13 @@ class EnergyWatch:
         if self.error is not None:
             return
         try:
-            energy_j = self._gpu.energy_j()
+            energy_j, now_s = self._gpu.energy_j(), self._gpu.now_s()
             if self._last_j is not None and energy_j != self._last_j:
-                self._changes.append((self._gpu.now_s(), energy_j))
-            self._last_j = energy_j
+                self._changes.append(((self._looked_s + now_s) / 2, energy_j))
+            self._last_j, self._looked_s = energy_j, now_s
             self._looks += 1
             if self._looks % _READS_PER_CLOCK_READ == 0:
-                self._clocks.append((self._gpu.now_s(), self._gpu.achieved()))
+                self._clocks.append((now_s, self._gpu.achieved()))
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 

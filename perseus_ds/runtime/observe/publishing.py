@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory import Measured, RunDirectory, Span, Summary, Timeline, write_json
+from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode, Total
+from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
 from perseus_ds.schedule import Instruction, dag_of
 
 
@@ -43,18 +44,24 @@ class RankReport:
     pipeline_rank: int
     replica: int
     totals: Mapping[Mode, Total]
+    outside: Outside
     durations_s: Mapping[Mode, Sequence[float]]
     conflicts: tuple[Sighting, ...] = ()
+    overrun_share: float = 0.0
 
 
 def summarise(
     reports: Sequence[RankReport], plan: FrequencyPlan, *, simulated: bool, facts: Mapping[str, object]
 ) -> Summary | None:
-    """Sum the energy of all GPUs, each per its own iterations; None before both sides were measured."""
+    """Sum the energy of all GPUs, iteration by iteration; None before both sides were measured."""
     baseline, perseus = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
     if baseline is None or perseus is None:
         return None
-    return Summary(baseline, perseus, simulated, plan.saving_pct, dict(facts))
+    outside = Spent(
+        time_s=max(report.outside.time_s for report in reports),
+        energy_j=sum(report.outside.energy_j for report in reports),
+    )
+    return Summary(baseline, perseus, simulated, plan.saving_pct, dict(facts), outside)
 
 
 def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
@@ -63,7 +70,11 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
     They are kept out of the summary's two sides: how long they take is the straggler's doing.
     """
     sides = {
-        mode.value.split()[0]: asdict(side)
+        mode.value.split()[0]: {
+            "iteration_time_s": side.iteration_time_s,
+            "energy_j": side.energy_j,
+            "iterations": side.iterations,
+        }
         for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
         if (side := _side(reports, mode)) is not None
     }
@@ -71,15 +82,35 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
 
 
 def _side(reports: Sequence[RankReport], mode: Mode) -> Measured | None:
-    """Sum up one mode; None before every rank has measured it."""
-    totals = [report.totals.get(mode, Total()) for report in reports]
-    if not all(total.iterations for total in totals):
+    """Sum up one mode over the iterations that every rank has measured; None before every rank has some.
+
+    An iteration of the job takes as long as that of its slowest rank, and the energy of all of them.
+    """
+    rows = [
+        {(one.first, one.iterations): one for one in report.totals.get(mode, Total()).samples}
+        for report in reports
+    ]
+    if not all(rows):
         return None
+    common = sorted(set(rows[0]).intersection(*rows[1:]))
+    if 2 * len(common) >= min(map(len, rows)):
+        time_s = robust_mean([max(row[key].time_s for row in rows) for key in common])
+        energy_j = robust_mean([sum(row[key].energy_j for row in rows) for key in common])
+    else:  # ranks that joined short iterations differently: errors are added as if they went together
+        time_s = max((robust_mean([one.time_s for one in row.values()]) for row in rows), key=_mean_of)
+        energy_j = added(robust_mean([one.energy_j for one in row.values()]) for row in rows)
     return Measured(
-        iteration_time_s=max(total.iteration_time_s for total in totals),
-        energy_j=sum(total.energy_j / total.iterations for total in totals),
-        iterations=min(total.iterations for total in totals),
+        iteration_time_s=time_s.mean,
+        energy_j=energy_j.mean,
+        iterations=min(report.totals[mode].iterations for report in reports),
+        iteration_time_se_s=time_s.se if time_s.freedom else None,
+        energy_se_j=energy_j.se if energy_j.freedom else None,
+        freedom=energy_j.freedom,
     )
+
+
+def _mean_of(estimated: Estimated) -> float:
+    return estimated.mean
 
 
 def timelines(
@@ -105,6 +136,7 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
             "rank": report.rank,
             "stage": report.pipeline_rank,
             "replica": report.replica,
+            "outside": asdict(report.outside),
             "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
             "conflicts": conflict_rows(report.conflicts),
@@ -120,9 +152,8 @@ def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
 def _total(total: Total) -> dict[str, float]:
     return {
         "iterations": total.iterations,
-        "time_s": total.time_s,
-        "energy_j": total.energy_j,
-        "iteration_time_s": total.iteration_time_s,
+        "iteration_time_s": robust_mean([one.time_s for one in total.samples]).mean,
+        "energy_j": robust_mean([one.energy_j for one in total.samples]).mean,
     }
 
 

@@ -86,3 +86,16 @@ def test_what_cannot_be_read_is_one_line_and_an_exit_code(
     bad.write_text("kernel,memory_mhz,clock_mhz,time_s,energy_j\ngemm,auto,auto,1,-2\n")
     assert main(["kernels", "plan", str(bad), str(trace)]) == 1
     assert "bad.csv: row 2: energy_j is -2" in capsys.readouterr().err
+
+
+def test_a_job_that_traces_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is started as `perseus-ds run` starts it, and its exit code is returned."""
+    monkeypatch.setenv("PERSEUS_TRACE_KERNELS", "")  # what the command sets is gone after the test
+    trace = ["kernels", "trace", "--run-dir", str(tmp_path / "run"), "-o", str(tmp_path / "t.json")]
+    assert main([*trace, "--", "true"]) == 1
+    assert "run/kernels: no rank has written a trace" in capsys.readouterr().err
+    assert main([*trace, "--", "false"]) == 1
+    assert main(trace) == 1
+    assert not (tmp_path / "t.json").exists()

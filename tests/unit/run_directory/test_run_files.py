@@ -60,7 +60,9 @@ def test_summary_comes_back_and_has_the_contracts_keys(tmp_path: Path) -> None:
     write_summary(SUMMARY, file)
     assert read_summary(file) == SUMMARY
     content = json.loads(file.read_text())
-    assert content["baseline"] == {"iteration_time_s": 2.0, "energy_j": 1000.0, "iterations": 20}
+    assert (
+        content["baseline"].items() >= {"iteration_time_s": 2.0, "energy_j": 1000.0, "iterations": 20}.items()
+    )
     assert content["perseus"]["energy_j"] == 850.0
     assert content["saving_pct"] == pytest.approx(15.0)
     assert content["slowdown_pct"] == pytest.approx(0.5)

@@ -52,6 +52,7 @@ class GpuClaim:
                 backend=backend,
             )
             journal.write(self._journal)
+            self._journal_path = journal.path_of(self.uuid)
         except BaseException:
             self._lock.release()
             raise
@@ -70,8 +71,11 @@ class GpuClaim:
 
         Raises:
             DevicePermissionError: it cannot be.
+
+        Cost: 2 us where it is there.
         """
-        self._journal.keep()
+        if not self._journal_path.exists():
+            self._journal.keep()
 
     def restore(self) -> None:
         """Ask once for the clock as it was found.

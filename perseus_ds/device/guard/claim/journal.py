@@ -50,8 +50,6 @@ class Journal:
 
         Raises:
             DevicePermissionError: that cannot be, and its copy is gone as well.
-
-        Cost: some 10 us where it is there.
         """
         try:
             if not path_of(self.uuid).exists():

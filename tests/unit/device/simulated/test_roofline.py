@@ -61,6 +61,18 @@ def test_larger_shapes_take_longer_and_products_are_bound_by_the_cores() -> None
     assert gelu.memory_s > 2 * gelu.core_s
 
 
+@pytest.mark.parametrize("name", ["aten::mm", "aten::copy_"])
+@pytest.mark.parametrize("shapes", [(), ((0, 4), (4, 4)), ((1,),)])
+def test_a_kernel_with_nothing_to_do_still_takes_its_launch(
+    name: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    work = work_of_operator(RTX, name, shapes, "float32")
+    assert work.seconds >= 1e-6
+    seconds, joules = kernel_cost(RTX, TOP, MEMORY, work)
+    assert seconds > 0
+    assert joules > 0
+
+
 @pytest.fixture
 def gpu() -> Callable[[str], SimulatedGpu]:
     def made(key: str) -> SimulatedGpu:

@@ -178,8 +178,15 @@ def test_every_computation_ends_when_the_graph_says(name: str) -> None:
     ends_s = ends_by_the_graph(schedule)
     for order, session in zip(schedule.orders, run(schedule), strict=True):
         for instruction, end_s in zip(order, session.ends_s, strict=True):
-            if instruction.kind.is_computation or instruction.kind in KINDS_OF_TAIL:
+            if instruction.kind.is_computation or instruction.kind is Kind.REDUCE_GRADS:
                 assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
+
+
+def test_the_ranks_of_a_pipeline_step_together() -> None:
+    """The norm of the gradients waits for the last of them, within the iteration."""
+    sessions = run(with_tail(SCHEDULES["buffered"]))
+    assert len({round(session.ends_s[-1], 9) for session in sessions}) == 1
+    assert len({round(session.starts_s[-1], 9) for session in sessions}) == len(sessions)
 
 
 def test_transfers_that_are_not_announced_take_their_time_all_the_same() -> None:
@@ -206,3 +213,14 @@ def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:
     ]
     assert max(ends_s) > 1.2 * min(ends_s)
     assert all(session.begins_s[1] >= max(ends_s) for session in sessions)
+
+
+def test_transfers_behind_the_last_announced_instruction_are_carried_out() -> None:
+    """An order that ends with a send which nobody announces: its receiver waits for it."""
+    schedule = SCHEDULES["rendezvous"]
+    silent = frozenset({*(k for k in Kind if k.is_transfer), Kind.COMMIT})
+    ends_s = ends_by_the_graph(schedule)
+    for order, session in zip(schedule.orders, run(schedule, unheard=silent), strict=True):
+        computed = [i for i in order if i.kind.is_computation]
+        for instruction, end_s in zip(computed, session.ends_s, strict=True):
+            assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction

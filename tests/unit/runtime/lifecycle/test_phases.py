@@ -34,9 +34,10 @@ LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 def iteration(index: int, *, whole: bool = True) -> Iteration:
     return Iteration(
         index,
-        float(index) if whole else None,
+        float(index),
         index + 1.0,
         (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, 1.0),),
+        resumed=not whole,
     )
 
 
@@ -83,10 +84,11 @@ def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
 def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2) -> Profiling:
     sweep = Sweep(clocks_mhz)
 
-    def measured(clock_mhz: int, window: Sequence[Iteration]) -> None:
+    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
         windows.append((clock_mhz, [one.index for one in window]))
         points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
         sweep.record(points, blocking_power_w=0.0)
+        return True
 
     return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle)
 
@@ -100,10 +102,16 @@ def test_profiling_measures_whole_iterations_at_every_clock(lag: int) -> None:
     assert windows == [(1000, [1, 2]), (900, [5, 6])]
 
 
-def test_a_window_that_was_broken_into_is_measured_again() -> None:
+def test_a_window_that_was_broken_into_goes_on_behind_the_first_iteration_after_it() -> None:
     windows: list[tuple[int, list[int]]] = []
     walk(profiling(windows, 1000, 900), [GOOD] * 13, broken=[2])
-    assert windows == [(1000, [5, 6]), (900, [9, 10])]
+    assert windows == [(1000, [1, 3]), (900, [6, 7])]
+
+
+def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    walk(profiling(windows, 1000, 900), [GOOD] * 20, broken=range(0, 20, 2))
+    assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
 
 
 def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> None:
@@ -167,3 +175,18 @@ def test_alone_the_plan_runs_on_without_audits() -> None:
 def test_only_a_running_plan_needs_nobody() -> None:
     assert not Idle().stands_alone
     assert not Planning(Idle).stands_alone
+
+
+def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
+    windows: list[list[int]] = []
+    sweep = Sweep((1000,))
+
+    def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+        windows.append([one.index for one in window])
+        if len(windows) == 1:
+            return False
+        sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)}, blocking_power_w=0.0)
+        return True
+
+    walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Idle), [GOOD] * 12)
+    assert windows == [[1, 2], [5, 6, 7, 8]]

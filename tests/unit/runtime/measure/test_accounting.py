@@ -7,6 +7,7 @@ import pytest
 from perseus_ds.profile import CounterTrace
 from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Total
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.recorder import Iteration
 
 WATTS = 100.0
 
@@ -16,6 +17,7 @@ class Watched:
 
     def __init__(self, *, since_s: float = 0.0, period_s: float = 0.1) -> None:
         self.watching = True
+        self.period_s = period_s
         self.until_s = since_s
         self._since_s = since_s
         self._period_s = period_s
@@ -43,6 +45,10 @@ def account(watched: Watched) -> EnergyAccount:
     return EnergyAccount(cast("EnergyWatch", watched))
 
 
+def iteration(index: int, start_s: float, end_s: float, *, outside_s: float = 0.0) -> Iteration:
+    return Iteration(index, start_s, end_s, (), outside_s=outside_s)
+
+
 def enter(
     account: EnergyAccount, watched: Watched, modes: str, *, length_s: float = 1.0, first: int = 0
 ) -> None:
@@ -50,37 +56,43 @@ def enter(
     letters = {"B": Mode.BASELINE, "P": Mode.PERSEUS, "N": Mode.NEITHER}
     for index, letter in enumerate(modes, start=first):
         watched.until_s = (index + 1) * length_s
-        account.add(letters[letter], index * length_s, (index + 1) * length_s)
+        account.add(letters[letter], iteration(index, index * length_s, (index + 1) * length_s))
+
+
+def energy_j(total: Total) -> float:
+    return sum(one.iterations * one.energy_j for one in total.samples)
 
 
 def test_each_side_gets_its_own_iterations(account: EnergyAccount, watched: Watched) -> None:
-    enter(account, watched, "PPPNBBNP")
+    enter(account, watched, "PPPNBBNP", length_s=4.0)
     baseline, perseus = account.totals[Mode.BASELINE], account.totals[Mode.PERSEUS]
     assert (baseline.iterations, perseus.iterations) == (2, 3)
-    assert baseline.time_s == pytest.approx(2.0)
-    assert baseline.energy_j == pytest.approx(2.0 * WATTS)
-    assert perseus.energy_j == pytest.approx(3.0 * WATTS)
+    assert [one.first for one in perseus.samples] == [0, 1, 2]
+    assert energy_j(baseline) == pytest.approx(8.0 * WATTS)
+    assert energy_j(perseus) == pytest.approx(12.0 * WATTS)
 
 
 def test_nothing_is_booked_before_the_counter_has_passed_it(account: EnergyAccount, watched: Watched) -> None:
-    account.add(Mode.PERSEUS, 0.0, 1.0)
+    account.add(Mode.PERSEUS, iteration(0, 0.0, 1.0))
     watched.until_s = 0.9
-    account.add(Mode.PERSEUS, 1.0, 2.0)
+    account.add(Mode.PERSEUS, iteration(1, 1.0, 2.0))
     assert account.totals[Mode.PERSEUS].iterations == 0
     watched.until_s = 2.1
-    account.add(Mode.NEITHER, 2.0, 3.0)
+    account.add(Mode.NEITHER, iteration(2, 2.0, 3.0))
+    account.add(Mode.NEITHER, iteration(3, 3.0, 4.0))
     assert account.totals[Mode.PERSEUS].iterations == 2
-    assert account.totals[Mode.PERSEUS].energy_j == pytest.approx(2.0 * WATTS)
 
 
 def test_iterations_shorter_than_the_counters_period_are_booked_together(
     account: EnergyAccount, watched: Watched
 ) -> None:
-    enter(account, watched, "P" * 50, length_s=0.03)
+    enter(account, watched, "P" * 220, length_s=0.03)
     perseus = account.totals[Mode.PERSEUS]
-    assert perseus.iterations >= 45
-    assert perseus.energy_j == pytest.approx(perseus.time_s * WATTS)
-    assert perseus.iteration_time_s == pytest.approx(0.03)
+    assert perseus.iterations >= 200
+    assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
+    for one in perseus.samples:
+        assert one.time_s == pytest.approx(0.03)
+        assert one.energy_j == pytest.approx(0.03 * WATTS)
 
 
 def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
@@ -92,13 +104,26 @@ def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
     assert account.totals[Mode.PERSEUS].iterations == 3
 
 
-def test_a_gap_parts_blocks_of_one_mode(account: EnergyAccount, watched: Watched) -> None:
-    enter(account, watched, "PP")
-    enter(account, watched, "PPN", first=5)
+def test_what_the_host_does_between_two_iterations_is_booked_apart(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    watched.until_s = 100.0
+    account.add(Mode.PERSEUS, iteration(0, 0.0, 2.0))
+    account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
+    account.add(Mode.NEITHER, iteration(2, 9.0, 11.0))
+    account.add(Mode.NEITHER, iteration(3, 11.0, 13.0))
     perseus = account.totals[Mode.PERSEUS]
-    assert perseus.iterations == 4
-    assert perseus.time_s == pytest.approx(4.0)
-    assert perseus.energy_j == pytest.approx(4.0 * WATTS)
+    assert [(one.time_s, one.energy_j) for one in perseus.samples] == [(2.0, pytest.approx(2.0 * WATTS))] * 2
+    assert (account.outside.time_s, account.outside.energy_j) == (5.0, pytest.approx(5.0 * WATTS))
+
+
+def test_what_we_do_ourselves_counts_on_our_side(account: EnergyAccount, watched: Watched) -> None:
+    watched.until_s = 100.0
+    account.add(Mode.PERSEUS, Iteration(0, 1.0, 3.0, (), own_s=0.5, outside_s=0.5))
+    account.add(Mode.NEITHER, iteration(1, 3.0, 4.0))
+    account.add(Mode.NEITHER, iteration(2, 4.0, 5.0))
+    (sample,) = account.totals[Mode.PERSEUS].samples
+    assert (sample.time_s, sample.energy_j) == (2.5, pytest.approx(2.5 * WATTS))
 
 
 def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Watched) -> None:
@@ -107,10 +132,11 @@ def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Wa
     assert account.totals[Mode.PERSEUS].iterations == 0
 
 
-def test_a_hiccup_of_the_host_does_not_move_the_iteration_time() -> None:
-    total = Total()
-    total.recent_s.extend([1.0] * 9 + [30.0])
-    assert total.iteration_time_s == 1.0
-    total.recent_s.clear()
-    total.recent_s.append(2.0)
-    assert total.iteration_time_s == 2.0
+def test_the_trace_of_iterations_that_count_for_neither_is_kept(
+    account: EnergyAccount, watched: Watched
+) -> None:
+    """They may be a profile's window, which reads the trace when it is full."""
+    enter(account, watched, "N" * 30)
+    assert watched.forgotten_s == 0.0
+    enter(account, watched, "P" * 30, first=30)
+    assert watched.forgotten_s >= 50.0

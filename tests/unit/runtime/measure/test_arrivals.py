@@ -20,7 +20,7 @@ def iteration(index: int, *, reducing_s: float, tied_s: float = 0.0, whole: bool
     for kind, duration_s in ((Kind.REDUCE_TIED, tied_s), (Kind.REDUCE_GRADS, reducing_s)):
         rows.append(Interval(Instruction(0, kind, 0), rows[-1].end_s, rows[-1].end_s + duration_s))
     rows.append(Interval(Instruction(0, Kind.STEP, 0), rows[-1].end_s, rows[-1].end_s + 0.5))
-    return Iteration(index, 0.0 if whole else None, rows[-1].end_s, tuple(rows))
+    return Iteration(index, 0.0, rows[-1].end_s, tuple(rows), resumed=not whole)
 
 
 def arrivals(reduction_s: float = 0.25) -> Arrivals:
@@ -48,7 +48,7 @@ def test_the_meeting_of_tied_weights_is_a_replicas_own() -> None:
     assert own_s(iteration(0, reducing_s=0.25, tied_s=1.0)) == pytest.approx(9.75)
 
 
-def test_what_has_no_beginning_is_unknown() -> None:
+def test_what_is_resumed_is_unknown() -> None:
     assert own_s(iteration(0, reducing_s=0.25, whole=False)) is None
 
 

@@ -50,18 +50,18 @@ def watch() -> EnergyWatch:
 
 
 def test_a_trace_begins_with_the_last_change_before(watch: EnergyWatch) -> None:
-    assert list(watch.trace(3.5).time_s) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
-    assert watch.trace(3.0).time_s[0] == 3.0
-    assert watch.trace(0.0).time_s[0] == 1.0
-    assert list(watch.trace(99.0).time_s) == [8.0]
+    assert list(watch.trace(3.5).time_s) == [2.75, 3.75, 4.75, 5.75, 6.75, 7.75]
+    assert watch.trace(2.75).time_s[0] == 2.75
+    assert watch.trace(0.0).time_s[0] == 0.75
+    assert list(watch.trace(99.0).time_s) == [7.75]
 
 
 def test_forgetting_keeps_the_last_change_before(watch: EnergyWatch) -> None:
     watch.forget(4.5)
-    assert list(watch.trace(0.0).time_s) == [4.0, 5.0, 6.0, 7.0, 8.0]
+    assert list(watch.trace(0.0).time_s) == [3.75, 4.75, 5.75, 6.75, 7.75]
     assert watch.clock_between(0.0, 4.4) == (None, 0)
     watch.forget(100.0)
-    assert list(watch.trace(0.0).time_s) == [8.0]
+    assert list(watch.trace(0.0).time_s) == [7.75]
 
 
 def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) -> None:

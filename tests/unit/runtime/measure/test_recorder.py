@@ -45,18 +45,22 @@ def run(recorder: Recorder, *kinds: Kind) -> int:
     return recorder.finish()
 
 
-def test_iterations_tile_the_time() -> None:
+def test_an_iteration_is_from_its_first_instruction_to_its_last() -> None:
     stopwatch = LaggingStopwatch()
     recorder = Recorder(stopwatch)
     stopwatch.passed_s = 100.0
     assert run(recorder, Kind.FORWARD) == 0
+    recorder.rest()
+    stopwatch.now_s += 40.0
     assert run(recorder, Kind.FORWARD, Kind.BACKWARD) == 1
     first, second = recorder.passed()
-    assert (first.start_s, first.end_s, first.duration_s) == (None, 3.0, None)
-    assert (second.start_s, second.end_s, second.duration_s) == (3.0, 8.0, 5.0)
+    assert (first.start_s, first.end_s, first.duration_s, first.outside_s) == (1.0, 4.0, 3.0, None)
+    assert (second.start_s, second.end_s, second.own_s, second.outside_s) == (46.0, 51.0, 1.0, 41.0)
+    assert second.duration_s == 6.0, "with the one second that we took after the first"
+    assert (first.resumed, second.resumed) == (True, False)
     assert second.intervals == (
-        Interval(Instruction(0, Kind.FORWARD, 0), 4.0, 5.0),
-        Interval(Instruction(0, Kind.BACKWARD, 0), 6.0, 7.0),
+        Interval(Instruction(0, Kind.FORWARD, 0), 47.0, 48.0),
+        Interval(Instruction(0, Kind.BACKWARD, 0), 49.0, 50.0),
     )
     assert recorder.passed() == []
 
@@ -76,7 +80,7 @@ def test_more_than_one_behind_is_waited_for() -> None:
     assert stopwatch.has_slack == 3
 
 
-def test_an_interruption_takes_the_beginning_from_the_next_iteration() -> None:
+def test_what_follows_an_interruption_is_resumed() -> None:
     stopwatch = LaggingStopwatch()
     stopwatch.passed_s = 100.0
     recorder = Recorder(stopwatch)
@@ -84,7 +88,7 @@ def test_an_interruption_takes_the_beginning_from_the_next_iteration() -> None:
     recorder.interrupt()
     run(recorder, Kind.FORWARD)
     run(recorder, Kind.FORWARD)
-    assert [iteration.duration_s for iteration in recorder.passed()] == [None, None, 3.0]
+    assert [iteration.resumed for iteration in recorder.passed()] == [True, True, False]
 
 
 def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
@@ -125,12 +129,13 @@ def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
     recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), step))
     stopwatch.passed_s = 100.0
     run(recorder, Kind.FORWARD)
+    recorder.rest()
     stopwatch.now_s += 10.0
     run(recorder, Kind.FORWARD)
     first, second = recorder.passed()
     assert [interval.kind for interval in first.intervals] == [Kind.FORWARD]
-    assert second.intervals[0] == Interval(step, 3.0, 14.0)
-    assert second.start_s == 3.0
+    assert second.intervals[0] == Interval(step, 4.0, 16.0)
+    assert second.start_s == 4.0
 
 
 def test_a_step_that_is_marked_is_counted_once() -> None:

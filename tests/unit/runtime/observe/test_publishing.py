@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hand_made_plan import hand_made
 from perseus_ds.profile import Interval
 from perseus_ds.run_directory import RunDirectory, Summary
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode, Total
+from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.publishing import (
     Durations,
@@ -28,14 +29,16 @@ JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
 
 
 def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
-    whole = Total(iterations, time_s * iterations, energy_j)
-    whole.recent_s.extend([time_s] * iterations)
-    return whole
+    """So many iterations, energy in all."""
+    each_j = energy_j / max(1, iterations)
+    return Total(iterations, deque(Sample(index, 1, time_s, each_j) for index in range(iterations)))
 
 
 def report(stage: int, baseline: Total, perseus: Total, *, replica: int = 0) -> RankReport:
     durations = {Mode.BASELINE: [1.0, 2.0], Mode.PERSEUS: [1.4, 2.8]}
-    return RankReport(stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, durations)
+    return RankReport(
+        stage, stage, replica, {Mode.BASELINE: baseline, Mode.PERSEUS: perseus}, Outside(3.0, 50.0), durations
+    )
 
 
 def summary(*reports: RankReport) -> Summary | None:
@@ -73,7 +76,7 @@ def test_nothing_is_claimed_before_every_rank_measured_both_sides() -> None:
 
 def test_iterations_beside_a_straggler_stand_apart() -> None:
     def waited(stage: int, modes: dict[Mode, Total]) -> RankReport:
-        return RankReport(stage, stage, 0, modes, {})
+        return RankReport(stage, stage, 0, modes, Outside(), {})
 
     answered = {Mode.PERSEUS_BESIDE: total(4, energy_j=2000.0, time_s=9.0)}
     assert beside_stragglers([waited(0, {}), waited(1, answered)]) == {}
@@ -121,7 +124,6 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
     content = json.loads((directory.ranks / "rank_00001.json").read_text())
     assert content["totals"]["baseline"] == {
         "iterations": 2,
-        "time_s": 12.0,
-        "energy_j": 8.0,
+        "energy_j": 4.0,
         "iteration_time_s": 6.0,
     }

@@ -1,0 +1,141 @@
+"""Jobs of megatron-core switched on by a file, refused, or beside another model: training is untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import block, events, lines
+from ranks import run_ranks
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+from megatron_jobs import Job, Shape
+
+import perseus_ds
+from perseus_ds.adapters.megatron import door
+from perseus_ds.adapters.megatron.seam import PASSES
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 3
+
+
+def plain(rank: int, shape: Shape) -> list[list[str]]:
+    job = Job(shape)
+    return [job.step() for _ in range(STEPS)]
+
+
+def served(rank: int, shape: Shape, config: dict[str, Any]) -> tuple[list[list[str]], bool]:
+    job = Job(shape)
+    before = [getattr(job.schedules, name) for name in PASSES]
+    perseus_ds.attach(job.schedules, config=config)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    losses = [job.step() for _ in range(STEPS)]
+    return losses, [getattr(job.schedules, name) for name in PASSES] == before
+
+
+SETTINGS = {
+    "variable_seq_lengths": {"variable_seq_lengths": True},
+    "a CUDA graph of the full iteration": {"cuda_graph_impl": "full_iteration"},
+}
+
+
+@pytest.mark.parametrize("words", SETTINGS)
+def test_what_cannot_be_served_is_one_line_and_training_as_without_us(tmp_path: Path, words: str) -> None:
+    shape = Shape(2, settings=SETTINGS[words])
+    said = run_ranks(2, served, shape, block(tmp_path / "run"))
+    assert [f"{words} cannot be served" in line for line in lines(said[0])] == [True]
+    assert "training goes on at default clocks" in lines(said[0])[0]
+    assert lines(said[1]) == []
+    losses = [one.value[0] for one in said]
+    assert losses == [one.value for one in run_ranks(2, plain, shape)]
+    assert [one.value[1] for one in said] == [True, True], "something of us is left"
+
+
+def test_on_error_raise_stops_the_job_with_the_reason(tmp_path: Path) -> None:
+    shape = Shape(2, settings=SETTINGS["variable_seq_lengths"])
+    with pytest.raises(AssertionError, match="variable_seq_lengths cannot be served"):
+        run_ranks(2, served, shape, block(tmp_path / "run", on_error="raise"))
+
+
+def by_file(rank: int, shape: Shape, file: str) -> list[list[str]]:
+    os.environ["PERSEUS_CONFIG"] = file
+    job = Job(shape)
+    door.watch(job.schedules)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(STEPS)]
+
+
+def test_a_file_switches_it_on(tmp_path: Path) -> None:
+    file, shape = tmp_path / "perseus.json", Shape(2)
+    file.write_text(json.dumps(block(tmp_path / "run", mode="observe")))
+    said = run_ranks(2, by_file, shape, str(file))
+    assert [one.value for one in said] == [one.value for one in run_ranks(2, plain, shape)]
+    assert events(tmp_path / "run")[0]["event"] == "attached"
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    said = run_ranks(2, by_file, Shape(2), str(tmp_path / "missing.json"))
+    assert len(lines(said[0])) == 1
+    assert "missing.json" in lines(said[0])[0]
+
+
+# What the function that runs a pass is, in a Python that imports megatron-core; "ours" are modules of ours.
+PROGRAM = """
+import sys, torch
+from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
+from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining as early
+print(hasattr(early, "__perseus_wrapping__"), "perseus_ds.runtime.lifecycle.session" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_only_the_file_has_the_module_looked_at_from_its_import_on(
+    tmp_path: Path,
+    switched_on: bool,  # noqa: FBT001
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PERSEUS_CONFIG"}
+    if switched_on:
+        environment["PERSEUS_CONFIG"] = str(tmp_path / "perseus.json")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        env=environment | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split()[0] == str(switched_on)
+
+
+def two_models(rank: int, config: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+    """Actor and critic: the first that trains is served, the other trains at default clocks."""
+    actor, critic = Job(Shape(2)), Job(Shape(2), seed=2)
+    perseus_ds.attach(actor.schedules, config=config)
+    for job in (actor, critic):
+        job.run_pass = actor.schedules.get_forward_backward_func()
+    losses: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for _ in range(STEPS):
+        losses[0].append(actor.step())
+        losses[1].append(critic.step())
+    return losses
+
+
+def two_plain(rank: int) -> tuple[list[list[str]], list[list[str]]]:
+    actor, critic = Job(Shape(2)), Job(Shape(2), seed=2)
+    losses: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for _ in range(STEPS):
+        losses[0].append(actor.step())
+        losses[1].append(critic.step())
+    return losses
+
+
+def test_of_two_models_the_first_that_trains_is_served(tmp_path: Path) -> None:
+    said = run_ranks(2, two_models, block(tmp_path / "run", mode="observe"))
+    assert [one.value for one in said] == [one.value for one in run_ranks(2, two_plain)]
+    assert [event["event"] for event in events(tmp_path / "run")].count("attached") == 1

@@ -1,0 +1,79 @@
+"""What the host does between its iterations is no part of what is measured, however often it comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import events
+from planned_by_physics import deepspeed_schedule, write_plan
+from ranks import batches, build, config, run_ranks
+from replicas import look_once
+
+pytestmark = pytest.mark.e2e
+
+FORWARD_S = (0.3, 0.4)
+STEPS = 130
+PAUSE_S = 6.0
+TIME_SCALE = 0.02
+
+
+def job(folder: Path, **changes: object) -> dict[str, Any]:
+    """Two stages whose plan is there; a fiftieth of a second on the host is one of the device."""
+    block = {
+        "enabled": True,
+        "run_dir": str(folder / "run"),
+        "device": "simulated",
+        "mode": "run",
+        "profile": {"warmup_iterations": 2},
+        "audit": {"every_iterations": 8, "iterations": 8},
+        "simulated": {
+            "forward_s": list(FORWARD_S),
+            "transfer_s": 0.0,
+            "switch_latency_s": 0.0,
+            "time_scale": TIME_SCALE,
+        },
+        **changes,
+    }
+    return config(gradient_clipping=1.0, perseus=block)
+
+
+def with_pauses(rank: int, content: Mapping[str, Any], every: int) -> None:
+    """Train, and do something else for an iteration's length after every so many steps."""
+    del rank
+    engine, data = build(content, stages=len(FORWARD_S)), batches()
+    for step in range(1, STEPS + 1):
+        engine.train_batch(data)
+        if every and step % every == 0:
+            time.sleep(PAUSE_S * TIME_SCALE)
+
+
+def summary_of(folder: Path, every: int) -> dict[str, Any]:
+    seen = job(folder, mode="observe", run_dir=str(folder / "seen"))
+    run_ranks(2, look_once, seen, len(FORWARD_S))
+    schedule = deepspeed_schedule(microbatches=4, stages=len(FORWARD_S))
+    fingerprint = events(folder / "seen")[0]["fingerprint"]
+    write_plan(folder / "run" / "plan.json", schedule, FORWARD_S, fingerprint)
+    run_ranks(2, with_pauses, job(folder), every)
+    found: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return summary_of(tmp_path_factory.mktemp("undisturbed"), 0)
+
+
+@pytest.mark.parametrize("every", [3, 5, 8, 16])
+def test_a_pause_after_every_few_steps_changes_no_figure(
+    undisturbed: dict[str, Any], tmp_path: Path, every: int
+) -> None:
+    found = summary_of(tmp_path, every)
+    paused_s = PAUSE_S * (STEPS // every)
+    assert found["outside"]["time_s"] > 0.6 * paused_s
+    assert found["saving_pct"] == pytest.approx(undisturbed["saving_pct"], abs=0.3)
+    assert found["slowdown_pct"] == pytest.approx(undisturbed["slowdown_pct"], abs=0.2)

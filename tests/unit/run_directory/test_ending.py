@@ -1,0 +1,45 @@
+"""A job that ends without a figure says why."""
+
+import pytest
+
+from perseus_ds.run_directory import why_unmeasured
+
+COURSE = ("attached", "calibrated", "warming_up", "profiling", "profiled", "planning", "running", "measured")
+
+
+def journal(*names: str, **facts: object) -> list[dict[str, object]]:
+    return [{"event": name, **(facts if name == "attached" else {})} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("until", "says"),
+    [
+        ("attached", "warm-up"),
+        ("warming_up", "warm-up"),
+        ("profiling", "profiled; run it for longer, or set perseus.profile.max_clocks lower"),
+        ("planning", "before its plan was there; its profile is kept"),
+        ("running", "before the first audit"),
+    ],
+)
+def test_it_says_how_far_it_came_and_what_to_do(until: str, says: str) -> None:
+    found = why_unmeasured(journal(*COURSE[: COURSE.index(until) + 1], "ended", mode="auto"))
+    assert found is not None
+    assert found.startswith("no saving was measured: ")
+    assert says in found
+
+
+def test_a_figure_needs_no_excuse() -> None:
+    assert why_unmeasured(journal(*COURSE, "ended")) is None
+
+
+def test_an_earlier_jobs_figure_is_not_this_ones() -> None:
+    assert why_unmeasured([*journal(*COURSE), *journal("attached", "warming_up")]) is not None
+
+
+@pytest.mark.parametrize("mode", ["profile", "observe"])
+def test_modes_that_measure_no_saving_excuse_nothing(mode: str) -> None:
+    assert why_unmeasured(journal("attached", "warming_up", mode=mode)) is None
+
+
+def test_an_empty_journal_says_nothing() -> None:
+    assert why_unmeasured([]) is None

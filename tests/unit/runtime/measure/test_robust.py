@@ -1,0 +1,34 @@
+"""A mean that hiccups do not move, and an error that covers the truth as often as it says."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from perseus_ds.runtime.measure.robust import added, robust_mean
+
+
+def test_a_hiccup_does_not_move_it() -> None:
+    assert robust_mean([1.0] * 9 + [30.0]).mean == 1.0
+    assert robust_mean([2.0]).mean == 2.0
+    assert robust_mean([]).mean == 0.0
+
+
+def test_a_single_value_has_no_error() -> None:
+    assert robust_mean([2.0]).freedom == 0
+    assert math.isinf(robust_mean([2.0]).se)
+
+
+@pytest.mark.parametrize("count", [6, 10, 40])
+def test_the_error_covers_the_truth_as_often_as_it_says(count: int) -> None:
+    random = np.random.default_rng(count)
+    found = [robust_mean(list(random.normal(10.0, 2.0, count))) for _ in range(2000)]
+    within = [abs(one.mean - 10.0) <= student.ppf(0.975, one.freedom) * one.se for one in found]
+    assert 0.93 <= np.mean(within) <= 0.985
+
+
+def test_errors_that_may_go_together_are_added() -> None:
+    one = robust_mean([1.0, 2.0, 3.0, 4.0])
+    both = added([one, one])
+    assert (both.mean, both.se, both.freedom) == (2 * one.mean, 2 * one.se, one.freedom)
