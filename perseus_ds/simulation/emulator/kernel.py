@@ -162,9 +162,7 @@ def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
 
 
 @inlined
-def _done(  # noqa: C901 - one event, one place
-    heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event
-) -> None:
+def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A node ends, and those that waited for it alone can begin."""
     when_s, _, place, node = event
     shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
