@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan.record import PlanSet
-from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, idle_pairs
+from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S, idle_pairs
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -181,7 +181,9 @@ def _check_low_waits(
         here, there = columns[column], columns[following]
         wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
         low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
-        longer = low_s > clock.change.call_s + clock.change.settle_up_s
+        rounding_s = _RELATIVE * plans.iteration_time_s
+        up_s = clock.change.call_s + clock.change.settle_up_s
+        longer = (low_s > up_s - rounding_s) & (wait_s >= LEAST_WAIT_S - rounding_s)
         possible_s[column] = np.where(longer, low_s, 0.0)
     wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
     for column, plan in np.argwhere(wrong):

@@ -16,6 +16,8 @@ from perseus_ds.schedule import Instruction, Schedule
 
 GUARD_SHARE, GUARD_S = 0.05, 0.002
 """How much earlier than planned the clock is up again: a share of the wait, and seconds; durations vary."""
+LEAST_WAIT_S = 0.05
+"""Shorter waits are left alone: they come and go with what varies, and what follows would begin slowly."""
 
 Seconds = NDArray[np.float64]
 
@@ -62,7 +64,8 @@ class WaitClock:
         The old clock runs on while a change is under way: high on the way down, low on the way up.
         """
         up_asked_s = wait_s - self.guard_s(wait_s) - self.up_s
-        return np.where(up_asked_s > self.down_s, up_asked_s + self.up_s - self.down_s, 0.0)
+        long_enough = (up_asked_s > self.down_s) & (wait_s >= LEAST_WAIT_S)
+        return np.where(long_enough, up_asked_s + self.up_s - self.down_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

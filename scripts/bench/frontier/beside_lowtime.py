@@ -20,7 +20,7 @@ from lowtime.graph_utils import add_sink_node, add_source_node
 from lowtime.operation import CandidateExecutionOptions, ExecutionOption, Operation, OperationSpec
 from lowtime.solver import PhillipsDessouky
 
-from perseus_ds.solver import DiscretePlans, Problem, discretise, solve_frontier
+from perseus_ds.solver import Plans, Problem, discretise, solve_frontier
 
 STAGES, UNIT_S, SAMPLES = 8, 0.001, 40
 Plan = tuple[float, float]
@@ -105,7 +105,7 @@ def _real(problem: Problem, knobs: list[int]) -> Plan:
     return solve_frontier(fixed).t_min_s, float(sum(table.cost_j[knob] for table, knob in chosen))
 
 
-def _above_pct(ours: DiscretePlans, plan: Plan) -> float:
+def _above_pct(ours: Plans, plan: Plan) -> float:
     time_s, cost_j = plan
     fits = np.flatnonzero(ours.time_s <= time_s * (1 + 1e-12))
     ours_j = float(ours.cost_j[fits].min())

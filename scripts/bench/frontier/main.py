@@ -30,7 +30,15 @@ from instances import (
     split_interleaved,
 )
 
-from perseus_ds.solver import Problem, check_frontier, discretise, plan_times, solve_frontier, worth_keeping
+from perseus_ds.solver import (
+    Problem,
+    check_frontier,
+    discretise,
+    plan_times,
+    solve_frontier,
+    split,
+    worth_keeping,
+)
 
 T = TypeVar("T")
 PLANS = 200
@@ -84,7 +92,13 @@ def _plans(problem: Problem, stages: int) -> dict[str, float | int]:
     spent_s, plans = _timed(lambda: discretise(problem, frontier, times_s))
     kept = worth_keeping(plans, base_power_w=base_w)
     gap_pct = 100.0 * (kept.cost_j - kept.bound_j) / (kept.bound_j + base_w * kept.time_s)
+    split(problem, frontier, times_s[:1])
+    split_s, halves = _timed(lambda: split(problem, frontier, times_s))
+    split_gap_pct = 100.0 * (halves.cost_j - halves.bound_j) / (halves.bound_j + base_w * halves.time_s)
     return {
+        "split_ms_per_plan": 1e3 * split_s / len(times_s),
+        "split_gap_mean_pct": float(split_gap_pct.mean()),
+        "split_gap_worst_pct": float(split_gap_pct.max()),
         "plans": len(kept),
         "ms_per_plan": 1e3 * spent_s / len(times_s),
         "gap_mean_pct": float(gap_pct.mean()),

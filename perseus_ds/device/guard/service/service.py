@@ -21,6 +21,7 @@ from perseus_ds.device.guard.service.own_gpus import may_open
 from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import ending_signals
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
@@ -81,6 +82,7 @@ class Service:
     def run(self) -> int:
         """Serve until a signal; return how many GPUs could not be put back."""
         sys.setswitchinterval(_SWITCH_S)
+        go_first()
         with ending_signals() as signalled:
             try:
                 self._welcome_until(signalled)

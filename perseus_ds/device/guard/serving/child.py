@@ -11,18 +11,18 @@ from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import disarm_signals, ending_signals
 
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
-_NICENESS = -10  # where more wants to run than there are cores, a restore does not queue up behind it
 
 
 def guard(fileno: int, parent: int) -> int:
     """Serve the parent over a socket until it is gone; return how many GPUs could not be put back."""
     disarm_signals()
     _survive_memory_pressure()
-    _go_first()
+    go_first()
     client = socket.socket(fileno=fileno)
     with ending_signals() as signalled:
         ends = [signalled, *_watch(parent)]
@@ -46,9 +46,3 @@ def _watch(parent: int) -> list[int]:
 def _survive_memory_pressure() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
-
-
-def _go_first() -> None:
-    """Who may set clocks mostly may do this too; a guard needs a tenth of a millisecond per request."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
