@@ -12,6 +12,7 @@ _REASONS = {
     "profiled": "it ended before its plan was there",
     "planning": "it ended before its plan was there",
     "running": "it ended before the first audit, which measures the saving",
+    "too_slow": "this host was too slow for the GPUs that it simulates",
     "alone": "a rank fell silent, and nothing was audited any more",
     "disabled": "we were off",
 }
@@ -20,6 +21,7 @@ _REMEDY = {
     "profiling": "run it for longer, or set perseus.profile.max_clocks lower",
     "profiled": "its profile is kept: the next start plans at once",
     "planning": "its profile is kept: the next start plans at once",
+    "too_slow": 'set simulated.time to "virtual"',
     "running": "its plan is kept: the next start runs it at once; perseus.audit.every_iterations sets when",
 }
 _NOTHING_TO_MEASURE = frozenset({"profile", "observe"})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
-from replicas import Book, FlapDamping, planned_job, straggle
+from replicas import Book, Spells, planned_job, straggle
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
@@ -31,11 +31,10 @@ MODEL = model_named(SETTINGS.gpu)
 
 @dataclass(frozen=True)
 class Case:
-    """A job: its stages, when replica 1 is slow (on one stage alone), how long a change of clock takes."""
+    """A job: its stages, when replica 1 is slow, how long a change of clock takes."""
 
     forward_s: tuple[float, ...]
     slow: tuple[int, int, float] | None = None
-    stage: int | None = None
     latency_s: float = 0.0
 
 
@@ -61,7 +60,7 @@ class Rank:
 CASES = {
     "calm": Case((0.4, 0.5)),
     "a straggler": Case((0.4, 0.5), slow=(8, 30, 1.2)),
-    "one slow stage": Case((0.5, 0.4), slow=(8, 34, 1.3), stage=1),
+    "a slow spell": Case((0.45, 0.4), slow=(6, 14, 1.3)),
     "clocks that take 40 ms to change": Case((0.3, 0.45), slow=(10, 40, 1.15), latency_s=0.04),
 }
 
@@ -106,20 +105,18 @@ def _engine(case: Case, folder: Path) -> tuple[list[Rank], PlanSet]:
     ranks = REPLICAS * len(case.forward_s)
     content = planned_job(folder, ranks=ranks, forward_s=case.forward_s, perseus={"simulated": simulated})
     spells = {} if case.slow is None else {1: [case.slow]}
-    said = run_ranks(ranks, _train, content, len(case.forward_s), spells, case.stage)
+    said = run_ranks(ranks, _train, content, len(case.forward_s), spells)
     return [one.value for one in said], read_plans(folder / "run" / "plan.json")
 
 
-def _train(
-    rank: int, content: Mapping[str, Any], stages: int, spells: FlapDamping, slow_stage: int | None
-) -> Rank:
+def _train(rank: int, content: Mapping[str, Any], stages: int, spells: Spells) -> Rank:
     temperatures_c: list[float] = []
 
     def note(_rank: int, iteration: int) -> None:
         del temperatures_c[iteration:]
         temperatures_c.extend(gpu.true_now().temperature_c for gpu in opened()[-1:])
 
-    book = straggle(rank, content, stages, spells, ITERATIONS, act=note, slow_stage=slow_stage)
+    book = straggle(rank, content, stages, spells, ITERATIONS, act=note)
     return Rank(book, temperatures_c)
 
 
@@ -127,7 +124,7 @@ def _emulated(case: Case, plans: PlanSet) -> Emulated:
     troubles = []
     if case.slow is not None:
         first, last, factor = case.slow
-        troubles = [Disturbance(Trouble.SLOW, 1, factor, case.stage, first=first, last=last)]
+        troubles = [Disturbance(Trouble.SLOW, 1, factor, first=first, last=last)]
     cluster = ClusterShape(
         REPLICAS,
         gpus_per_node=1,

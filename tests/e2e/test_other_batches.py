@@ -55,9 +55,14 @@ def test_other_microbatches_run_at_default_clocks(
         assert one.value.asked["at first"] > 0
         assert one.value.asked["with other microbatches"] == 0
         assert one.value.asked["back again"] > 0
-    about = [line for line in lines(said[0]) if "microbatches, the plan was made for 4" in line]
+    about = [
+        line for line in lines(said[0]) if "microbatches, this job is measured and planned for 4" in line
+    ]
     assert about == [
-        "perseus: this batch has 6 microbatches, the plan was made for 4: it runs at default clocks"
+        (
+            "perseus: this batch has 6 microbatches, this job is measured and planned for 4: "
+            "it runs at default clocks"
+        )
     ]
 
 

@@ -40,6 +40,11 @@ class Truth:
     overruns: int = 0
     overrun_s: float = 0.0
 
+    @property
+    def overrun_share(self) -> float:
+        """Of how many tasks the host was slower than the GPU; in virtual time of none."""
+        return self.overruns / self.count if self.count else 0.0
+
     def record(self, task: Task) -> None:
         """Take in a task that has ended."""
         self.tasks.append(task)

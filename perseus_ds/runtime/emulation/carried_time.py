@@ -120,6 +120,8 @@ class CarriedTime:
 
     def iteration_ends(self) -> None:
         """Meet here whom no instruction lets us meet; then the host's own time begins."""
+        if self._known:
+            self._pass_unheard(len(self._routes))
         if not self._met:
             self._tell_alike()
             self._meet_alike()
@@ -145,16 +147,22 @@ class CarriedTime:
         """The route of the instruction that was announced; transfers that are not announced are passed."""
         if not self._known:
             return None
-        for position in range(self._position, len(self._routes)):
-            route = self._routes[position]
-            if route.instruction.kind is kind:
-                self._position = position + 1
-                return route
+        ahead = range(self._position, len(self._routes))
+        found = next((at for at in ahead if self._routes[at].instruction.kind is kind), None)
+        if found is None:
+            return None
+        self._pass_unheard(found)
+        self._position = found + 1
+        return self._routes[found]
+
+    def _pass_unheard(self, until: int) -> None:
+        """Carry out the transfers that stand before an instruction and were not announced."""
+        for route in self._routes[self._position : until]:
             if route.meets:
                 self._tell(route.meets)
                 self._clock.pass_to(self._latest_s(route))
                 self._clock.pass_s(route.lasts * self._settings.transfer_s)
-        return None
+        self._position = until
 
     def _tell_pipeline(self) -> None:
         for rank in self._others:

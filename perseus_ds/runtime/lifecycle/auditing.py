@@ -22,6 +22,7 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 
+_MOST_OVERRUNS = 0.01
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
@@ -41,12 +42,27 @@ def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
         outside=context.account.outside,
         durations_s={mode: context.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
         conflicts=context.conflict_monitor.sightings(),
+        overrun_share=context.overrun_share(),
     )
     reports = cast("list[RankReport]", context.channel.gather(mine))
     return _published(context, reports, plan) if context.job.rank == 0 else None
 
 
+def too_slow(reports: Sequence[RankReport]) -> str:
+    """Say that a host could not keep up with the GPUs that it simulates; empty where it could."""
+    worst = max(report.overrun_share for report in reports)
+    if worst <= _MOST_OVERRUNS:
+        return ""
+    return (
+        f"no saving is claimed: {100.0 * worst:.1f} % of the computations took this host longer than the "
+        'simulated GPU; set simulated.time to "virtual", or a larger simulated.time_scale'
+    )
+
+
 def _published(context: JobContext, reports: Sequence[RankReport], plan: FrequencyPlan) -> Summary | None:
+    if line := too_slow(reports):
+        context.log.event("too_slow", line)
+        return None
     summary = summarise(
         reports, plan, simulated=context.simulated, facts=_facts(context, plan) | beside_stragglers(reports)
     )

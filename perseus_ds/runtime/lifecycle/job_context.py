@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
@@ -19,7 +20,10 @@ from perseus_ds.runtime.observe.publishing import Durations
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The job, what the user wants of it, and the parts that all steps share."""
+    """The job, what the user wants of it, and the parts that all steps share.
+
+    ``overrun_share`` is of how many of this rank's computations in scaled time the host was too slow.
+    """
 
     job: Job
     config: PerseusConfig
@@ -34,3 +38,4 @@ class JobContext:
     conflict_monitor: ConflictMonitor
     directory: RunDirectory
     log: EventLog
+    overrun_share: Callable[[], float]

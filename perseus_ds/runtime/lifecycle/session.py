@@ -141,7 +141,7 @@ class Session:
 
     def _run_foreign(self, batch: Batch) -> None:
         self._log.line_once(
-            f"this batch has {batch.microbatches} microbatches, the plan was made for "
+            f"this batch has {batch.microbatches} microbatches, this job is measured and planned for "
             f"{self._batch.microbatches}: it runs at default clocks"
         )
         self._stand_aside()

@@ -47,6 +47,7 @@ class RankReport:
     outside: Outside
     durations_s: Mapping[Mode, Sequence[float]]
     conflicts: tuple[Sighting, ...] = ()
+    overrun_share: float = 0.0
 
 
 def summarise(

@@ -79,6 +79,7 @@ def assembled(
         conflict_monitor=conflict_monitor,
         directory=parts.directory,
         log=log,
+        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
     )
     lifecycle = Lifecycle(context, parts.start)
     session = Session(

@@ -157,7 +157,7 @@ def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
     heappush(heap, (end_s, DONE, place, node))
     plan = now.plan[pipeline]
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
-        if requests.offset_s[k] < AT_END:
+        if 0.0 <= requests.offset_s[k] < AT_END:
             heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
@@ -179,8 +179,9 @@ def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Eve
             gpus.row[gpu] = -1
         plan = now.plan[pipeline]
         for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
-            if requests.offset_s[k] == AT_END:
-                heappush(heap, (when_s, ASK, place, requests.clock[k]))
+            if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
+                after_s = max(0.0, -requests.offset_s[k])
+                heappush(heap, (when_s + after_s, ASK, place, requests.clock[k]))
     progress.left[p, rank] -= 1
     if progress.left[p, rank] == 0:
         for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):

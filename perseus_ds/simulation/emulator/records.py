@@ -63,7 +63,8 @@ class Change(NamedTuple):
 class Requests(NamedTuple):
     """Which clock each rank asks for, and when, in every plan that is played.
 
-    ``offset_s`` counts from the node's start; infinite is at its end. Clocks are places in the grid.
+    ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
+    it. Clocks are places in the grid.
     ``opening`` is asked for as an iteration begins.
 
     Shape: ``first`` [plans, nodes + 1] bounds each node's part of ``offset_s``, ``clock`` [requests];

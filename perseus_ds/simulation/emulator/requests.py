@@ -16,7 +16,7 @@ AT_END_S = float("inf")
 
 
 class Wanted(NamedTuple):
-    """A clock asked for some time after a computation's start, or at its end."""
+    """A clock asked for some time after a computation's start; infinite: at its end; negative: after it."""
 
     offset_s: float
     clock_mhz: int
@@ -35,26 +35,20 @@ def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
 
 
 def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange) -> PlanRequests:
-    """Ask as a job does: every clock ahead by its own latency.
-
-    What a job asks for some time after a computation's end is asked for that long after its planned end.
-    """
+    """Ask as a job does: every clock ahead by its own latency."""
     place = {node: index for index, node in enumerate(job.nodes)}
     chosen = plans.plan(plan)
-    portions = chosen.portions()
     of_node: dict[int, list[Wanted]] = {}
     opening = []
     for rank in range(job.ranks):
         own = [instruction for _, instruction in plans.computations_of(rank)]
         opening.append(first_clock_mhz(chosen, rank))
         for request in clock_requests(chosen, rank, change):
-            instruction, offset_s = own[request.position], request.offset_s
-            if request.over and offset_s:
-                time_s = plans.options[instruction.stage, instruction.kind].time_s
-                offset_s += sum(share * float(time_s[option]) for option, share in portions[instruction])
-            elif request.over:
-                offset_s = AT_END_S
-            of_node.setdefault(place[instruction], []).append(Wanted(offset_s, request.clock_mhz))
+            offset_s = request.offset_s
+            if request.over:
+                offset_s = -offset_s if offset_s else AT_END_S
+            asked = of_node.setdefault(place[own[request.position]], [])
+            asked.append(Wanted(offset_s, request.clock_mhz))
     return PlanRequests(of_node, opening)
 
 

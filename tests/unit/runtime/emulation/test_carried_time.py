@@ -213,3 +213,14 @@ def test_no_rank_begins_an_iteration_before_all_ended_the_last() -> None:
     ]
     assert max(ends_s) > 1.2 * min(ends_s)
     assert all(session.begins_s[1] >= max(ends_s) for session in sessions)
+
+
+def test_transfers_behind_the_last_announced_instruction_are_carried_out() -> None:
+    """An order that ends with a send which nobody announces: its receiver waits for it."""
+    schedule = SCHEDULES["rendezvous"]
+    silent = frozenset({*(k for k in Kind if k.is_transfer), Kind.COMMIT})
+    ends_s = ends_by_the_graph(schedule)
+    for order, session in zip(schedule.orders, run(schedule, unheard=silent), strict=True):
+        computed = [i for i in order if i.kind.is_computation]
+        for instruction, end_s in zip(computed, session.ends_s, strict=True):
+            assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction

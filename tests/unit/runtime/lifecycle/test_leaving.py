@@ -94,7 +94,8 @@ def test_a_batch_of_another_size_is_not_listened_to_and_said_once(capsys: pytest
     assert [parts.session.iteration_begins(Batch(6)) for _ in range(3)] == [False] * 3
     assert parts.session.iteration_begins(Batch(4))
     assert capsys.readouterr().out == (
-        "perseus: this batch has 6 microbatches, the plan was made for 4: it runs at default clocks\n"
+        "perseus: this batch has 6 microbatches, this job is measured and planned for 4: "
+        "it runs at default clocks\n"
     )
 
 

@@ -1,0 +1,48 @@
+"""What is said of a measured saving: how sure it is, and when it is none."""
+
+import pytest
+
+from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.runtime.lifecycle.auditing import contradiction, too_slow, with_error
+from perseus_ds.runtime.measure.accounting import Outside
+from perseus_ds.runtime.observe.publishing import RankReport
+
+
+def report(overrun_share: float) -> RankReport:
+    return RankReport(0, 0, 0, {}, Outside(), {}, overrun_share=overrun_share)
+
+
+def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
+    assert too_slow([report(0.0), report(0.01)]) == ""
+    assert "2.0 % of the computations" in too_slow([report(0.0), report(0.02)])
+
+
+def measured(energy_j: float, *, predicted_pct: float, freedom: int = 20) -> Summary:
+    sides = [Measured(1.0, one, 40, 0.001, 0.001 * one, freedom) for one in (1000.0, energy_j)]
+    return Summary(sides[0], sides[1], True, predicted_pct)
+
+
+def test_the_error_of_a_saving_is_that_of_the_ratio() -> None:
+    summary = measured(800.0, predicted_pct=20.0)
+    assert summary.saving_se_pct == pytest.approx(80.0 * 0.001 * 2**0.5)
+    assert summary.saving_within_pct == pytest.approx(2.02 * 80.0 * 0.001 * 2**0.5, rel=0.01)
+
+
+def test_a_contradiction_is_beyond_both_errors() -> None:
+    assert contradiction(measured(800.0, predicted_pct=19.0), 1.0) == ""
+    line = contradiction(measured(800.0, predicted_pct=15.0), 1.0)
+    assert "promised 15.0 %: 5.0 points more" in line
+    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0)
+
+
+def test_nothing_contradicts_without_an_error() -> None:
+    sides = Measured(1.0, 1000.0, 2), Measured(1.0, 800.0, 2)
+    summary = Summary(*sides, True, 90.0)
+    assert summary.saving_se_pct is None
+    assert contradiction(summary, 1.0) == ""
+
+
+def test_a_figure_is_written_with_its_error() -> None:
+    assert with_error(18.46, 0.31, decimals=1) == "18.5 +- 0.3 %"
+    assert with_error(-0.001, 0.02, signed=True) == "+0.00 +- 0.02 %"
+    assert with_error(18.46, None, decimals=1) == "18.5 %"
