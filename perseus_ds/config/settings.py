@@ -11,6 +11,7 @@ Mode = Literal["auto", "profile", "run", "observe", "off"]
 DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated", "null"]
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
+Switch = Literal["auto", "never"]
 
 Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
@@ -23,7 +24,8 @@ class Objective:
     """Which point of the frontier to run at when nobody straggles.
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
-    and a plan that fills all slack to the last bit would lose speed to the variation.
+    and a plan that fills all slack to the last bit would lose speed to the variation. ``split`` lets a
+    computation change its clock while it runs, ``waits`` lowers the clock in long waits.
     """
 
     policy: Policy = "no_slowdown"
@@ -31,6 +33,8 @@ class Objective:
     deadline_s: Seconds | None = None
     power_cap_w: Watts | None = None
     reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] = 1.0
+    split: Switch = "never"
+    waits: Switch = "never"
 
 
 @dataclass(frozen=True, slots=True)

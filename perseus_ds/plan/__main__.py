@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> int:
             request.schedule,
             blocking_power_w=request.blocking_power_w,
             reserve_pct=request.reserve_pct,
-            switching=Switching.of(profile),
+            switching=replace(Switching.of(profile), split=request.split, waits=request.waits),
             verify=True,
             fingerprint=request.fingerprint,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.errors import PlanError
+from perseus_ds.plan.switching import Split, Wait
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Instruction, Schedule
 
@@ -20,6 +21,8 @@ class PlanRequest:
     fingerprint: Mapping[str, str]
     blocking_power_w: float
     reserve_pct: float
+    split: Split = "auto"
+    waits: Wait = "never"
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
@@ -32,6 +35,8 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "fingerprint": dict(request.fingerprint),
         "blocking_power_w": request.blocking_power_w,
         "reserve_pct": request.reserve_pct,
+        "split": request.split,
+        "waits": request.waits,
     }
     write_json(path, content)
 
@@ -52,6 +57,8 @@ def read_request(path: Path) -> PlanRequest:
             fingerprint=dict(content["fingerprint"]),
             blocking_power_w=float(content["blocking_power_w"]),
             reserve_pct=float(content["reserve_pct"]),
+            split=content["split"],
+            waits=content["waits"],
         )
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Instruction, Order, Schedule
 
-PLAN_ONLY = ("microbatches", "schedule", "reserve_pct")
+PLAN_ONLY = ("microbatches", "schedule", "reserve_pct", "clock_changes")
 """Parts of the fingerprint that a plan depends on and a profile does not."""
 
 FOR_THE_READER = ("replicas",)

@@ -237,6 +237,8 @@ class Lifecycle:
             fingerprint=context.job.plan_fingerprint(group),
             blocking_power_w=profile.blocking_power_w,
             reserve_pct=context.config.objective.reserve_pct,
+            split=context.config.objective.split,
+            waits=context.config.objective.waits,
         )
 
     def _planned(self) -> Phase:

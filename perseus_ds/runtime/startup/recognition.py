@@ -91,6 +91,7 @@ def _fingerprint(
         "microbatches": str(schedule.microbatches),
         "schedule": f"{schedule.name} {_digest(streams)}",
         "reserve_pct": f"{config.objective.reserve_pct:g}",
+        "clock_changes": f"split {config.objective.split}, waits {config.objective.waits}",
         **({"inputs": inputs} if inputs else {}),
         **adapter.traits(),
     }
