@@ -35,6 +35,6 @@ def test_batch_sizes_agree(file: Path) -> None:
     assert replicas == int(replicas)
 
 
-def test_only_the_demo_uses_a_simulated_device() -> None:
+def test_only_demos_use_a_simulated_device() -> None:
     simulated = {file.name for file in FILES if (config := load(file, {})) and config.device == "simulated"}
-    assert simulated == {"demo.json"}
+    assert simulated == {"demo.json", "demo-zero.json"}
