@@ -39,8 +39,8 @@ def test_no_clock_stays_locked(kills: Node) -> None:
 
 
 @pytest.mark.slow
-def test_no_clock_stays_locked_in_a_hundred_more(kills: Node) -> None:
-    assert [one for one in run(kills, 100, seed=6) if one.failed] == []
+def test_no_clock_stays_locked_in_two_dozen_more(kills: Node) -> None:
+    assert [one for one in run(kills, 24, seed=6) if one.failed] == []
 
 
 def test_the_campaign_would_see_a_clock_that_stays(kills: Node) -> None:
