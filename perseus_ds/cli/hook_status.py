@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
+ENABLED_BY_FILE = "PERSEUS_CONFIG"
 GROUP, NAME = "torch.backends", "perseus_ds"
 SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _TORCH_AT_LEAST = (2, 5)
@@ -41,13 +42,12 @@ def hook_status(environment: Mapping[str, str] = os.environ) -> HookStatus:
     found = next((point.value for point in entry_points(group=GROUP) if point.name == NAME), None)
     torch, deepspeed = _version("torch"), _version("deepspeed")
     autoload = environment.get(SWITCH, "1")
-    reason, remedy = _obstacle(found, torch, deepspeed, autoload)
+    trains = bool(deepspeed or _version("megatron-core") or environment.get(ENABLED_BY_FILE))
+    reason, remedy = _obstacle(found, torch, autoload, trains=trains)
     return HookStatus(sys.executable, found, autoload, torch, deepspeed, reason, remedy)
 
 
-def _obstacle(
-    entry_point: str | None, torch: str | None, deepspeed: str | None, autoload: str
-) -> tuple[str, str]:
+def _obstacle(entry_point: str | None, torch: str | None, autoload: str, *, trains: bool) -> tuple[str, str]:
     if entry_point is None:
         return (
             f"no entry point {NAME} in group {GROUP} is installed",
@@ -62,8 +62,11 @@ def _obstacle(
         )
     if autoload == "0":
         return f"{SWITCH} is 0: torch loads no entry point", f"unset {SWITCH}"
-    if deepspeed is None:
-        return "deepspeed is not installed", "pip install deepspeed"
+    if not trains:
+        return (
+            "neither deepspeed nor megatron-core is installed",
+            f"install the one that trains; for torch's own pipelining set {ENABLED_BY_FILE}",
+        )
     return "", ""
 
 

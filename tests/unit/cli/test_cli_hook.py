@@ -13,7 +13,7 @@ from perseus_ds.cli.hook_status import HookStatus, hook_status
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     found: dict[str, str | None] = {"torch": "2.7.1+cu128", "deepspeed": "0.19.8"}
-    monkeypatch.setattr(module, "_version", lambda package: found[package])
+    monkeypatch.setattr(module, "_version", found.get)
     return found
 
 
@@ -35,7 +35,7 @@ def test_switched_off_by_the_environment(versions: dict[str, str | None]) -> Non
         ("torch", None, "torch is not installed"),
         ("torch", "2.4.1", "torch 2.4.1 has no autoload"),
         ("torch", "1.13.0+cpu", "torch 1.13.0+cpu has no autoload"),
-        ("deepspeed", None, "deepspeed is not installed"),
+        ("deepspeed", None, "neither deepspeed nor megatron-core is installed"),
     ],
 )
 def test_what_is_installed_decides(
@@ -46,6 +46,13 @@ def test_what_is_installed_decides(
     assert not status.armed
     assert why in status.reason
     assert status.remedy
+
+
+def test_megatron_or_a_file_will_do(versions: dict[str, str | None]) -> None:
+    versions["deepspeed"] = None
+    assert hook_status({"PERSEUS_CONFIG": "perseus.json"}).armed
+    versions["megatron-core"] = "0.16.1"
+    assert hook_status({}).armed
 
 
 def test_no_entry_point(versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
