@@ -1,9 +1,9 @@
 """Write the page and the pictures of a run directory.
 
-One self-contained HTML page (timeline before and after with its critical path, frontier, saving, energy by
-cause, profile, clocks, events), the same pictures as PNG beside it, walk.gif (the optimiser on its way
-along the frontier) and trace.json (for Perfetto and chrome://tracing). Parts that the job has not
-written are named, with the reason.
+One self-contained HTML page (timeline before and after with its critical path, frontier, saving,
+energy by cause, profile, clocks, events), the same pictures as PNG beside it, walk.gif (the optimiser on
+its way along the frontier) and trace.json (for Perfetto and chrome://tracing). Parts that the job has
+not written are named, with the reason.
 """
 
 from __future__ import annotations

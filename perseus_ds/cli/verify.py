@@ -1,8 +1,9 @@
 """Check that a plan file is what it says.
 
-Baseline, iteration times, energies, waits and the shape of the frontier are recomputed for every plan from
-the orders, options and shares in the file; the bounds of the fastest plan, of the one that loses no time,
-of one in the middle and of the slowest by a linear program. Nothing that made the file is used for that.
+Baseline, iteration times, energies, waits and the shape of the frontier are recomputed for every
+plan from the orders, options and shares in the file; the bounds of the fastest plan, of the one that
+loses no time, of one in the middle and of the slowest by a linear program. Nothing that made the file
+is used for that.
 """
 
 from __future__ import annotations

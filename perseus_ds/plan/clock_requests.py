@@ -45,9 +45,10 @@ def first_clock_mhz(plan: FrequencyPlan, rank: int) -> int:
 def clock_requests(plan: FrequencyPlan, rank: int, change: ClockChange) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
 
-    A clock is asked for so that it is in force where the plan wants it. Where there is a wait of at least
-    its latency before, the end of the last computation is the moment: what varies before it then does not
-    matter. A higher clock comes at the end of what runs before, a lower one at the start of what runs after.
+    A higher clock is asked for so that it is in force at the end of what runs before; where there is a wait
+    of at least its latency, that end is the moment to ask. A lower clock is asked for at the end of what
+    runs before, never earlier: a computation that takes longer than planned (on a slow GPU, or by chance)
+    would be slowed for its last part.
     The last requests are for the next iteration's first computation. Two requests are apart by at least the
     time that a call takes; what that delays comes late.
 
@@ -118,6 +119,6 @@ def _wanted(
             continue
         latency_s = change.latency_s(from_mhz, to_mhz)
         roomy = start_s - one.end_s >= latency_s
-        at_s = one.end_s if to_mhz > from_mhz else start_s
-        wanted.append(_Wanted(one.end_s + latency_s if roomy else at_s, to_mhz, latency_s))
+        lower = to_mhz < from_mhz
+        wanted.append(_Wanted(one.end_s + latency_s * (roomy or lower), to_mhz, latency_s))
     return wanted

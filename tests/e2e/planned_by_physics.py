@@ -9,6 +9,7 @@ from typing import Any
 from perseus_ds.adapters.deepspeed.orders import order_of
 from perseus_ds.device.simulated import SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
+from perseus_ds.plan.switching import Switching
 from perseus_ds.profile import Point, Profile, candidate_clocks
 from perseus_ds.schedule import Kind, Schedule
 
@@ -55,7 +56,13 @@ def write_plan(
         fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
     )
     plans = build(
-        profile, schedule, blocking_power_w=blocking_w, reserve_pct=1.0, fingerprint=fingerprint, verify=True
+        profile,
+        schedule,
+        blocking_power_w=blocking_w,
+        reserve_pct=1.0,
+        switching=Switching(split="never"),
+        fingerprint=fingerprint,
+        verify=True,
     )
     write_plans(plans, path)
 

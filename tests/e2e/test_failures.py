@@ -64,6 +64,7 @@ def train_on(engine: PipelineEngine, gpus: Gpus, *, fails: tuple[str, ...]) -> S
         slowest_s = max(slowest_s, time.monotonic() - began_s)
         if left_after is None and "_exec_schedule" not in vars(engine):
             left_after = step
+    wait_for_default(gpus.made[-1])
     return Seen(losses, left_after, gpus.made[-1].true_now().clock_mhz, slowest_s)
 
 
@@ -147,7 +148,10 @@ def host_breaks(rank: int, content: Mapping[str, Any]) -> tuple[bool, float, int
 
 
 def test_the_hosts_own_exception_passes_through_and_clocks_are_restored(tmp_path: Path) -> None:
-    changes = {"profile": {"warmup_iterations": 1, "min_window_s": 1e4, "max_clocks": 2}, "mode": "profile"}
+    changes = {
+        "profile": {"warmup_iterations": 1, "min_window_s": 3600.0, "max_clocks": 2},
+        "mode": "profile",
+    }
     said = run_ranks(1, host_breaks, config(perseus=block(tmp_path, **changes)))
     passed_on, clock_mhz, _ = said[0].value
     assert passed_on
