@@ -17,7 +17,7 @@ from perseus_ds.simulation.baselines.published.cut import minimum_cut
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
 
 BLOCKING_W = 70.0
-DATA = Path(os.environ.get("PERSEUS_SHARED", Path(__file__).parents[3].parent / "shared")) / "data"
+DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data"))
 A100 = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
 needs_measurements = pytest.mark.skipif(not A100.exists(), reason=f"the published profile is not in {DATA}")

@@ -1,6 +1,7 @@
 """Speed, power and heat against the facts they were taken from."""
 
 import csv
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from perseus_ds.device.simulated import MODELS, Work, model_named, physics
 from perseus_ds.device.simulated.model import GpuModel, interpolate
 
 A100 = model_named("a100-sxm4-80gb")
-PROFILE = Path("/work/shared/data/gpt3-175b_a100-sxm_profile.csv")
+DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))
+PROFILE = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
