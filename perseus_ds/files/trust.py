@@ -29,8 +29,8 @@ def write_trusted(path: Path, text: str, *, mode: int = 0o644, sync: bool = Fals
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
             if sync:
+                file.flush()
                 os.fsync(file.fileno())
         partial.replace(path)
     except OSError:

@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,25 @@ def test_the_count_of_values_is_never_too_low() -> None:
         parse_json(text, most_values=values + 2)
         with pytest.raises(PerseusError, match="values"):
             parse_json(text, most_values=values - 1)
+
+
+def readable(path: Path, flags: int, mode: int = 0o777, opened: Callable[..., int] = os.open) -> int:
+    """Open for reading too what would be opened for writing."""
+    return opened(path, flags & ~os.O_ACCMODE | os.O_RDWR, mode)
+
+
+def test_what_is_to_be_on_disk_is_there_whole_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bytes, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        seen.append((os.pread(descriptor, 99, 0), (tmp_path / "file").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "open", readable)
+    write_trusted(tmp_path / "file", "whole", sync=True)
+    assert seen == [(b"whole", False)]
+    write_trusted(tmp_path / "file", "other")
+    assert len(seen) == 1
+    assert (tmp_path / "file").read_text() == "other"
