@@ -1,10 +1,14 @@
-"""From a profile to a frontier of plans, to the one that a job runs at."""
+"""From a profile to a frontier of plans, to the one that a job runs at.
 
-from perseus_ds.plan.bound_by_lp import check_bounds_by_lp
+``plan.bound_by_lp`` is imported by those who prove bounds: it brings scipy.
+"""
+
 from perseus_ds.plan.build import build
-from perseus_ds.plan.clock_requests import ClockRequest, clock_requests, first_clock_mhz
+from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.doubt import doubt
-from perseus_ds.plan.record import Baseline, FrequencyPlan, Options, PlanSet
+from perseus_ds.plan.expected import expected_saving_pct
+from perseus_ds.plan.options import Options, Segment
+from perseus_ds.plan.record import Baseline, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
 from perseus_ds.plan.splits import Portion, Splits
@@ -13,6 +17,7 @@ from perseus_ds.plan.verify import verify
 from perseus_ds.plan.wording import certified
 
 __all__ = [
+    "OPENING",
     "Baseline",
     "ClockRequest",
     "FrequencyPlan",
@@ -20,15 +25,16 @@ __all__ = [
     "PlanRequest",
     "PlanSet",
     "Portion",
+    "Segment",
     "Splits",
     "build",
     "certified",
-    "check_bounds_by_lp",
     "clock_requests",
     "doubt",
     "dumps",
-    "first_clock_mhz",
+    "expected_saving_pct",
     "loads",
+    "opening_clocks",
     "read_plans",
     "read_request",
     "select",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.kernels import read_timelines
 from perseus_ds.plan.build import build
 from perseus_ds.plan.request import read_request
 from perseus_ds.plan.store import write_plans
@@ -20,12 +21,16 @@ def main(arguments: list[str]) -> int:
     try:
         request = read_request(request_file)
         profile = read_profile(profile_file)
+        timelines = () if request.timelines is None else read_timelines(Path(request.timelines))
         plans = build(
             profile,
             request.schedule,
             blocking_power_w=request.blocking_power_w,
             reserve_pct=request.reserve_pct,
-            switching=replace(Switching.of(profile), split=request.split, waits=request.waits),
+            switching=replace(
+                Switching.of(profile), split=request.split, waits=request.waits, budget=request.budget
+            ),
+            timelines=timelines,
             verify=True,
             fingerprint=request.fingerprint,
         )

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.plan.options import Segment
 from perseus_ds.schedule import Instruction
 
 MOST_BYTES = 32 << 20
 MOST_INSTRUCTIONS = 400_000
 MOST_INFLATED_BYTES = 64 << 20  # 100 000 computations x 640 plans
 MOST_MHZ = 100_000
+MOST_SEGMENTS = 1_000_000  # of one computation
 MOST = 1e12  # seconds, joules, watts: the sums of what is more are not finite
 
 
@@ -58,6 +60,32 @@ def clocks_mhz(content: Mapping[str, object], key: str) -> NDArray[np.int64]:
     if any(isinstance(value, float) for value in values):
         raise PerseusError(f"{key} has a clock that is no whole number of MHz")
     return np.array(values, np.int64)
+
+
+def timelines_of(content: Mapping[str, object]) -> tuple[tuple[Segment, ...], ...]:
+    """Return the timelines of one computation; none where the file names none.
+
+    Raises:
+        PerseusError: one that is no list of core clock, memory clock or null, and seconds.
+    """
+    lines = content.get("timelines", [])
+    if not isinstance(lines, list) or not all(isinstance(line, list) and line for line in lines):
+        raise PerseusError("timelines is no list of lists")
+    if sum(map(len, lines)) > MOST_SEGMENTS:
+        raise PerseusError(f"timelines of {sum(map(len, lines))} segments, {MOST_SEGMENTS} are allowed")
+    return tuple(tuple(map(_segment, line)) for line in lines)
+
+
+def _segment(row: object) -> Segment:
+    if not isinstance(row, list) or len(row) != len(Segment._fields):
+        raise PerseusError("timelines has a segment that is not core clock, memory clock and seconds")
+    for clock in row[:2]:
+        if clock is not None and not (type(clock) is int and 1 <= clock <= MOST_MHZ):
+            raise PerseusError(f"timelines has a clock of {clock!r:.40}, expected whole MHz")
+    clock_mhz, memory_mhz, duration_s = row
+    if clock_mhz is None or type(duration_s) not in {int, float} or not 0.0 < duration_s <= MOST:
+        raise PerseusError("timelines has a segment without a core clock or without a duration above 0")
+    return Segment(clock_mhz, memory_mhz, float(duration_s))
 
 
 def inflated(

@@ -11,19 +11,26 @@ from perseus_ds.schedule import Instruction, dag_of
 
 
 class Part(NamedTuple):
-    """What a computation does at one clock."""
+    """What a computation does at one clock; ``memory_mhz`` None is the device's own memory clock."""
 
     clock_mhz: int
     duration_s: float
     energy_j: float
+    memory_mhz: int | None = None
+
+    @property
+    def clocks(self) -> tuple[int, int | None]:
+        """Core and memory clock."""
+        return self.clock_mhz, self.memory_mhz
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """One instruction at its place in the iteration, as planned.
 
-    ``parts`` are its clocks in the order of time, each with its duration and energy; there is one part
-    unless the computation is split, and none for what no clock changes. ``energy_j`` is what the
+    ``parts`` are its clocks in the order of time, each with its duration and energy (of a timeline's energy
+    as its share of the time); there is one part unless the clock changes while it runs, and none for what
+    no clock changes. ``energy_j`` is what the
     work itself uses (waiting is counted apart, at blocking power), 0 where it was not measured.
     """
 
@@ -77,11 +84,13 @@ def _unplaced(plans: PlanSet, node: Instruction, portions: tuple[Portion, ...]) 
     options = plans.options[key]
     parts = tuple(
         Part(
-            int(options.clock_mhz[option]),
-            share * float(options.time_s[option]),
-            share * float(options.energy_j[option]),
+            segment.clock_mhz,
+            share * segment.duration_s,
+            share * segment.duration_s * float(options.energy_j[option] / options.time_s[option]),
+            segment.memory_mhz,
         )
         for option, share in portions
+        for segment in options.segments(option)
     )
     duration_s, energy_j = sum(part.duration_s for part in parts), sum(part.energy_j for part in parts)
     return Played(node, 0.0, duration_s, energy_j, parts)

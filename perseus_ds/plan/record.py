@@ -9,27 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
+from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.options import Options
 from perseus_ds.plan.splits import Portion, Splits
 from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Instruction, Schedule
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Options:
-    """The clocks that one computation can run at, and what they cost.
-
-    Shape: three vectors of equal length, highest clock first.
-    """
-
-    clock_mhz: NDArray[np.int64]
-    time_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-
-    def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
-        """Durations to plan with: all but the shortest are taken as that much longer."""
-        slower = self.time_s > self.time_s.min()
-        return np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,8 @@ class PlanSet:
 
     Where there is a ``wait_clock``, the clock goes down in the ``waits`` that are long enough;
     ``blocking_power_w`` is the power there, and what other waits take beyond it is part of the effective
-    energy. ``change`` is the change of clock that the plans were made for.
+    energy. ``change`` is the change of clock that the plans were made for, ``budget`` how often a clock may
+    change.
 
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
 
@@ -86,6 +72,7 @@ class PlanSet:
     waits: Waits = field(default_factory=Waits.none)
     wait_clock: WaitClock | None = None
     change: ClockChange = field(default_factory=ClockChange)
+    budget: ChangeBudget = field(default_factory=ChangeBudget)
     reserve_pct: float = 0.0
     time_error_pct: float = 0.0
 
@@ -179,11 +166,12 @@ class FrequencyPlan:
         return portions
 
     def clocks_of_stage(self, stage: int) -> list[int]:
-        """Clocks in MHz of one stage, in running order: one for a computation, two where it is split."""
+        """Clocks in MHz of one stage, in running order: one for a computation, more where it changes."""
         portions = self.portions()
         return [
-            int(self.of.options[i.stage, i.kind].clock_mhz[portion.option])
+            segment.clock_mhz
             for i in self.of.computations()
             if i.stage == stage
             for portion in portions[i]
+            for segment in self.of.options[i.stage, i.kind].segments(portion.option)
         ]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
-from perseus_ds.errors import PlanError
+from perseus_ds.errors import PerseusError, PlanError
+from perseus_ds.files import read_json
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.switching import Split, Wait
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Instruction, Schedule
 
+_MOST_BYTES = 64 << 20  # a million instructions are 10 MB
+
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A profile comes beside it, as its own file."""
+    """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines."""
 
     schedule: Schedule
     fingerprint: Mapping[str, str]
@@ -23,6 +27,8 @@ class PlanRequest:
     reserve_pct: float
     split: Split = "auto"
     waits: Wait = "never"
+    budget: ChangeBudget = field(default_factory=ChangeBudget)
+    timelines: str | None = None
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
@@ -37,6 +43,8 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "reserve_pct": request.reserve_pct,
         "split": request.split,
         "waits": request.waits,
+        "budget": asdict(request.budget),
+        "timelines": request.timelines,
     }
     write_json(path, content)
 
@@ -48,19 +56,23 @@ def read_request(path: Path) -> PlanRequest:
         PlanError: naming the file and what is wrong in it.
     """
     try:
-        content = json.loads(path.read_text())
-        orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
-        unknown = tuple(map(str, content.get("unknown", [])))
-        schedule = Schedule(content["schedule"], int(content["microbatches"]), orders, unknown)
-        return PlanRequest(
-            schedule,
-            fingerprint=dict(content["fingerprint"]),
-            blocking_power_w=float(content["blocking_power_w"]),
-            reserve_pct=float(content["reserve_pct"]),
-            split=content["split"],
-            waits=content["waits"],
-        )
+        return _request(cast("dict[str, Any]", read_json(path, most_bytes=_MOST_BYTES)))
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (PerseusError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise PlanError(f"{path} is not a planning request: {type(error).__name__} {error}") from error
+
+
+def _request(content: dict[str, Any]) -> PlanRequest:
+    orders = tuple(tuple(map(Instruction.parse, order.split())) for order in content["orders"])
+    unknown = tuple(map(str, content.get("unknown", [])))
+    return PlanRequest(
+        Schedule(str(content["schedule"]), int(content["microbatches"]), orders, unknown),
+        fingerprint={str(key): str(value) for key, value in content["fingerprint"].items()},
+        blocking_power_w=float(content["blocking_power_w"]),
+        reserve_pct=float(content["reserve_pct"]),
+        split=content["split"],
+        waits=content["waits"],
+        budget=ChangeBudget(**content.get("budget", {})),
+        timelines=content.get("timelines"),
+    )

@@ -60,8 +60,12 @@ class Splits:
         return len(self.plan)
 
     def of_column(self, column: int) -> slice:
-        """Where one computation's splits stand."""
-        return slice(*np.searchsorted(self.column, (column, column + 1)).tolist())
+        """Where one computation's splits stand.
+
+        Cost: logarithmic in splits: what is looked for is of the column's own type, or all would be copied.
+        """
+        ends = np.array((column, column + 1), dtype=self.column.dtype)
+        return slice(*np.searchsorted(self.column, ends).tolist())
 
     def of_plan(self, plan: int) -> dict[int, tuple[int, float]]:
         """Option of the rest and share before it, by column."""

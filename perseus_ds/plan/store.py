@@ -24,7 +24,11 @@ from perseus_ds.plan.bounds import (
     clocks_mhz,
     parsed_orders,
     reals,
+    timelines_of,
 )
+from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.digest import KEY, check_digest, digest_of
+from perseus_ds.plan.options import Options
 from perseus_ds.plan.packing import (
     pack_matrix,
     pack_splits,
@@ -33,7 +37,7 @@ from perseus_ds.plan.packing import (
     unpack_splits,
     unpack_waits,
 )
-from perseus_ds.plan.record import Baseline, Options, PlanSet
+from perseus_ds.plan.record import Baseline, PlanSet
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
@@ -41,7 +45,9 @@ from perseus_ds.run_directory import write_whole
 from perseus_ds.schedule import Kind, Schedule, validate
 
 FORMAT = "perseus-plan"
-VERSION = 2
+VERSION = 3
+_READ = (2, 3)
+"""Version 2 knows no timelines and has no digest; all else is alike."""
 
 
 def write_plans(plans: PlanSet, path: Path) -> None:
@@ -75,7 +81,7 @@ def dumps(plans: PlanSet) -> str:
         "lower_bound_j": plans.lower_bound_j,
         "effective_bound_j": plans.effective_bound_j,
     }
-    content = {
+    content: dict[str, object] = {
         "format": FORMAT,
         "version": VERSION,
         "fingerprint": dict(plans.fingerprint),
@@ -105,14 +111,17 @@ def dumps(plans: PlanSet) -> str:
         "choice": pack_matrix(plans.choice),
         "splits": pack_splits(plans.splits, len(plans)),
         "change": asdict(plans.change),
+        "budget": asdict(plans.budget),
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
     }
-    return json.dumps(content)
+    return json.dumps(content | {KEY: digest_of(content)})
 
 
 def loads(text: str | bytes) -> PlanSet:
     """Read what ``dumps`` wrote; sizes are checked before any work is done with them.
+
+    What can be recomputed is, so that a message says what is wrong; the digest finds the rest.
 
     Raises:
         PlanFormatError: the text is not a whole plan of our version.
@@ -123,15 +132,18 @@ def loads(text: str | bytes) -> PlanSet:
         raise PlanFormatError(error.message, hint=_AGAIN) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
-    if content.get("version") != VERSION:
+    if content.get("version") not in _READ:
         raise PlanFormatError(
-            f"is a plan of version {content.get('version')!r:.40}, we read version {VERSION}", hint=_AGAIN
+            f"is a plan of version {content.get('version')!r:.40}, we read {_READ[0]} and {_READ[1]}",
+            hint=_AGAIN,
         )
     try:
         plans = _plan_set(content)
         _check_shapes(plans)
         validate(plans.schedule)
         check_figures(plans)
+        if content["version"] == VERSION:
+            check_digest(content)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
@@ -150,6 +162,7 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
         "clock_mhz": options.clock_mhz.tolist(),
         "time_s": options.time_s.tolist(),
         "energy_j": options.energy_j.tolist(),
+        "timelines": [[list(segment) for segment in line] for line in options.timelines],
     }
 
 
@@ -170,7 +183,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
             str(schedule["name"]),
             whole(schedule, "microbatches", least=1, most=MOST_INSTRUCTIONS),
             parsed_orders(orders),
-            tuple(str(name) for name in cast("list[object]", schedule.get("unknown", []))),
+            tuple(str(name) for name in cast("list[object]", schedule["unknown"])),
         ),
         blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
         options={_key(row): _options_of(row) for row in options},
@@ -184,6 +197,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         waits=unpack_waits(mapping(content["waits"], "waits"), *choice.shape),
         wait_clock=_wait_clock_of(content["wait_clock"], change),
         change=change,
+        budget=_budget_of(mapping(content.get("budget", {}), "budget")),
         baseline=Baseline(
             *(
                 real(baseline, key, least=0, most=MOST)
@@ -207,6 +221,7 @@ def _options_of(row: Mapping[str, object]) -> Options:
         clocks_mhz(row, "clock_mhz"),
         reals(row, "time_s", least=0),
         reals(row, "energy_j", least=0),
+        timelines_of(row),
     )
 
 
@@ -226,6 +241,22 @@ def _wait_clock_of(row: object, change: ClockChange) -> WaitClock | None:
     return WaitClock(whole(fields_, "clock_mhz", least=1, most=MOST_MHZ), low_w, high_w, change)
 
 
+def _budget_of(row: Mapping[str, object]) -> ChangeBudget:
+    """A file without one has none."""
+    if not row:
+        return ChangeBudget()
+    gpu_per_s, node_per_s = (
+        None if row[key] is None else real(row, key, least=0, most=MOST)
+        for key in ("per_gpu_per_s", "per_node_per_s")
+    )
+    return ChangeBudget(
+        gpu_per_s,
+        node_per_s,
+        gpus_per_node=whole(row, "gpus_per_node", least=1, most=MOST_INSTRUCTIONS),
+        dwell_s=real(row, "dwell_s", least=0, most=MOST),
+    )
+
+
 def _change_of(row: Mapping[str, object]) -> ClockChange:
     return ClockChange(*(real(row, field.name, least=0, most=MOST) for field in fields(ClockChange)))
 
@@ -240,13 +271,15 @@ def _check_shapes(plans: PlanSet) -> None:
     bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
     _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
     for (stage, kind), options in plans.options.items():
-        _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.time_s, options.energy_j)
+        whole = options.time_s[: len(options.time_s) - len(options.timelines)]
+        _check_columns(f"{stage}{kind.value} options", options.clock_mhz, whole)
+        _check_columns(f"{stage}{kind.value} options", options.time_s, options.energy_j)
     if (np.diff(plans.iteration_time_s) < 0).any():
         raise ValueError("iteration times do not ascend")
     highest = plans.choice.max(axis=0)
     np.maximum.at(highest, plans.splits.column, plans.splits.option.astype(highest.dtype))
     for instruction, option in zip(computations, highest, strict=True):
-        if option >= len(plans.options[instruction.stage, instruction.kind].clock_mhz):
+        if option >= len(plans.options[instruction.stage, instruction.kind].time_s):
             raise ValueError(f"{instruction} has no option {option}")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.profile import Profile
 
 Split = Literal["auto", "never"]
@@ -19,14 +19,15 @@ class Switching:
     """How clocks change, and what a plan may do with it.
 
     ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
-    No clock is held for less than ``dwell_s``, nor for less than a call takes. ``waits`` "auto" lowers the
-    clock in waits that are long enough, where the power of waiting is known by clock.
+    No part of one is shorter than the budget's dwell, nor than a call takes. ``waits`` "auto" lowers the
+    clock in waits that are long enough, where the power of waiting is known by clock. ``budget`` says how
+    often a clock may change.
     """
 
     change: ClockChange = field(default_factory=ClockChange)
     split: Split = "auto"
-    dwell_s: float = 0.0
     waits: Wait = "never"
+    budget: ChangeBudget = field(default_factory=ChangeBudget)
 
     @classmethod
     def of(cls, profile: Profile) -> Switching:
@@ -43,13 +44,11 @@ class Switching:
             raise PlanError(f"split is {self.split!r}", hint="auto or never")
         if self.waits not in {"auto", "never"}:
             raise PlanError(f"waits is {self.waits!r}", hint="auto or never")
-        if not (math.isfinite(self.dwell_s) and self.dwell_s >= 0.0):
-            raise PlanError(f"dwell_s is {self.dwell_s!r}", hint="expected a finite number, 0 or more")
 
     @property
     def least_part_s(self) -> float:
         """The shortest part of a split computation."""
-        return max(self.dwell_s, self.change.call_s + self.change.stall_s)
+        return max(self.budget.dwell_s, self.change.call_s + self.change.stall_s)
 
 
 FREE = Switching()

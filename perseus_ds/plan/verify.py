@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
+from perseus_ds.plan.options import AS_LONG
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S, idle_pairs
 from perseus_ds.profile import Computation
@@ -24,13 +25,7 @@ def verify(plans: PlanSet) -> int:
     Cost: one pass over the schedule's graph for all plans together.
     """
     check_figures(plans)
-    dag = dag_of(plans.schedule)
-    time_s, effective_j = _played(plans, dag)
-    start_s = _starts_s(dag, time_s, plans.fixed_s)
-    every = np.arange(len(plans))
-    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0), every)
-    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
-    _check_low_waits(plans, dag, start_s, time_s)
+    check_budget(plans)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
         "bound on effective energy",
@@ -42,17 +37,15 @@ def verify(plans: PlanSet) -> int:
     _not_above(
         "certified bound", "bound of the plan before", "J", plans.lower_bound_j[1:], plans.lower_bound_j[:-1]
     )
-    times_s = plans.iteration_time_s
-    _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     return len(plans)
 
 
 def check_figures(plans: PlanSet) -> None:
-    """Check what takes no longer than reading the file: options, baseline, saving, some plans' times.
+    """Check what takes no longer than reading the file: all but the bounds.
 
     Raises:
         CertificateError: what would change a clock, a time or a saving.
-    Cost: a pass over the computations for all plans, one over the graph for a few.
+    Cost: a pass over the computations and one over the graph, each for all plans together.
     """
     _check_options(plans)
     high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
@@ -60,13 +53,14 @@ def check_figures(plans: PlanSet) -> None:
     if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
         raise CertificateError("plans and baseline do not agree on what waiting takes")
     check_baseline(plans)
-    some = np.unique(np.linspace(0, len(plans) - 1, _PLAYED).astype(np.int64))
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
-    every = np.arange(len(plans))
-    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans), every)
-    lengths_s = (_starts_s(dag, time_s[:, some], plans.fixed_s) + time_s[:, some]).max(axis=0)
-    _same("iteration time", "s", plans.iteration_time_s[some], lengths_s, some)
+    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0))
+    _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
+    _check_low_waits(plans, dag, start_s, time_s)
+    times_s = plans.iteration_time_s
+    _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
     t_min_s = float((_starts_s(dag, fastest, plans.fixed_s) + fastest).max())
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
@@ -77,15 +71,19 @@ def check_figures(plans: PlanSet) -> None:
         raise CertificateError("the slowest plan is slower than T*")
 
 
-_PLAYED = 8
-
-
 def _check_options(plans: PlanSet) -> None:
     """Clocks descend, every computation has options, and times and energies are numbers above 0."""
     for stage, kind in {(i.stage, i.kind) for i in plans.computations()}:
         options = plans.options[stage, kind]
         if (np.diff(options.clock_mhz) >= 0).any() or (options.clock_mhz <= 0).any():
             raise CertificateError(f"{stage}{kind.value}: clocks do not descend from the highest")
+        for number, line in enumerate(options.timelines, len(options.clock_mhz)):
+            lasts_s = sum(segment.duration_s for segment in line)
+            if not abs(lasts_s - options.time_s[number]) <= AS_LONG * options.time_s[number]:
+                raise CertificateError(
+                    f"{stage}{kind.value}: the clocks of option {number} last {lasts_s:.9g} s,"
+                    f" it says {options.time_s[number]:.9g} s"
+                )
         for values in (options.time_s, options.energy_j):
             if not (np.isfinite(values) & (values > 0.0)).all():
                 raise CertificateError(f"{stage}{kind.value}: a time or an energy is not above 0")
@@ -94,6 +92,35 @@ def _check_options(plans: PlanSet) -> None:
 def _shortest_s(plans: PlanSet, node: Instruction) -> float:
     key = node.stage, node.kind
     return float(plans.options[key].time_s.min()) if node.kind.is_computation else plans.fixed_s[key]
+
+
+def check_budget(plans: PlanSet) -> None:
+    """Count every GPU's changes of clock in every plan, low waits included.
+
+    Raises:
+        CertificateError: a plan that changes more often than its budget allows.
+    """
+    if not plans.budget.limits:
+        return
+    columns, ranks = plans.computations(), plans.schedule.ranks
+    stages = plans.schedule.rank_of_stages()
+    rank_of = [stages[i.stage] for i in columns]
+    for index in range(len(plans)):
+        portions, low = plans.plan(index).portions(), plans.waits.of_plan(index)
+        sequence: list[list[int]] = [[] for _ in range(ranks)]
+        for column, (instruction, rank) in enumerate(zip(columns, rank_of, strict=True)):
+            clocks = plans.options[instruction.stage, instruction.kind].clock_mhz
+            sequence[rank] += [int(clocks[portion.option]) for portion in portions[instruction]]
+            sequence[rank] += [0] * (column in low)
+        changes = np.array(
+            [[sum(a != b for a, b in zip(s, [*s[1:], *s[:1]], strict=True))] for s in sequence]
+        )
+        time_s = plans.iteration_time_s[index : index + 1]
+        if (plans.budget.left(changes, time_s) < 0).any():
+            raise CertificateError(
+                f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
+                " more often than its budget allows"
+            )
 
 
 def check_baseline(plans: PlanSet) -> None:
@@ -205,13 +232,10 @@ def _starts_s(
     return start_s
 
 
-def _same(
-    what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64], numbers: NDArray[np.int64]
-) -> None:
-    for row in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
+def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:
+    for plan in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
         raise CertificateError(
-            f"plan {numbers[row]} says {what} {said[row]:.9g} {unit};"
-            f" played again it is {found[row]:.9g} {unit}"
+            f"plan {plan} says {what} {said[plan]:.9g} {unit}; played again it is {found[plan]:.9g} {unit}"
         )
 
 

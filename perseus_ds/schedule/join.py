@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 
 from perseus_ds.errors import InvalidScheduleError
@@ -19,8 +20,9 @@ _SENDER = {
 _SENDS = frozenset(kind for kind, _ in _SENDER.values())
 
 
+@lru_cache(maxsize=4)
 def dag_of(schedule: Schedule) -> Dag:
-    """Join the orders of all ranks into one graph.
+    """Join the orders of all ranks into one graph; the last few are kept, as one is asked for many times.
 
     A transfer that stands in the orders is one node, named after its sender: both ends wait for each other
     (gloo always, NCCL for all but small messages), so what follows it on either rank follows what came

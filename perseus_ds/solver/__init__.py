@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perseus_ds.solver.best import best_of
 from perseus_ds.solver.certificate import check_frontier, check_plans
 from perseus_ds.solver.discretise import discretise
 from perseus_ds.solver.dual import total_bounds
@@ -19,6 +20,7 @@ __all__ = [
     "Plans",
     "Problem",
     "Result",
+    "best_of",
     "blended",
     "check_frontier",
     "check_plans",

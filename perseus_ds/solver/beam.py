@@ -17,15 +17,16 @@ from perseus_ds.solver.problem import Floats, Indices, Ints
 class Guide(NamedTuple):
     """The relaxed optimum at one time, as a beam reads it.
 
-    ``order``: activities by relaxed start; ``end``: relaxed ends; ``due``: latest ends from which the rest
-    can keep the wanted time at its fastest; ``price``: the flow, cost per tick of duration; ``toll``: cost
-    per tick of waiting; ``low`` to ``high``: the places that are tried.
+    ``order``: activities by relaxed start; ``start``, ``end``: relaxed starts and ends; ``due``: latest
+    ends from which the rest can keep the wanted time at its fastest; ``price``: the flow, cost per tick of
+    duration; ``toll``: cost per tick of waiting; ``low`` to ``high``: the places that are tried.
 
     Units: ticks; cost per tick.
     Shape: ``toll`` [precedences]; the others [activities].
     """
 
     order: Indices
+    start: Ints
     end: Ints
     due: Ints
     price: Floats
@@ -46,7 +47,7 @@ def beam(graph: Graph, delay: Ints, choices: Choices, guide: Guide, width: int, 
     """
     count = len(guide.order)
     column = np.empty(count, dtype=np.int32)
-    columns = _columns(graph, guide.order, column, np.diff(graph.first_after), np.empty_like(column))
+    columns = columns_of(graph, guide.order, column)
     fronts = front_for(width, columns), front_for(width, columns)
     steps = steps_for(width * int((guide.high - guide.low).max() + 1))
     origin, place = np.empty((2, count, width), dtype=np.int32)
@@ -133,9 +134,13 @@ def _run(
     return filled
 
 
+def columns_of(graph: Graph, order: Indices, column: Indices) -> int:
+    """Give every activity a column that no other open one has, in place; return how many there are."""
+    return int(_columns(graph, order, column, np.diff(graph.first_after), np.empty_like(column)))
+
+
 @compiled
 def _columns(graph: Graph, order: Indices, column: Indices, open_for: Indices, free: Indices) -> int:
-    """Give every activity a column that no other open one has; return how many there are."""
     freed, columns = 0, 0
     for activity in order:
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver.dual import activity_flow, dual_value, dual_values, members_of, precedence_flow
 from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.hull import Hull, hull_of
 from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
 from perseus_ds.solver.plans import Plans, blended
 from perseus_ds.solver.problem import Floats, Ints, Problem
@@ -38,7 +39,8 @@ def check_frontier(problem: Problem, frontier: Frontier) -> None:
     slopes_j = frontier.price_w * np.diff(frontier.time_s)
     if not np.allclose(-np.diff(frontier.cost_j), slopes_j, rtol=1e-6, atol=ROUNDING * _scale(problem)):
         raise CertificateError("costs and prices of the frontier disagree")
-    given = _Given(problem, graph_of(problem), members_of(problem), _scale(problem))
+    hulls = tuple(hull_of(table) for table in problem.tables)
+    given = _Given(problem, graph_of(problem), hulls, members_of(problem), _scale(problem))
     for first in range(0, len(frontier.kept), BLOCK):
         snapshots = range(first, min(first + BLOCK, len(frontier.kept)))
         _check_schedules(given, frontier, snapshots)
@@ -91,10 +93,14 @@ def _check_bounds(problem: Problem, plans: Plans, frontier: Frontier, scale_j: f
 
 
 class _Given(NamedTuple):
-    """A problem, and what all breakpoints are checked with: ``members`` are the activities of every table."""
+    """A problem, and what all breakpoints are checked with: ``members`` are the activities of every table.
+
+    The hulls are of the problem's own tables: those that come with a frontier may be another problem's.
+    """
 
     problem: Problem
     graph: Graph
+    hulls: Sequence[Hull]
     members: Sequence[NDArray[np.intp]]
     scale_j: float
 
@@ -104,7 +110,7 @@ def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]
     kept = frontier.kept[snapshots]
     duration_s = np.array([frontier.durations_at(float(time_s)) for time_s in frontier.time_s[kept]])
     cost_j = np.zeros(len(kept))
-    for number, (hull, where) in enumerate(zip(frontier.whole.hulls, given.members, strict=True)):
+    for number, (hull, where) in enumerate(zip(given.hulls, given.members, strict=True)):
         own_s, slack_s = duration_s[:, where], ROUNDING * hull.duration_s[-1]
         if ((own_s < hull.duration_s[0] - slack_s) | (own_s > hull.duration_s[-1] + slack_s)).any():
             raise CertificateError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiled import inner, tiered
 from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.network import SINK, SOURCE
 from perseus_ds.solver.problem import Indices, Ints
@@ -44,7 +44,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
 
 
-@compiled
+@tiered
 def _fill_windows(flow: Ints, bottom: Indices, length: Ints, top: Ints, least: Ints, most: Ints) -> None:
     """Between which lengths every arc may be without a loss, at this flow."""
     for arc in range(len(flow)):
@@ -59,7 +59,7 @@ def _fill_windows(flow: Ints, bottom: Indices, length: Ints, top: Ints, least: I
             most[arc] = length[rung - 1]
 
 
-@compiled
+@tiered
 def _move(
     event: Ints,
     first: Indices,

@@ -65,7 +65,7 @@ def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> list[Pl
 
     def searched(number: int) -> Plan:
         time_s = float(wanted_s[chosen[number]])
-        guide = guide_at(frontier, choices, time_s, _within(frontier, time_s))
+        guide = guide_at(frontier, choices, time_s, frontier.whole.within(time_s))
         wide = min(width if number else FIRST * width, WIDEST)
         leaning = LEANING[(number + 1) % len(LEANING)]
         return plan_of(whole, choices, beam(whole.graph, whole.delay, choices, guide, wide, leaning))
@@ -80,18 +80,10 @@ def _between(frontier: Frontier, choices: Choices, corners: list[Plan], wanted_s
     passes = min(max(EFFORT // len(whole.problem), FEWEST), MOST)
     last: Plan | None = None
     for time_s in wanted_s:
-        wanted = _within(frontier, float(time_s))
+        wanted = whole.within(float(time_s))
         order = guide_at(frontier, choices, float(time_s), wanted).order
         start = spliced(whole, choices, order, corners, wanted).place
         better = improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND)
         plan = plan_of(whole, choices, better)
         last = plan if last is None else min(plan, last, key=lambda plan: plan.cost_j)
         yield last
-
-
-def _within(frontier: Frontier, time_s: float) -> int:
-    """Whole ticks that do not exceed the wanted time; at T_min all of them, finer than seconds can say."""
-    tick = frontier.whole.tick
-    wanted = int(tick.whole(np.array(time_s)))
-    wanted -= int(float(tick.real(np.array(wanted))) > time_s)
-    return max(wanted, frontier.whole.longest(frontier.whole.fastest))

@@ -65,7 +65,7 @@ def steps_for(size: int) -> Steps:
 
 
 @inlined
-def _code(column: int, end: int) -> np.uint64:
+def time_code(column: int, end: int) -> np.uint64:
     """Mix a column and a time into a code; codes of several columns are joined by exclusive or."""
     mixed = (np.uint64(end) + np.uint64(column) * np.uint64(0xBF58476D1CE4E5B9)) * np.uint64(
         0x9E3779B97F4A7C15
@@ -101,7 +101,7 @@ def begin_after(
         spent += toll[arc] * (begin - ended - delay[arc])
         if open_for[who] == 0:
             strain -= price[who] * abs(ended - wish[who])
-            code ^= _code(column[who], ended)
+            code ^= time_code(column[who], ended)
     return begin, spent, strain, code
 
 
@@ -137,7 +137,7 @@ def try_options(
         if end > due:
             break
         paid = spent + cost[place] + price * length[place]
-        mixed = code ^ _code(column, end)
+        mixed = code ^ time_code(column, end)
         at = np.int64(mixed & np.uint64(len(seat) - 1))
         while seat[at] >= 0 and to_code[seat[at]] != mixed:
             at = (at + 1) & (len(seat) - 1)
@@ -154,7 +154,7 @@ def try_options(
 
 
 @inner
-def _nth(values: Floats, size: int, rank: int) -> float:
+def nth(values: Floats, size: int, rank: int) -> float:
     """Return the value of that rank, least first; the values are left in another order.
 
     Source: Hoare 1961, FIND.
@@ -189,7 +189,7 @@ def keep_best(
     if size > width:
         for at in range(size):
             steps.scratch[at] = steps.worth[at]
-        bar = _nth(steps.scratch, size, width - 1)
+        bar = nth(steps.scratch, size, width - 1)
     for at in range(size):
         if steps.worth[at] > bar or filled == width:
             continue

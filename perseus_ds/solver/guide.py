@@ -32,6 +32,7 @@ def guide_at(frontier: Frontier, choices: Choices, time_s: float, wanted: int) -
     per_tick = float(whole.tick.real(np.array(1)))
     return Guide(
         order=_by_start(whole.graph.order, start),
+        start=start,
         end=end,
         due=due,
         price=activity_flow(frontier, left) * per_tick,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 
 
@@ -81,7 +81,7 @@ def _cycle(graph: Graph, count: int) -> list[int]:
     return walk[walk.index(walk[-1]) :][::-1]
 
 
-@compiled
+@tiered
 def earliest_starts(graph: Graph, delay: Ints, duration: Ints, pinned: NDArray[np.bool_], pin: Ints) -> Ints:
     """When each activity starts if nothing waits longer than it must; the ``pinned`` start at ``pin``."""
     start = np.zeros(len(duration), dtype=np.int64)
@@ -96,7 +96,7 @@ def earliest_starts(graph: Graph, delay: Ints, duration: Ints, pinned: NDArray[n
     return start
 
 
-@compiled
+@tiered
 def latest_starts(
     graph: Graph, delay: Ints, duration: Ints, end: int, pinned: NDArray[np.bool_], pin: Ints
 ) -> Ints:
@@ -131,7 +131,7 @@ def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> float
     return float(longest_float(graph, problem.delay_s, duration_s))
 
 
-@compiled
+@tiered
 def longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
     """Length of the longest path of a packed graph, in seconds."""
     end_s = np.zeros(len(duration_s))

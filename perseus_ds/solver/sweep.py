@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.augment import exhaust, send_along, trace, wait_along
-from perseus_ds.solver.compiled import compiled, inner, number
+from perseus_ds.solver.compiled import inner, number, tiered
 from perseus_ds.solver.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Ints
 from perseus_ds.solver.search import search, shift
@@ -37,7 +37,7 @@ def room_for(count: int, network: Network) -> Breakpoints:
     return Breakpoints(*empty)
 
 
-@compiled
+@tiered
 def sweep(network: Network, state: State, least: int, found: Breakpoints) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
 

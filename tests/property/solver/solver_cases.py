@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -11,28 +10,31 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from perseus_ds.profile import read_profile
+from perseus_ds.simulation.gpt3 import gpt3_profile
 from perseus_ds.solver import OptionTable, Problem
 
 BLOCKING_W = 83.64
+PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
+SOURCES = ("simulated", "published")
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def shared_data() -> Path:
-    """Folder of the published measurements; skips the test where it is not there."""
-    place = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-    if not (place / "gpt3-175b_a100-sxm_profile.csv").exists():
-        pytest.skip(f"no published measurements in {place}: set PERSEUS_SHARED_DATA")
+def published(name: str) -> Path:
+    """One of the published measurements; skips the test where it is not there."""
+    place = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data")) / name
+    if not place.exists():
+        pytest.skip(f"the published {name} is not in {place.parent}: docs/solver.md says where to get it")
     return place
 
 
-def gpt3_tables() -> dict[tuple[int, str], OptionTable]:
-    """The measured GPT-3 175B profile as effective energy, by (stage, kind)."""
-    points: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    with (shared_data() / "gpt3-175b_a100-sxm_profile.csv").open() as lines:
-        for row in csv.DictReader(lines):
-            key = int(row["stage"]), row["instruction"][0].upper()
-            points.setdefault(key, []).append((float(row["time"]), float(row["energy"])))
-    columns = {key: np.array(rows).T for key, rows in points.items()}
+def gpt3_tables(source: str) -> dict[tuple[int, str], OptionTable]:
+    """A GPT-3 175B profile as effective energy, by (stage, kind): published, or the simulated GPU's."""
+    profile = gpt3_profile() if source == "simulated" else read_profile(published(PUBLISHED))
+    columns = {
+        (stage, kind.value): np.array([(point.time_s, point.energy_j) for point in points]).T
+        for (stage, kind), points in profile.points.items()
+    }
     return {key: OptionTable(t_s, e_j - BLOCKING_W * t_s) for key, (t_s, e_j) in columns.items()}
 
 
@@ -62,9 +64,9 @@ def pipeline(tables: dict[tuple[int, str], OptionTable], *, stages: int, microba
     return Problem(tuple(tables[key] for key in keys), table_of, before, after, np.zeros(len(edges)))
 
 
-def gpt3(*, stages: int, microbatches: int) -> Problem:
-    """The measured profile's first stages and its heavier last one."""
-    measured = gpt3_tables()
+def gpt3(source: str, *, stages: int, microbatches: int) -> Problem:
+    """The profile's first stages and its heavier last one."""
+    measured = gpt3_tables(source)
     heavy = max(stage for stage, _ in measured)
     chosen = {(s, k): measured[heavy if s == stages - 1 else s, k] for s in range(stages) for k in "FB"}
     return pipeline(chosen, stages=stages, microbatches=microbatches)

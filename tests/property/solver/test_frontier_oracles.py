@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from solver_cases import BLOCKING_W, gpt3, noisy_pipeline, random_problem, seeds, shared_data
+from solver_cases import BLOCKING_W, SOURCES, gpt3, noisy_pipeline, published, random_problem, seeds
 from solver_oracles import brute_force, discrete_cost, longest_path, relaxed_cost
 
 from perseus_ds.errors import CertificateError
@@ -44,8 +44,9 @@ def test_noisy_pipelines_agree_with_the_lp(seed: int) -> None:
     assert_matches_lp(problem, solve_frontier(problem), 8)
 
 
-def test_the_measured_profile_agrees_with_the_lp() -> None:
-    problem = gpt3(stages=4, microbatches=8)
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_whole_profile_agrees_with_the_lp(source: str) -> None:
+    problem = gpt3(source, stages=4, microbatches=8)
     assert_matches_lp(problem, solve_frontier(problem), 12)
 
 
@@ -73,11 +74,14 @@ def test_durations_keep_the_iteration_time_between_breakpoints_too(seed: int) ->
         assert longest_path(problem, frontier.durations_at(float(time_s))) <= time_s * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("microbatches", "saving_pct"), [(12, 15.95), (96, 13.71)])
+@pytest.mark.parametrize(
+    ("source", "microbatches", "saving_pct"),
+    [("simulated", 12, 15.95), ("simulated", 96, 13.89), ("published", 12, 15.95), ("published", 96, 13.71)],
+)
 def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
-    microbatches: int, saving_pct: float
+    source: str, microbatches: int, saving_pct: float
 ) -> None:
-    problem = gpt3(stages=8, microbatches=microbatches)
+    problem = gpt3(source, stages=8, microbatches=microbatches)
     frontier = solve_frontier(problem)
     plans = discretise(problem, frontier, np.array([frontier.t_min_s]))
     waiting_j = 8 * BLOCKING_W * frontier.t_min_s
@@ -88,10 +92,10 @@ def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
 @pytest.mark.parametrize("microbatches", [12, 96])
 def test_never_more_energy_than_the_published_frontier(microbatches: int) -> None:
     name = f"gpt3-175b_a100-sxm_mb{microbatches}_published_frontier.csv"
-    with (shared_data() / name).open() as lines:
+    with published(name).open() as lines:
         rows = [(float(row["time"]), float(row["energy"])) for row in csv.DictReader(lines)]
     published_s, published_j = np.array(sorted(rows)[:: max(1, len(rows) // 40)]).T
-    problem = gpt3(stages=8, microbatches=microbatches)
+    problem = gpt3("published", stages=8, microbatches=microbatches)
     frontier = solve_frontier(problem)
     # published durations were floored to 1 ms: all at their fastest, they take as much less as real ones do
     real_s = published_s * (frontier.t_min_s / published_s[0])
@@ -104,10 +108,10 @@ def test_never_more_energy_than_the_published_frontier(microbatches: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 4), (2, 6), (4, 4)])
-@pytest.mark.parametrize("measured", [True, False])
-def test_small_plans_are_near_the_discrete_optimum(stages: int, microbatches: int, *, measured: bool) -> None:
+@pytest.mark.parametrize("source", [*SOURCES, "noisy"])
+def test_small_plans_are_near_the_discrete_optimum(stages: int, microbatches: int, source: str) -> None:
     shape = {"stages": stages, "microbatches": microbatches}
-    problem = gpt3(**shape) if measured else noisy_pipeline(5, points=12, **shape)
+    problem = noisy_pipeline(5, points=12, **shape) if source == "noisy" else gpt3(source, **shape)
     frontier = solve_frontier(problem)
     times_s = np.linspace(frontier.t_min_s, frontier.t_star_s, 4)[:-1]
     plans = discretise(problem, frontier, times_s)
@@ -131,8 +135,9 @@ def test_scale_changes_nothing_but_the_scale(time_scale: float, cost_scale: floa
     assert other.cost_at(times_s * time_scale) == pytest.approx(plain.cost_at(times_s) * cost_scale, rel=1e-9)
 
 
-def test_pipelines_pass_the_checkers() -> None:
-    problem = gpt3(stages=4, microbatches=8)
+@pytest.mark.parametrize("source", SOURCES)
+def test_pipelines_pass_the_checkers(source: str) -> None:
+    problem = gpt3(source, stages=4, microbatches=8)
     frontier = solve_frontier(problem)
     check_frontier(problem, frontier)
     power_w = 4 * BLOCKING_W

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.device import ChangeQueue, ClockChange
-from perseus_ds.plan import build, clock_requests, first_clock_mhz
+from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
 from perseus_ds.plan.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.switching import Switching
@@ -33,16 +33,22 @@ def own_of(plan: FrequencyPlan, rank: int) -> list[Played]:
     return [one for one in play(plan) if one.instruction in mine]
 
 
+def asked_at_s(own: list[Played], request: ClockRequest) -> float:
+    """When in the iteration a request is made."""
+    if request.position == OPENING:
+        return request.offset_s
+    computation = own[request.position]
+    return request.offset_s + (computation.end_s if request.over else computation.start_s)
+
+
 def in_force(plan: FrequencyPlan, rank: int, change: ClockChange) -> list[tuple[float, int]]:
     """When which clock is in force, over three iterations one behind the other."""
     own, queue = own_of(plan, rank), ChangeQueue(change)
-    now_mhz = first_clock_mhz(plan, rank)
+    now_mhz, _ = opening_clocks(plan, rank, clock_requests(plan, rank, change))
     changes = [(-1.0, now_mhz)]
     for iteration in range(3):
         for request in clock_requests(plan, rank, change):
-            computation = own[request.position]
-            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
-            asked_s = iteration * plan.iteration_time_s + computation.start_s + offset_s
+            asked_s = iteration * plan.iteration_time_s + asked_at_s(own, request)
             at_s = queue.ask(0, asked_s, from_mhz=now_mhz, to_mhz=request.clock_mhz)
             changes.append((at_s, request.clock_mhz))
             now_mhz = request.clock_mhz
@@ -105,10 +111,8 @@ def test_requests_of_a_rank_are_apart_by_a_call_and_in_order(change: ClockChange
     for rank in range(4):
         own, last_s = own_of(plan, rank), -1.0
         for request in clock_requests(plan, rank, change):
-            computation = own[request.position]
             assert request.offset_s >= 0.0
-            offset_s = request.offset_s + (computation.duration_s if request.over else 0.0)
-            asked_s = computation.start_s + offset_s
+            asked_s = asked_at_s(own, request)
             assert asked_s >= last_s + change.call_s - 1e-9 or last_s < 0
             last_s = asked_s
 

@@ -1,4 +1,8 @@
-"""A plan file proves itself: whatever is changed in it is refused, by the loader or by ``verify``."""
+"""A plan file proves itself: the loader refuses whatever was changed, and most of it by recomputing it.
+
+Every corruption is tried twice: as it is, and with a digest that was made anew, as somebody would who wants
+to deceive. Then only what the file says of itself can contradict it; bounds are left to ``verify``.
+"""
 
 import copy
 import dataclasses
@@ -10,8 +14,10 @@ import numpy as np
 import pytest
 
 from perseus_ds.device import ClockChange
-from perseus_ds.errors import PerseusError
-from perseus_ds.plan import PlanSet, build, check_bounds_by_lp, dumps, loads, verify
+from perseus_ds.errors import CertificateError, PerseusError
+from perseus_ds.plan import PlanSet, build, dumps, loads, verify
+from perseus_ds.plan.bound_by_lp import check_bounds_by_lp
+from perseus_ds.plan.digest import KEY, digest_of
 from perseus_ds.plan.splits import Splits
 from perseus_ds.plan.switching import Switching
 from perseus_ds.plan.waits import Waits
@@ -26,20 +32,32 @@ def plans() -> PlanSet:
     profile = dataclasses.replace(textbook_profile([1.0, 1.1, 1.3]), blocking_w={1410: 70.0, 705: 50.0})
     switching = Switching(ClockChange(0.002, 0.004, 0.003), waits="auto")
     schedule = textbook("1f1b", stages=3, microbatches=4)
-    return build(profile, schedule, blocking_power_w=70.0, switching=switching)
+    fingerprint = {"gpu": "A100", "stages": "3"}
+    return build(profile, schedule, blocking_power_w=70.0, switching=switching, fingerprint=fingerprint)
 
 
-def prove(text: str) -> None:
-    read = loads(text)
-    verify(read)
-    check_bounds_by_lp(read, list(range(len(read))))
+def loader_refuses(text: str) -> bool:
+    """Whether the loader does, in one line."""
+    try:
+        loads(text)
+    except PerseusError as error:
+        return "\n" not in str(error)
+    return False
 
 
-def refused(text: str) -> None:
-    """Read and verify; somebody must refuse, in one line."""
-    with pytest.raises(PerseusError) as caught:
-        prove(text)
-    assert "\n" not in str(caught.value)
+def sealed(content: dict[str, Any]) -> str:
+    """The file with a digest that fits."""
+    return json.dumps(content | {KEY: digest_of(content)})
+
+
+def refused(content: dict[str, Any], kind: str) -> None:
+    """The loader refuses; with a new digest too, or else ``verify`` and the linear program do."""
+    assert loader_refuses(json.dumps(content))
+    assert loader_refuses(sealed(content)) is (kind not in LEFT_TO_VERIFY)
+    if kind in LEFT_TO_VERIFY:
+        read = loads(sealed(content))
+        with pytest.raises(CertificateError):
+            check_bounds_by_lp(read, list(range(verify(read))))
 
 
 def test_the_file_itself_is_passed(plans: PlanSet) -> None:
@@ -78,6 +96,12 @@ def places() -> list[tuple[str, tuple[str | int, ...]]]:
 
 
 CASES = [(where, how) for where, _ in places() for how in VALUES]
+LEFT_TO_VERIFY = {
+    f"frontier {bound} {how}"
+    for bound in ("lower_bound_j", "effective_bound_j")
+    for how in ("more", "less", "negative")
+}
+"""A bound decides no clock, time or saving: a linear program judges it, which takes seconds."""
 
 
 @pytest.mark.parametrize(("where", "how"), CASES)
@@ -90,7 +114,7 @@ def test_a_changed_number_is_refused(plans: PlanSet, where: str, how: str) -> No
     part[way[-1]] = VALUES[how](part[way[-1]])
     if where in {"t_star_s", "reserve_pct"} and how == "more":
         part[way[-1]] = -1.0 if where == "t_star_s" else 3.0
-    refused(json.dumps(content))
+    refused(content, f"{where} {how}")
 
 
 def without(content: dict[str, Any], key: str) -> None:
@@ -133,7 +157,7 @@ STRUCTURES: dict[str, Damage] = {
 def test_a_changed_structure_is_refused(plans: PlanSet, kind: str) -> None:
     content = copy.deepcopy(json.loads(dumps(plans)))
     STRUCTURES[kind](content)
-    refused(json.dumps(content))
+    refused(content, kind)
 
 
 def another_choice(plans: PlanSet) -> PlanSet:
@@ -169,8 +193,46 @@ PACKED: dict[str, Callable[[PlanSet], PlanSet]] = {
 
 @pytest.mark.parametrize("kind", PACKED)
 def test_a_changed_timeline_is_refused(plans: PlanSet, kind: str) -> None:
-    refused(dumps(PACKED[kind](plans)))
+    refused(json.loads(dumps(PACKED[kind](plans))) | {KEY: "as it was"}, kind)
 
 
-def test_there_are_at_least_sixty_kinds() -> None:
-    assert len(CASES) + len(STRUCTURES) + len(PACKED) >= 60
+FINGERPRINTS: dict[str, Damage] = {
+    "another GPU": lambda c: c["fingerprint"].__setitem__("gpu", "H100"),
+    "a longer name": lambda c: c["fingerprint"].__setitem__("gpu", "A100 "),
+    "one thing less": lambda c: c["fingerprint"].pop("gpu"),
+    "one thing more": lambda c: c["fingerprint"].__setitem__("driver", "535"),
+    "no fingerprint left": lambda c: c["fingerprint"].clear(),
+    "another name of the schedule": lambda c: c["schedule"].__setitem__("name", "gpipe"),
+    "another error of the profile": lambda c: c.__setitem__("time_error_pct", 50.0),
+    "another solve time": lambda c: c.__setitem__("solve_time_s", 0.0),
+    "no digest": lambda c: c.pop(KEY),
+    "another digest": lambda c: c.__setitem__(KEY, "0" * 64),
+}
+"""What nothing else in the file could contradict."""
+
+
+@pytest.mark.parametrize("kind", FINGERPRINTS)
+def test_a_changed_fingerprint_is_refused_by_the_digest(plans: PlanSet, kind: str) -> None:
+    content = json.loads(dumps(plans))
+    FINGERPRINTS[kind](content)
+    with pytest.raises(PerseusError, match=KEY):
+        loads(json.dumps(content))
+
+
+def test_how_a_file_is_laid_out_is_not_its_content(plans: PlanSet) -> None:
+    content = json.loads(dumps(plans))
+    assert len(loads(json.dumps(dict(reversed(content.items())), indent=2))) == len(plans)
+
+
+def test_how_many_kinds_there_are() -> None:
+    """171, all refused by the loader: 155 by recomputing them, 10 by the digest, 6 bounds by the digest."""
+    recomputed = len(CASES) + len(STRUCTURES) + len(PACKED) - len(LEFT_TO_VERIFY)
+    assert (recomputed, len(FINGERPRINTS), len(LEFT_TO_VERIFY)) == (155, 10, 6)
+
+
+def test_every_plan_is_played_not_some(plans: PlanSet) -> None:
+    for column in ("iteration_time_s", "effective_energy_j"):
+        for index in range(1, len(plans), 13):
+            content = json.loads(dumps(plans))
+            content["frontier"][column][index] *= 1.0 - 1e-8
+            assert loader_refuses(sealed(content))

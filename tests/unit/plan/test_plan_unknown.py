@@ -1,9 +1,6 @@
 """The names of work that we have no word for travel with the schedule, in requests and in plans."""
 
-from dataclasses import replace
 from pathlib import Path
-
-from hand_made import hand_made
 
 from perseus_ds.plan import PlanRequest, build, dumps, loads, read_request, write_request
 from perseus_ds.profile import Point, Profile
@@ -27,8 +24,3 @@ def test_names_travel_with_a_request(tmp_path: Path) -> None:
     request = PlanRequest(SCHEDULE, {"gpu": "A100"}, blocking_power_w=50.0, reserve_pct=1.0)
     write_request(tmp_path / "request.json", request)
     assert read_request(tmp_path / "request.json") == request
-
-
-def test_a_plan_without_names_has_none() -> None:
-    text = dumps(hand_made()).replace('"unknown": []', '"before": 1')
-    assert loads(text).schedule == replace(hand_made().schedule, unknown=())

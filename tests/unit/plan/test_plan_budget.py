@@ -1,0 +1,141 @@
+"""A budget of changes: kept by every plan, counted anew from what is asked for, told when it cannot be."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import CertificateError, PlanError
+from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
+from perseus_ds.plan.budget import ChangeBudget, changes_of
+from perseus_ds.plan.switching import Switching
+from perseus_ds.profile import Point, Profile
+from perseus_ds.schedule import Kind, textbook
+
+STAGES, MICROBATCHES, WAITING_W = 3, 6, 60.0
+SCHEDULE = textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES)
+CLOCKS = (1400, 1300, 1200, 1100, 1000)
+LATE = ClockChange(0.005, 0.005, 0.005)
+
+
+def profile() -> Profile:
+    """Stages of unequal weight; power falls with the square of the clock above a floor."""
+    points = {}
+    for stage, weight in enumerate((0.8, 1.0, 0.9)):
+        for kind, base_s in ((Kind.FORWARD, 0.05), (Kind.BACKWARD, 0.1)):
+            points[stage, kind] = tuple(_point(clock, base_s * weight) for clock in CLOCKS)
+    return Profile(points=points, blocking_w={1400: WAITING_W, 300: 40.0})
+
+
+def _point(clock_mhz: int, base_s: float) -> Point:
+    time_s = base_s * (0.1 + 0.9 * CLOCKS[0] / clock_mhz)
+    return Point(clock_mhz, time_s, time_s * (100.0 + 200.0 * (clock_mhz / CLOCKS[0]) ** 3))
+
+
+def planned(budget: ChangeBudget, **choices: str) -> PlanSet:
+    return build(
+        profile(),
+        SCHEDULE,
+        blocking_power_w=WAITING_W,
+        switching=Switching(LATE, budget=budget, **choices),  # type: ignore[arg-type]
+        verify=True,
+    )
+
+
+@pytest.mark.parametrize(("split", "waits"), [("auto", "auto"), ("never", "never")])
+@pytest.mark.parametrize("budget", [ChangeBudget(6.0), ChangeBudget(5.0, 9.0, gpus_per_node=2)])
+def test_no_gpu_is_asked_more_often_than_allowed(budget: ChangeBudget, split: str, waits: str) -> None:
+    plans = planned(budget, split=split, waits=waits)
+    assert verify(plans) == len(plans)
+    for index in range(len(plans)):
+        plan = plans.plan(index)
+        asked = [len(clock_requests(plan, rank, LATE)) for rank in range(STAGES)]
+        if budget.per_gpu_per_s is not None:
+            assert max(asked) <= budget.per_gpu_per_s * plan.iteration_time_s
+        if budget.per_node_per_s is not None:
+            nodes = [
+                asked[first : first + budget.gpus_per_node]
+                for first in range(0, STAGES, budget.gpus_per_node)
+            ]
+            assert max(map(sum, nodes)) <= budget.per_node_per_s * plan.iteration_time_s
+
+
+def test_the_fastest_plan_is_as_fast_as_all_clocks_at_maximum_and_saves() -> None:
+    plans = planned(ChangeBudget(6.0))
+    assert plans.iteration_time_s[0] <= plans.baseline.iteration_time_s * (1 + 1e-9)
+    assert plans.plan(0).saving_pct > 1.0
+
+
+def test_fewer_changes_never_save_more_than_all() -> None:
+    """Savings at T_min fall with the budget, and stay below the bound that no budget knows of."""
+    savings = [planned(ChangeBudget(rate)).plan(0).saving_pct for rate in (1e6, 6.0, 3.0, 0.0)]
+    free = build(profile(), SCHEDULE, blocking_power_w=WAITING_W).plan(0).saving_pct
+    assert free >= savings[0]
+    assert all(more >= fewer - 0.15 for more, fewer in pairwise(savings))
+
+
+def test_without_changes_every_stage_has_one_clock() -> None:
+    plans = planned(ChangeBudget(0.0))
+    for index in range(len(plans)):
+        for rank in range(STAGES):
+            assert not clock_requests(plans.plan(index), rank, LATE)
+            assert len(set(plans.plan(index).clocks_of_stage(rank))) == 1
+
+
+def test_a_lower_clock_comes_late_by_its_latency_and_is_planned_so() -> None:
+    """Whatever goes down without a wait before it begins at the clock before, for the latency."""
+    plans = planned(ChangeBudget(1e6))
+    requests = [one for rank in range(STAGES) for one in clock_requests(plans.plan(0), rank, LATE)]
+    lower = plans.splits.of_plan(0)
+    assert lower
+    assert requests
+    for column, (option, share) in lower.items():
+        instruction = plans.computations()[column]
+        options = plans.options[instruction.stage, instruction.kind]
+        first = int(plans.choice[0, column])
+        if options.clock_mhz[option] < options.clock_mhz[first]:
+            assert share * options.time_s[first] > 0.0
+
+
+def test_a_plan_that_changes_too_often_is_refused() -> None:
+    plans = planned(ChangeBudget(6.0))
+    with pytest.raises(CertificateError, match="more often than its budget allows"):
+        verify(replace(plans, budget=ChangeBudget(0.5)))
+
+
+def test_a_budget_is_kept_in_the_plan_file() -> None:
+    budget = ChangeBudget(6.0, 11.5, gpus_per_node=2, dwell_s=0.02)
+    plans = planned(budget)
+    assert loads(dumps(plans)).budget == budget
+
+
+def test_the_dwell_is_kept() -> None:
+    """A clock that is taken is held for the dwell."""
+    plans = planned(ChangeBudget(dwell_s=0.2), split="never")
+    frequent = planned(ChangeBudget(1e6), split="never")
+    often, seldom = (
+        max(len(clock_requests(p.plan(0), rank, LATE)) for rank in range(STAGES)) for p in (frequent, plans)
+    )
+    assert seldom < often
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"per_gpu_per_s": -1.0},
+        {"per_node_per_s": float("nan")},
+        {"dwell_s": float("inf")},
+        {"gpus_per_node": 0},
+    ],
+)
+def test_a_budget_that_is_none_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(PlanError, match="budget of changes"):
+        ChangeBudget(**wrong)  # type: ignore[arg-type]
+
+
+def test_changes_are_counted_around_the_iteration() -> None:
+    first = np.array([[1400, 1400, 1000], [1400, 1400, 1400]])
+    last = np.array([[1400, 1200, 1000], [1400, 1400, 1400]])
+    assert changes_of([range(3)], first, last).tolist() == [[3, 0]]

@@ -1,0 +1,87 @@
+"""What a plan takes when clocks change as they do, worked out by hand on two stages and one microbatch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet, expected_saving_pct
+from perseus_ds.schedule import Kind, textbook
+
+FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
+BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
+SAME = {1400: 50.0, 1000: 50.0}
+BY_CLOCK = {1400: 60.0, 1000: 40.0}
+HALF_A_SECOND = ClockChange.lasting(0.5)
+BASELINE_J = 1600.0
+
+
+def plan_of(choice: list[int], iteration_time_s: float, computed_j: float) -> FrequencyPlan:
+    """0F, 0B, 1F, 1B at their first or second clock."""
+    effective_j = computed_j - 50.0 * (2 * iteration_time_s - waited_s(choice, iteration_time_s))
+    plans = PlanSet(
+        fingerprint={},
+        schedule=textbook("1f1b", stages=2, microbatches=1),
+        blocking_power_w=50.0,
+        options={(s, k): o for s in (0, 1) for k, o in ((Kind.FORWARD, FORWARD), (Kind.BACKWARD, BACKWARD))},
+        fixed_s={},
+        iteration_time_s=np.array([iteration_time_s]),
+        effective_energy_j=np.array([effective_j]),
+        lower_bound_j=np.array([1.0]),
+        effective_bound_j=np.array([1.0]),
+        choice=np.array([choice], np.uint8),
+        baseline=Baseline(iteration_time_s=6.0, energy_j=BASELINE_J, blocking_power_w=50.0),
+        t_min_s=iteration_time_s,
+        t_star_s=iteration_time_s,
+        solve_time_s=0.1,
+    )
+    return plans.plan(0)
+
+
+def waited_s(choice: list[int], iteration_time_s: float) -> float:
+    tables = (FORWARD, BACKWARD, FORWARD, BACKWARD)
+    return 2 * iteration_time_s - sum(
+        float(table.time_s[option]) for table, option in zip(tables, choice, strict=True)
+    )
+
+
+# 0F 0-1 at 1400 | 1F 1-2.4, 1B 2.4-5.2, 0B 5.2-8 at 1000 MHz
+WITH_A_WAIT = plan_of([0, 1, 1, 1], 8.0, 1200.0)
+# 0F 0-1, 1F 1-2 at 1400 | 1B 2-4.8, 0B 4.8-7.6 at 1000 MHz
+WITHOUT_A_WAIT = plan_of([0, 1, 0, 1], 7.6, 1240.0)
+
+
+def expected_j(plan: FrequencyPlan, change: ClockChange, waiting_w: dict[int, float]) -> float:
+    return BASELINE_J * (1.0 - expected_saving_pct(plan, change, waiting_w) / 100.0)
+
+
+@pytest.mark.parametrize("plan", [WITH_A_WAIT, WITHOUT_A_WAIT])
+def test_with_free_changes_and_one_waiting_power_it_is_the_plans_own(plan: FrequencyPlan) -> None:
+    assert expected_saving_pct(plan, ClockChange(), SAME) == pytest.approx(plan.saving_pct)
+
+
+def test_a_gpu_waits_at_the_clock_of_what_follows() -> None:
+    """Rank 0 waits 4.2 s, rank 1 3.8 s, both at 1000 MHz."""
+    assert expected_j(WITH_A_WAIT, ClockChange(), BY_CLOCK) == pytest.approx(1200 + 8.0 * 40)
+
+
+def test_a_change_that_takes_its_time_comes_late_into_the_wait() -> None:
+    """Half a second of rank 0's wait is spent at 1400 MHz; the way up is asked for ahead."""
+    assert expected_j(WITH_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(1200 + 7.5 * 40 + 0.5 * 60)
+
+
+def test_a_lower_clock_comes_into_force_when_its_computation_has_begun() -> None:
+    """Half a second of 1B is run at 1400 MHz, a quarter of its work; it ends at 4.6 s and waits then."""
+    rank_0_j = 220 + 0.5 * 60 + 3.3 * 40 + 400
+    rank_1_j = 220 + 0.25 * 430 + 0.75 * 400 + 0.5 * 40 + 2.5 * 60 + 1.0 * 60
+    assert expected_j(WITHOUT_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(rank_0_j + rank_1_j)
+
+
+def test_a_clock_that_was_not_profiled_waits_like_the_nearest_one() -> None:
+    assert expected_j(WITH_A_WAIT, ClockChange(), {1395: 60.0, 990: 40.0}) == pytest.approx(1520)
+
+
+def test_the_baseline_is_the_plans_own() -> None:
+    dearer = replace(WITH_A_WAIT.of, baseline=Baseline(6.0, 3200.0, 50.0)).plan(0)
+    assert expected_saving_pct(dearer, ClockChange(), BY_CLOCK) == pytest.approx(100 * (1 - 1520 / 3200))

@@ -1,0 +1,193 @@
+"""Timelines of kernels as further options of the planner: cheaper plans, carried, proved and asked for."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import PlanError, PlanFormatError
+from perseus_ds.kernels import ClockPair, InstructionTimelines
+from perseus_ds.kernels.segment import Spent, Step, Timeline
+from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
+from perseus_ds.plan.play import play
+from perseus_ds.plan.switching import Split, Switching
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import Kind, textbook
+from perseus_ds.simulation.emulator import ClusterShape, Emulator
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+SCHEDULE = textbook("1f1b", stages=2, microbatches=2)
+PROFILE = textbook_profile([1.0, 1.1])
+MEMORY_MHZ = 810
+CHANGE = ClockChange.lasting(0.001)
+
+
+def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: float) -> Timeline:
+    """Half of the time at the highest clock, half at a low one with a slow memory."""
+    fastest = profile.of(stage, kind)[0]
+    time_s = fastest.time_s * slower
+    steps = (Step(0, 0.0, ClockPair()), Step(7, time_s / 2, ClockPair(MEMORY_MHZ, 900)))
+    return Timeline(time_s, fastest.energy_j * cheaper, steps)
+
+
+def given(*lines: tuple[float, float]) -> list[InstructionTimelines]:
+    """For every instruction of the schedule, how much slower and cheaper than the highest clock."""
+    return [
+        InstructionTimelines(
+            stage,
+            kind,
+            tuple(line(PROFILE, stage, kind, slower=slower, cheaper=cheaper) for slower, cheaper in lines),
+        )
+        for stage in range(2)
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    ]
+
+
+@cache
+def planned(*lines: tuple[float, float], split: Split = "never") -> PlanSet:
+    """Plans with such timelines, made once."""
+    return built(given(*lines) if lines else [], split)
+
+
+def built(timelines: list[InstructionTimelines], split: Split = "never") -> PlanSet:
+    return build(
+        PROFILE,
+        SCHEDULE,
+        blocking_power_w=70.0,
+        reserve_pct=1.0,
+        switching=Switching(CHANGE, split=split),
+        timelines=timelines,
+        verify=True,
+    )
+
+
+LINES = (1.0, 0.8), (1.2, 0.6)
+GOOD = given(*LINES)
+
+
+@pytest.mark.parametrize("split", ["never", "auto"])
+def test_no_plan_needs_more_than_without_timelines(split: Split) -> None:
+    """Timelines that are good for something and such that are good for nothing."""
+    without = planned(split=split)
+    for lines in (LINES, ((1.5, 1.4),), ((1.05, 0.99),)):
+        plans = planned(*lines, split=split)
+        assert verify(plans) == len(plans)
+        for time_s, effective_j in zip(without.iteration_time_s, without.effective_energy_j, strict=True):
+            within = plans.iteration_time_s <= time_s * (1.0 + 1e-12)
+            assert plans.effective_energy_j[within].min() <= effective_j * (1.0 + 1e-12)
+
+
+def test_what_costs_no_time_saves_its_energy_at_no_slowdown() -> None:
+    without, plan = select(planned(), Objective()), select(planned(*LINES), Objective())
+    assert plan.slowdown_pct == pytest.approx(0.0, abs=1e-9)
+    assert plan.energy_j < 0.9 * without.energy_j
+
+
+def test_a_timeline_is_played_stretch_by_stretch_and_asked_for_with_its_memory_clock() -> None:
+    plan = select(planned(*LINES), Objective())
+    changing = [one for one in play(plan) if len(one.parts) > 1]
+    assert changing
+    for one in changing:
+        assert [part.clocks for part in one.parts] == [(1410, None), (900, MEMORY_MHZ)]
+        assert sum(part.duration_s for part in one.parts) == pytest.approx(one.duration_s)
+    asked = clock_requests(plan, 0, CHANGE)
+    assert {(one.clock_mhz, one.memory_mhz) for one in asked} >= {(1410, None), (900, MEMORY_MHZ)}
+    inside = next(one for one in asked if one.memory_mhz is not None and not one.over)
+    own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(0)}]
+    begins_s = own[inside.position].parts[0].duration_s
+    assert inside.offset_s == pytest.approx(begins_s - CHANGE.longest_s), "so long ahead as a change takes"
+
+
+def test_timelines_survive_the_plan_file() -> None:
+    plans = planned(*LINES)
+    again = loads(dumps(plans))
+    for key, options in plans.options.items():
+        assert again.options[key].timelines == options.timelines
+        assert np.array_equal(again.options[key].time_s, options.time_s)
+    assert verify(again) == len(plans)
+
+
+def test_a_plan_of_version_2_is_read() -> None:
+    content = json.loads(dumps(planned()))
+    content["version"] = 2
+    for row in content["options"]:
+        del row["timelines"]
+    assert loads(json.dumps(content)).options[0, Kind.FORWARD].timelines == ()
+
+
+def test_timelines_are_scaled_to_what_the_job_measured_at_default_clocks() -> None:
+    """The kernels were measured as half as long, with a tenth of the energy, at default clocks too."""
+    scaled = []
+    for one in GOOD:
+        default = PROFILE.of(one.stage, one.kind)[0]
+        lines = tuple(
+            Timeline(
+                each.time_s / 2,
+                each.energy_j / 10,
+                tuple(replace(step, offset_s=step.offset_s / 2) for step in each.steps),
+            )
+            for each in one.timelines
+        )
+        spent = Spent(default.time_s / 2, default.energy_j / 10)
+        scaled.append(replace(one, timelines=lines, default=spent))
+    plain, plans = planned(*LINES), built(scaled)
+    assert plans.iteration_time_s == pytest.approx(plain.iteration_time_s)
+    assert plans.effective_energy_j == pytest.approx(plain.effective_energy_j)
+
+
+def test_timelines_of_what_is_not_planned_are_refused() -> None:
+    stray = [replace(GOOD[0], stage=7)]
+    with pytest.raises(PlanError, match="forward of stage 7"):
+        built(stray)
+
+
+def _broken(where: str, value: object) -> str:
+    content: dict[str, Any] = json.loads(dumps(planned(*LINES)))
+    timelines = content["options"][0]["timelines"]
+    match where:
+        case "timelines":
+            content["options"][0]["timelines"] = value
+        case "line":
+            timelines[0] = value
+        case "segment":
+            timelines[0][0] = value
+        case _:
+            timelines[0][0][int(where)] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("timelines", 3),
+        ("timelines", []),
+        ("line", []),
+        ("line", "x"),
+        ("segment", [1410, None]),
+        ("segment", None),
+        ("0", None),
+        ("0", 1410.5),
+        ("0", -3),
+        ("1", "810"),
+        ("1", True),
+        ("2", 0.0),
+        ("2", -1.0),
+        ("2", None),
+        ("2", 1e9),
+        ("2", 1e-6),
+    ],
+)
+def test_a_damaged_timeline_is_refused_in_one_line(where: str, value: object) -> None:
+    with pytest.raises(PlanFormatError, match="is damaged") as refused:
+        loads(_broken(where, value))
+    assert "\n" not in refused.value.message
+
+
+def test_the_emulator_says_that_it_knows_no_timelines() -> None:
+    with pytest.raises(PlanError, match="timelines of kernels"):
+        Emulator(planned(*LINES), PROFILE, ClusterShape())

@@ -1,0 +1,121 @@
+"""Interpreted or compiled: the same answer, and machine code that is never older than its sources."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOM = {
+    "callee.py": """
+from perseus_ds.solver.compiled import inner
+
+@inner
+def step(value):
+    return value + {step}
+""",
+    "kernel.py": """
+import numpy as np
+from perseus_ds.solver.compiled import compiled, tiered
+from room.callee import step
+
+@compiled
+def walked(values):
+    total = 0
+    for value in values:
+        total += step(value)
+    return total
+
+@tiered
+def walked_in_time(values):
+    return walked(values)
+""",
+    "__init__.py": "",
+}
+SOLVED = """
+import hashlib, json, sys
+from perseus_ds.plan import build
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation import textbook_profile
+import perseus_ds.solver.compiled as tiers
+if sys.argv[1] == "compiled":
+    tiers.SMALL = -1
+schedule = textbook("1f1b", stages=3, microbatches=4)
+plans = build(textbook_profile([1.0, 1.05, 1.2]), schedule, blocking_power_w=60.0, verify=True)
+said = [plans.iteration_time_s, plans.effective_energy_j, plans.lower_bound_j, plans.choice]
+said.append(plans.splits.share)
+digests = [hashlib.sha256(one.tobytes()).hexdigest() for one in said]
+print(json.dumps({"digests": digests, "plans": len(plans)}))
+"""
+
+
+def run(program: str, *words: str, path: Path, **environment: str) -> str:
+    """What a fresh process prints; ``path`` holds its machine code and comes first on its path."""
+    own = {"NUMBA_CACHE_DIR": str(path / "machine_code"), "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    own["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])
+    told = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout.strip()
+
+
+def kept(path: Path) -> list[str]:
+    """Which functions have machine code on disk."""
+    return sorted(file.name.split("-")[0] for file in path.rglob("*.nbi"))
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Path:
+    (tmp_path / "room").mkdir()
+    for name, text in ROOM.items():
+        (tmp_path / "room" / name).write_text(text.replace("{step}", "1"))
+    return tmp_path
+
+
+def test_a_small_problem_is_solved_without_compiling_and_to_the_same_bits(tmp_path: Path) -> None:
+    interpreted = json.loads(run(SOLVED, "as it comes", path=tmp_path))
+    assert kept(tmp_path) == []
+    assert interpreted["plans"] > 5
+    assert json.loads(run(SOLVED, "compiled", path=tmp_path)) == interpreted
+    assert {name.split("_")[0] for name in kept(tmp_path)} >= {"sweep.sweep", "paths.longest"}
+
+
+def test_an_edited_callee_is_compiled_anew(room: Path) -> None:
+    program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
+    assert run(program, path=room) == "6"
+    first = kept(room)
+    assert run(program, path=room) == "6"
+    assert kept(room) == first
+    callee = room / "room" / "callee.py"
+    callee.write_text(callee.read_text().replace("value + 1", "value + 2"))
+    assert run(program, path=room) == "9"
+    assert len(kept(room)) == 2
+
+
+def test_what_was_asked_often_enough_is_compiled_and_from_then_on_loaded(room: Path) -> None:
+    program = """
+import sys, numpy as np
+import perseus_ds.solver.compiled as tiers
+tiers.PATIENCE = 10
+from room.kernel import walked_in_time
+for _ in range(int(sys.argv[1])):
+    print(walked_in_time(np.arange(3)))
+"""
+    assert run(program, "3", path=room).split() == ["6"] * 3
+    assert [name.split("_")[0] for name in kept(room)] == ["kernel.walked"]
+    assert run(program, "4", path=room).split() == ["6"] * 4
+    assert len(kept(room)) == 2
+
+
+def test_a_host_that_compiles_nothing_gets_answers_all_the_same(room: Path) -> None:
+    program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
+    assert run(program, path=room, NUMBA_DISABLE_JIT="1") == "6"
+    assert kept(room) == []
