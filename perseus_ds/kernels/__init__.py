@@ -13,12 +13,14 @@ from perseus_ds.kernels.json_file import (
 )
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels.segment import InstructionTimelines
 from perseus_ds.kernels.summary import KernelPlan, kernel_plan
 from perseus_ds.kernels.trace import KernelTrace, LaunchSequence
 
 __all__ = [
     "DEFAULT_PAIR",
     "ClockPair",
+    "InstructionTimelines",
     "KernelClass",
     "KernelPlan",
     "KernelPoint",

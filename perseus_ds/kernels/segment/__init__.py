@@ -3,7 +3,14 @@
 from perseus_ds.kernels.segment.bounded import runs_at, runs_within
 from perseus_ds.kernels.segment.play import Played, play
 from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
-from perseus_ds.kernels.segment.timelines import InstructionTimelines, Step, Timeline, timelines, timelines_of
+from perseus_ds.kernels.segment.timelines import (
+    InstructionTimelines,
+    Spent,
+    Step,
+    Timeline,
+    timelines,
+    timelines_of,
+)
 
 __all__ = [
     "FREE",
@@ -12,6 +19,7 @@ __all__ = [
     "Played",
     "Runs",
     "Sequence",
+    "Spent",
     "Step",
     "Timeline",
     "play",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,10 @@ from perseus_ds.kernels.trace import KernelTrace
 from perseus_ds.schedule import Kind
 
 MOST = 12
+STEADY_SHARE = 0.15
+"""Of an instruction's duration: who plays a timeline knows moments, not kernels. What takes half a percent
+more or less than planned shifts its kernels against the clocks, by more than many a kernel lasts; held for
+longer, a pair suits most of what runs in it all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,34 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Time and energy.
+
+    Raises:
+        ProfileError: a number that is not above 0.
+    """
+
+    time_s: float
+    energy_j: float
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) and value > 0 for value in (self.time_s, self.energy_j)):
+            raise ProfileError(
+                f"at the default pair: {self.time_s} s, {self.energy_j} J", hint="expected numbers above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class InstructionTimelines:
-    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner."""
+    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
+
+    ``default`` is what it takes at the default pair by the same measurement, where that is known.
+    """
 
     stage: int
     kind: Kind
     timelines: tuple[Timeline, ...]
+    default: Spent | None = None
 
     def __post_init__(self) -> None:
         if not self.timelines:
@@ -101,13 +127,16 @@ def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
 def timelines_of(
     costs: LaunchCosts, trace: KernelTrace, change: ChangeCost, *, most: int = MOST
 ) -> tuple[InstructionTimelines, ...]:
-    """Find the frontier of every instruction of a trace."""
-    return tuple(
-        InstructionTimelines(
-            one.stage, one.kind, timelines(Sequence(np.array(one.kernels), costs, change), most=most)
-        )
-        for one in trace.sequences
-    )
+    """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it."""
+    found = []
+    for one in trace.sequences:
+        kernels = np.array(one.kernels)
+        steady_s = STEADY_SHARE * Sequence(kernels, costs).default_s
+        held = replace(change, dwell_s=max(change.dwell_s, steady_s))
+        sequence = Sequence(kernels, costs, held)
+        default = Spent(sequence.default_s, sequence.default_j)
+        found.append(InstructionTimelines(one.stage, one.kind, timelines(sequence, most=most), default))
+    return tuple(found)
 
 
 def _falling(corners: list[Runs]) -> list[Runs]:

@@ -72,8 +72,11 @@ def rows(batch: int) -> list[tuple[str, Shapes, str]]:
     ]
 
 
-def trace_of(batch: int) -> KernelTrace:
-    """One iteration: forward to the logits, backward from the loss; a class for each row of the table."""
+def trace_of(batch: int, stages: int = 1) -> KernelTrace:
+    """One iteration: forward to the logits, backward from the loss; a class for each row of the table.
+
+    Layers are shared evenly among the stages; the first has the embedding, the last the loss.
+    """
     table = rows(batch)
     classes = tuple(
         KernelClass(name, shapes, "bfloat16", f"row {place}") for place, (name, shapes, _) in enumerate(table)
@@ -82,13 +85,13 @@ def trace_of(batch: int) -> KernelTrace:
         name: [place for place, row in enumerate(table) if row[2] == name]
         for name in ("embedding", "forward", "loss", "backward", "embedding backward")
     }
-    forward = part["embedding"] + part["forward"] * LAYERS + part["loss"][:1]
-    backward = part["loss"][1:] + part["backward"] * LAYERS + part["embedding backward"]
-    return KernelTrace(
-        classes,
-        (
-            LaunchSequence(0, Kind.FORWARD, tuple(forward)),
-            LaunchSequence(0, Kind.BACKWARD, tuple(backward)),
-        ),
-        fingerprint={"model": "GPT-3 XL, one iteration of llm.c"},
-    )
+    sequences = []
+    for stage in range(stages):
+        forward, backward = (part[name] * (LAYERS // stages) for name in ("forward", "backward"))
+        if stage == 0:
+            forward, backward = part["embedding"] + forward, backward + part["embedding backward"]
+        if stage == stages - 1:
+            forward, backward = forward + part["loss"][:1], part["loss"][1:] + backward
+        sequences.append(LaunchSequence(stage, Kind.FORWARD, tuple(forward)))
+        sequences.append(LaunchSequence(stage, Kind.BACKWARD, tuple(backward)))
+    return KernelTrace(classes, tuple(sequences), fingerprint={"model": "GPT-3 XL, one iteration of llm.c"})

@@ -1,0 +1,127 @@
+"""Timelines of kernels in a pipeline: planned and played, beside whole clocks.
+
+Run: ``python scripts/bench/joined/main.py [--gpu rtx-3080-ti] [--latency-ms 1 38]``. About two CPU minutes;
+everything is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from players import default_clocks, play, policies_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+from gpt3_xl import trace_of
+
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import KernelSequence, VirtualTime
+from perseus_ds.kernels import InstructionTimelines, KernelProfile, KernelTrace, write_trace
+from perseus_ds.kernels.choose import launch_costs, smoothed
+from perseus_ds.kernels.measure import Patience
+from perseus_ds.kernels.measure_trace import measure_trace
+from perseus_ds.kernels.segment import ChangeCost, timelines_of
+from perseus_ds.kernels.simulated_replay import simulated_replay
+from perseus_ds.plan import build, select
+from perseus_ds.plan.switching import Switching
+from perseus_ds.profile import Point, Profile
+from perseus_ds.runtime.emulation import StageWork, works_of
+from perseus_ds.schedule import Kind, textbook
+
+STAGES, MICROBATCHES, BATCH, ITERATIONS = 4, 8, 16, 8
+CLOCKS, LOWEST_SHARE = 8, 0.45
+NOISE, RESERVE_PCT = 0.005, 1.0
+
+
+def measured(gpu: str, trace: KernelTrace) -> KernelProfile:
+    """Measure the kernels as the command does."""
+    device = SimulatedGpu(
+        SimulatedSettings(gpu=gpu, noise=NOISE, counter_noise=NOISE / 2), time=VirtualTime()
+    )
+    patience = Patience(window_s=0.5, windows=2)
+    return smoothed(
+        measure_trace(device, trace, lambda kernel: simulated_replay(device, kernel), patience=patience)
+    )
+
+
+def whole_clocks(gpu: SimulatedGpu, works: dict[int, StageWork]) -> Profile:
+    """What instructions truly take at some core clocks."""
+    top_mhz, memory_mhz = gpu.model.max_clock_mhz, gpu.model.memory_clocks_mhz[0]
+    grid = [clock for clock in gpu.model.clocks_mhz if clock >= LOWEST_SHARE * top_mhz]
+    clocks = [grid[round(place * (len(grid) - 1) / (CLOCKS - 1))] for place in range(CLOCKS)]
+    points = {}
+    for stage, work in works.items():
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            sequence = work.of(kind)
+            assert isinstance(sequence, KernelSequence)
+            rows = []
+            for clock in clocks:
+                spent = [gpu.truth.kernel_cost(one, clock, memory_mhz) for one in sequence.kernels]
+                rows.append(Point(clock, sum(t for t, _ in spent), sum(e for _, e in spent)))
+            points[stage, kind] = tuple(rows)
+    waiting_w = {clock: gpu.truth.blocking_power_w(clock) for clock in clocks}
+    return Profile(points, blocking_power_w=waiting_w[clocks[0]], blocking_w=waiting_w)
+
+
+def compared(
+    settings: SimulatedSettings, profile: Profile, lines: tuple[InstructionTimelines, ...]
+) -> dict[str, dict[str, float]]:
+    """Plan without and with timelines, and play both beside default clocks."""
+    assert settings.kernels is not None
+    assert profile.blocking_power_w is not None
+    works = works_of(dict.fromkeys(range(STAGES), 1.0), settings)
+    change = ClockChange.of(SimulatedGpu(settings, time=VirtualTime()).capabilities())
+    schedule = textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES)
+    found = {}
+    for name, given in (("whole clocks", ()), ("with timelines", lines)):
+        plans = build(
+            profile,
+            schedule,
+            blocking_power_w=profile.blocking_power_w,
+            reserve_pct=RESERVE_PCT,
+            switching=Switching(change, split="never"),
+            timelines=given,
+            verify=True,
+        )
+        plan = select(plans, Objective())
+        default_s, default_j = play(plans, default_clocks(plans), works, settings, iterations=ITERATIONS)
+        time_s, energy_j = play(plans, policies_of(plan, change), works, settings, iterations=ITERATIONS)
+        found[name] = {
+            "planned_saving_pct": plan.saving_pct,
+            "saving_pct": 100.0 * (1.0 - energy_j / default_j),
+            "slower_pct": 100.0 * (time_s / default_s - 1.0),
+        }
+    return found
+
+
+def main() -> int:
+    """Print the results as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="rtx-3080-ti")
+    parser.add_argument("--latency-ms", type=float, nargs="+", default=[1.0, 38.0])
+    options = parser.parse_args()
+    trace = trace_of(BATCH, STAGES)
+    costs = launch_costs(measured(options.gpu, trace), trace)
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        write_trace(trace, path)
+        for latency_ms in options.latency_ms:
+            latency_s = latency_ms / 1e3
+            settings = SimulatedSettings(
+                gpu=options.gpu, kernels=str(path), noise=NOISE, switch_latency_s=latency_s
+            )
+            works = works_of(dict.fromkeys(range(STAGES), 1.0), settings)
+            profile = whole_clocks(SimulatedGpu(settings, time=VirtualTime()), works)
+            lines = timelines_of(costs, trace, ChangeCost(ClockChange.lasting(latency_s)))
+            results[f"{latency_ms:g} ms"] = compared(settings, profile, lines)
+    print(json.dumps(results, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
