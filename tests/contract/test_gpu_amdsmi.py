@@ -14,7 +14,7 @@ import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
 
 from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
-from perseus_ds.device.amdsmi import AmdGpu
+from perseus_ds.device.amdsmi import AmdGpu, load_amdsmi
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.errors import (
     DevicePermissionError,
@@ -157,3 +157,35 @@ def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi,
     assert told.stdout == ""
     assert "DeviceUnavailableError: amdsmi does not load" in told.stderr
     assert "install ROCm's amd-smi-lib" in told.stderr
+
+
+def test_closed_twice_the_library_is_let_go_once(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = AmdGpu(DeviceRequest("amdsmi", local_rank=1))
+    library, stopped = load_amdsmi(), []
+    monkeypatch.setattr(library, "amdsmi_shut_down", lambda: stopped.append(True))
+    gpu.close()
+    gpu.close()
+    assert stopped == [True]
+
+
+@pytest.mark.parametrize(
+    ("load", "busy", "idle"), [(0, None, True), (7, "its load is 7 %", False), ("N/A", None, True)]
+)
+def test_the_load_says_who_works_and_who_idles(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch, load: object, busy: str | None, *, idle: bool
+) -> None:
+    with AmdGpu(DeviceRequest("amdsmi", local_rank=1)) as gpu:
+        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_gpu_activity", lambda _: {"gfx_activity": load})
+        assert gpu.busy() == busy
+        assert bool(gpu.achieved().event_reasons & EventReason.GPU_IDLE) == idle
+
+
+def test_energy_is_in_joules_of_a_counter_in_steps_of_microjoules(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = {"energy_accumulator": 2_000_000, "counter_resolution": 15.3}
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_energy_count", lambda _: count)
+        assert gpu.energy_j() == pytest.approx(30.6, rel=1e-12)

@@ -114,6 +114,14 @@ def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], say
         assert gpu.busy() == says
 
 
+def test_energy_is_in_joules_of_a_counter_in_millijoules(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        monkeypatch.setattr("pynvml.nvmlDeviceGetTotalEnergyConsumption", lambda _: 123_456_789)
+        assert gpu.energy_j() == 123_456.789
+
+
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
     node.state.gpu[0].energy_error = 3
     with NvmlGpu(DeviceRequest("nvml")) as gpu:

@@ -7,6 +7,7 @@ import hashlib
 import mmap
 import os
 import re
+import secrets
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -14,7 +15,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("libamd_smi.c")
 CACHE = Path(__file__).parents[2] / ".cache" / "fake_amdsmi"
-UUID = "a5ff74a1-0000-1000-8000-{:012d}"
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4)
+NODE = f"{os.environ.setdefault('FAKE_AMDSMI_RUN', secrets.token_hex(4))}-{WORKER}"
+UUID = f"{NODE}-1000-8000-{{:012d}}"  # guards of two test runs do not meet
 
 _NUMBERS = [
     "low_mhz",
@@ -66,6 +69,7 @@ class FakeAmdsmi:
         """What a process needs to see this node."""
         return {
             "FAKE_AMDSMI_STATE": str(self.path),
+            "FAKE_AMDSMI_NODE": NODE,
             "ROCM_HOME": str(build()),
             "PERSEUS_GUARD_DIR": str(self.path.parent / "guard"),
         }

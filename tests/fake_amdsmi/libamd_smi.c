@@ -1,6 +1,6 @@
 /* A stand-in for AMD's libamd_smi.so under the real amdsmi binding (7.0). The GPUs lie in a mapped file
- * (FAKE_AMDSMI_STATE), so that a limit outlives the process that set it, and a test can look at it from
- * outside. Every function that is not here answers "not supported": fake_amdsmi.py writes those.
+ * (FAKE_AMDSMI_STATE; their names begin with FAKE_AMDSMI_NODE), so that a limit outlives the process that
+ * set it, and a test can look at it from outside. Every function that is not here answers "not supported": fake_amdsmi.py writes those.
  * Each GPU is a socket of its own. The layout is mirrored in fake_amdsmi.py. */
 
 #include <fcntl.h>
@@ -60,7 +60,7 @@ int amdsmi_get_processor_handles(void *socket, uint32_t *count, void **processor
 
 int amdsmi_get_gpu_device_uuid(gpu_t *g, unsigned *length, char *uuid) {
   CHECK(g);
-  snprintf(uuid, *length, "a5ff74a1-0000-1000-8000-%012u", (unsigned)(g - state->gpu));
+  snprintf(uuid, *length, "%s-1000-8000-%012u", getenv("FAKE_AMDSMI_NODE"), (unsigned)(g - state->gpu));
   return SUCCESS;
 }
 

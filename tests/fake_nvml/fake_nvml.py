@@ -15,7 +15,8 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("libnvidia-ml.c")
 CACHE = Path(__file__).parents[2] / ".cache" / "fake_nvml"
 NODE = os.environ.setdefault("FAKE_NVML_NODE", secrets.token_hex(4))  # and of all processes that we start
-UUID = f"GPU-{NODE}-0000-0000-0000-{{:012d}}"  # as unique as real ones: guards of two test runs do not meet
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw").zfill(4)
+UUID = f"GPU-{NODE}-{WORKER}-0000-0000-{{:012d}}"  # guards of two test runs do not meet
 
 _NUMBERS = [
     "low_mhz",

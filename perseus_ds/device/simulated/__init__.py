@@ -5,6 +5,7 @@ from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import MODELS, model_named
 from perseus_ds.device.simulated.operators import is_product, work_of_operator
 from perseus_ds.device.simulated.roofline import KernelWork
+from perseus_ds.device.simulated.sequence import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task
@@ -14,6 +15,7 @@ from perseus_ds.device.simulated.work import Work
 __all__ = [
     "MODELS",
     "GpuModel",
+    "KernelSequence",
     "KernelWork",
     "ScaledTime",
     "SimulatedGpu",

@@ -14,6 +14,7 @@ from perseus_ds.device.simulated.counter import EnergyCounter
 from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.model import GpuModel
 from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.sequence import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task, Timeline
@@ -150,7 +151,7 @@ class SimulatedGpu(Gpu):
         self.reset_clock()
         self.reset_memory_clock()
 
-    def begin(self, work: AnyWork) -> Task:
+    def begin(self, work: AnyWork | KernelSequence) -> Task:
         """Start an instruction; its true amount is drawn around ``work``."""
         factor = max(0.5, 1.0 + self._random.gauss(0.0, self.settings.noise))
         with self._changed:

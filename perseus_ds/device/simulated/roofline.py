@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from perseus_ds.device.simulated.model import GpuModel, interpolate
 from perseus_ds.device.simulated.physics import switching
 
 _HELD_WITHIN_MHZ = 0.01
+_REMEMBERED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class KernelWork:
         return replace(self, core_s=self.core_s * factor, memory_s=self.memory_s * factor)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def kernel_rate(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
     """How fast a kernel proceeds, against maximum core and default memory clock."""
     core_s, memory_s = _stretched(model, clock_mhz, memory_mhz, work)
     return work.seconds / _joined(core_s, memory_s, work.overlap)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork) -> float:
     """Power while a kernel runs, at the reference temperature.
 
@@ -58,6 +62,7 @@ def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: K
     return blocking_w + activity * model.dynamic_w * switching(model, clock_mhz) + traffic_w
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def kernel_held_mhz(
     model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork, power_cap_w: float
 ) -> float:

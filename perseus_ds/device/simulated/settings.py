@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from perseus_ds.device.simulated.models import model_named
@@ -16,21 +16,26 @@ class SimulatedSettings:
     """A simulated GPU and the work that emulation gives it.
 
     ``time`` is "virtual" (every GPU has a clock of its own that passes while it works, whatever the host's
-    pace) or "scaled" (to be watched: the host sleeps while a GPU works). ``time_scale`` is how long a device
-    second lasts on the host: at 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled time, and a second
-    that the job spends between two iterations counts 20 in either. ``reduce_grads_s``, ``step_s`` and
-    ``transfer_s`` are how long these take in virtual time when nobody is waited for. ``noise`` is the
-    relative standard deviation of instruction durations, ``counter_noise`` that of each tick of the energy
-    counter. ``forward_s`` lists the mean forward of every stage at the maximum clock; ``None`` spreads
-    ``mean_forward_s`` over the stages by their matmul weights. ``memory_bound`` is the fraction of work that
-    does not follow the clock, ``intensity`` its power against the densest kernels (at 1.0 the power cap
+    pace) or "scaled" (to be watched: the host sleeps while a GPU works). ``time_scale`` is how long a
+    device second lasts on the host: at 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled time, and
+    a second that the job spends between two iterations counts 20 in either. In virtual time it counts in
+    whole steps of ``host_step_s`` host seconds: what is shorter is this host's pace, which would make every
+    run's figures its own. ``reduce_grads_s``, ``step_s`` and ``transfer_s`` are how long these take in
+    virtual time when nobody is waited for. ``noise`` is the relative standard deviation of instruction
+    durations, ``counter_noise`` that of each tick of the energy counter. ``forward_s`` lists the mean
+    forward of every stage at the maximum clock; ``None`` spreads ``mean_forward_s`` over the stages by
+    their matmul weights. ``memory_bound`` is the fraction of work that does not follow the clock,
+    ``intensity`` its power against the densest kernels (at 1.0 the power cap
     throttles the top clocks). ``switch_latency_s``, ``power_cap_w`` override the model's;
-    ``throttle_mhz`` holds the clock down, as a hot or broken device would.
+    ``throttle_mhz`` holds the clock down, as a hot or broken device would. ``kernels`` names a kernel trace
+    (`perseus-ds kernels trace`): computations are then the kernels that it lists, each with a roofline of its
+    own, and ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` play no part.
     """
 
     gpu: str = "a100-sxm4-80gb"
     time: str = "virtual"
     time_scale: float = 1.0
+    host_step_s: float = 0.5
     seed: int = 0
     noise: float = 0.005
     counter_noise: float = 0.002
@@ -45,6 +50,7 @@ class SimulatedSettings:
     switch_latency_s: float | None = None
     power_cap_w: float | None = None
     throttle_mhz: int | None = None
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no device can be.
@@ -59,7 +65,7 @@ class SimulatedSettings:
             )
         if type(self.seed) is not int:
             raise ConfigError(f"simulated.seed: got {self.seed!r}, expected a whole number")
-        for key in ("time_scale", "mean_forward_s", "backward_over_forward"):
+        for key in ("time_scale", "host_step_s", "mean_forward_s", "backward_over_forward"):
             _check(key, getattr(self, key), above=0)
         for key in ("reduce_grads_s", "step_s", "transfer_s"):
             _check(key, getattr(self, key), low=0)
@@ -74,15 +80,42 @@ class SimulatedSettings:
         _check_optional("switch_latency_s", self.switch_latency_s, low=0)
         _check_optional("power_cap_w", self.power_cap_w, above=0)
         _check_optional("throttle_mhz", self.throttle_mhz, above=0)
+        if not (self.kernels is None or (isinstance(self.kernels, str) and self.kernels)):
+            raise ConfigError(f"simulated.kernels: got {self.kernels!r}, expected the name of a kernel trace")
 
 
-def simulated_settings(block: Mapping[str, object]) -> SimulatedSettings:
-    """Read the ``simulated`` block of the configuration.
+def simulated_settings(block: Mapping[str, object], *, rank: int = 0) -> SimulatedSettings:
+    """Read the ``simulated`` block of the configuration, as one rank of the job has it.
+
+    ``ranks`` in it holds what is different on some: ``{"ranks": {"3": {"gpu": "a40"}}}``. All of them are
+    checked on every rank.
 
     Raises:
         ConfigError: an unknown key, a wrong type or an impossible number, naming the key.
     """
-    known = [field.name for field in fields(SimulatedSettings)]
+    common = {key: value for key, value in block.items() if key != _RANKS}
+    alike, of_rank = _settings(common, known=(*_KEYS, _RANKS)), {}
+    for number, own in _of_ranks(block.get(_RANKS, {})).items():
+        for key in own:
+            if key not in _KEYS or key == "time":
+                raise ConfigError(f"simulated.ranks.{number}.{key}: no key of one rank alone")
+        of_rank[number] = _settings(common | own, known=_KEYS)
+    return of_rank.get(rank, alike)
+
+
+def _of_ranks(ranks: object) -> dict[int, dict[str, object]]:
+    hint = 'expected {"3": {"gpu": "a40"}}'
+    if not isinstance(ranks, Mapping):
+        raise ConfigError(f"simulated.ranks: got {ranks!r}", hint=hint)
+    found = {}
+    for number, own in ranks.items():
+        if not str(number).isdecimal() or not isinstance(own, Mapping):
+            raise ConfigError(f"simulated.ranks.{number}: got {own!r}", hint=hint)
+        found[int(number)] = {str(key): value for key, value in own.items()}
+    return found
+
+
+def _settings(block: Mapping[str, object], *, known: Sequence[str]) -> SimulatedSettings:
     for key in block:
         if key not in known:
             raise ConfigError(f"simulated.{key}: unknown key", hint=f"known: {', '.join(known)}")
@@ -90,6 +123,10 @@ def simulated_settings(block: Mapping[str, object]) -> SimulatedSettings:
     if isinstance(values.get("forward_s"), (list, tuple)):
         values["forward_s"] = tuple(values["forward_s"])  # type: ignore[arg-type]  # checked per item below
     return SimulatedSettings(**values)  # type: ignore[arg-type]  # __post_init__ checks every value
+
+
+_RANKS = "ranks"
+_KEYS = tuple(field.name for field in fields(SimulatedSettings))
 
 
 def _check_optional(key: str, value: object, *, low: float | None = None, above: float | None = None) -> None:

@@ -65,11 +65,12 @@ class VirtualTime:
     """Time that passes only when its owner waits or lets it pass: the host's pace plays no part.
 
     What is to happen at a moment happens at that moment, on the thread that lets time pass. One thread owns
-    it.
+    it. ``left_at`` is for that one: since when, by the host's clock, it has let no time pass.
     """
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s
+        self.left_at: float | None = None
         self._due: list[tuple[float, int, Act]] = []
         self._numbers = count()
 

@@ -10,14 +10,19 @@ from perseus_ds.device.simulated import laws, physics
 from perseus_ds.device.simulated.counter import EnergyCounter
 from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.sequence import KernelSequence, pieces
 
 
 @dataclass(slots=True)
 class Task:
-    """One instruction on the GPU; it ends when its work is done *and* its host handler has returned."""
+    """One instruction on the GPU; it ends when its work is done *and* its host handler has returned.
+
+    ``work`` is what runs now, ``remaining_s`` what is left of it at the maximum clock, ``rest`` what follows.
+    """
 
     work: AnyWork
     remaining_s: float
+    rest: deque[tuple[AnyWork, float]]
     started_s: float
     started_j: float
     released: bool = False
@@ -77,10 +82,11 @@ class Timeline:
         self.limit_mhz = clock_mhz
         self._refresh()
 
-    def begin(self, work: AnyWork) -> Task:
+    def begin(self, work: AnyWork | KernelSequence) -> Task:
         """Start work now."""
         assert self.task is None, "a GPU runs one instruction at a time"
-        self.task = Task(work, work.seconds, self.time_s, self.energy_j)
+        rest = deque(pieces(work))
+        self.task = Task(*rest.popleft(), rest, self.time_s, self.energy_j)
         self._refresh()
         return self.task
 
@@ -99,21 +105,23 @@ class Timeline:
     def finish_s(self) -> float:
         """Foretell when the current work is done, at the clocks that are known to come."""
         assert self.task is not None
-        at_s, remaining_s = self.time_s, self.task.remaining_s
-        clock_mhz, memory_mhz = self.requested_mhz, self.memory_mhz
-        for change_s, next_mhz, next_memory_mhz in self._pending:
-            done_s = max(0.0, change_s - at_s) * self._rate(clock_mhz, memory_mhz)
-            if done_s >= remaining_s:
-                break
-            at_s, remaining_s = max(at_s, change_s), remaining_s - done_s
-            clock_mhz, memory_mhz = next_mhz or clock_mhz, next_memory_mhz or memory_mhz
-        return at_s + remaining_s / self._rate(clock_mhz, memory_mhz)
+        at_s, clock_mhz, memory_mhz = self.time_s, self.requested_mhz, self.memory_mhz
+        changes = deque(self._pending)
+        for work, left_s in ((self.task.work, self.task.remaining_s), *self.task.rest):
+            remaining_s = left_s
+            rate = self._rate(clock_mhz, memory_mhz, work)
+            while changes and (changes[0][0] - at_s) * rate < remaining_s:
+                change_s, next_mhz, next_memory_mhz = changes.popleft()
+                remaining_s -= max(0.0, change_s - at_s) * rate
+                at_s = max(at_s, change_s)
+                clock_mhz, memory_mhz = next_mhz or clock_mhz, next_memory_mhz or memory_mhz
+                rate = self._rate(clock_mhz, memory_mhz, work)
+            at_s += remaining_s / rate
+        return at_s
 
-    def held_mhz(self, clock_mhz: int | None = None, memory_mhz: int | None = None) -> float:
+    def held_mhz(self) -> float:
         """The core clock that is really held, under the cap and any limit, for what runs now."""
-        asked_mhz = min(self.requested_mhz if clock_mhz is None else clock_mhz, self.limit_mhz)
-        memory_mhz = self.memory_mhz if memory_mhz is None else memory_mhz
-        return laws.held_mhz(self.model, asked_mhz, memory_mhz, self._work, self._power_cap_w)
+        return self._held_mhz(self.requested_mhz, self.memory_mhz, self._work)
 
     def power_w(self) -> float:
         """True power now."""
@@ -129,9 +137,13 @@ class Timeline:
         self._base_w = laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
         self._rate_now = laws.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
-    def _rate(self, clock_mhz: int, memory_mhz: int) -> float:
-        held_mhz = self.held_mhz(clock_mhz, memory_mhz)
-        return laws.rate(self.model, held_mhz, memory_mhz, self._work)
+    def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:
+        asked_mhz = min(clock_mhz, self.limit_mhz)
+        return laws.held_mhz(self.model, asked_mhz, memory_mhz, work, self._power_cap_w)
+
+    def _rate(self, clock_mhz: int, memory_mhz: int, work: AnyWork) -> float:
+        held_mhz = self._held_mhz(clock_mhz, memory_mhz, work)
+        return laws.rate(self.model, held_mhz, memory_mhz, work)
 
     def _next_mark_s(self) -> float:
         mark_s = self._counter.next_mark_s
@@ -161,6 +173,10 @@ class Timeline:
             self._counter.observe(self.energy_j)
         task = self.task
         if task is not None and task.finished_s is None and self._is_done(task):
+            if task.rest:
+                task.work, task.remaining_s = task.rest.popleft()
+                self._refresh()
+                return
             task.remaining_s, task.finished_s = 0.0, mark_s
             if task.released:
                 self._end(task)

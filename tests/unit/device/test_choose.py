@@ -5,7 +5,19 @@ from types import ModuleType
 
 import pytest
 
-from perseus_ds.device import Backend, DeviceRequest, SimulatedGpu, backends, choose
+from perseus_ds.device import (
+    Backend,
+    Capabilities,
+    DeviceRequest,
+    Gpu,
+    NullGpu,
+    SimulatedGpu,
+    amdsmi,
+    backends,
+    choose,
+)
+from perseus_ds.device.guard import container
+from perseus_ds.device.read_only import ReadOnlyGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 
 
@@ -67,3 +79,45 @@ def test_a_priority_is_a_number_or_a_reason(backend: Backend) -> None:
         assert isinstance(backend.priority(DeviceRequest()), float)
     except DeviceError as refusal:
         assert refusal.message  # noqa: PT017 - either answer is right
+
+
+class Lockable(NullGpu):
+    """A GPU that could be locked."""
+
+    def __init__(self, request: DeviceRequest | None = None) -> None:
+        super().__init__()
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities((1410, 705), (), True, None, None, 0.0)
+
+
+IN_A_CONTAINER = "the guard would die with its container"
+
+
+@pytest.mark.parametrize(
+    ("why_not", "allowed", "lock", "taken"),
+    [
+        (None, False, True, "guarded"),
+        (IN_A_CONTAINER, True, True, "guarded"),
+        (IN_A_CONTAINER, False, True, "read only"),
+        (IN_A_CONTAINER, False, False, "as it is"),
+        (None, True, False, "as it is"),
+    ],
+)
+def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
+    monkeypatch: pytest.MonkeyPatch, why_not: str | None, taken: str, *, allowed: bool, lock: bool
+) -> None:
+    asked: list[str] = []
+
+    def guarded(gpu: Gpu, backend: str) -> Gpu:
+        asked.append(backend)
+        return gpu
+
+    monkeypatch.setattr(sys.modules[choose.__module__], "guarded", guarded)
+    monkeypatch.setattr(container, "why_unguarded", lambda: why_not)
+    monkeypatch.setattr(amdsmi, "AmdGpu", Lockable)
+    choice = choose(DeviceRequest("amdsmi", lock=lock, allow_unguarded_container=allowed))
+    assert asked == (["amdsmi"] if taken == "guarded" else [])
+    assert isinstance(choice.gpu, ReadOnlyGpu) == (taken == "read only")
+    if taken == "read only":
+        assert choice.gpu.capabilities().why_not.startswith(f"{IN_A_CONTAINER}: ")

@@ -84,8 +84,10 @@ class GuardClient:
         while self.failure is None and not self._send_queue.send("sync") and time.monotonic() < until_s:
             time.sleep(0.001)
         answer = self._answer(until_s)
+        if self.failure is not None:  # it was said before the answer
+            raise self.failure
         if answer is None:
-            raise self.failure or DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
+            raise DeviceUnavailableError(f"no answer from the guard within {timeout_s:g} s")
         return answer
 
     def close(self) -> None:

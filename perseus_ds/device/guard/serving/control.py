@@ -23,14 +23,17 @@ Warn = Callable[[ConflictKind, str], None]
 class Control:
     """A claim, its writer, and the lease that a client keeps by speaking."""
 
-    def __init__(self, claim: GpuClaim, *, lease_s: float, warn: Warn) -> None:
+    def __init__(
+        self, claim: GpuClaim, *, lease_s: float, warn: Warn, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self.claim = claim
         self._warn = warn
+        self._now_s = now_s
         self._lease_s = min(max(lease_s, _SHORTEST_LEASE_S), _LONGEST_LEASE_S)
-        self._renewed_s = time.monotonic()
+        self._renewed_s = now_s()
         self._lapsed = False
         self._strikes = 0
-        self._writer = ClockWriter(claim)
+        self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
 
     def begin(self) -> None:
@@ -58,7 +61,7 @@ class Control:
 
     def renew(self) -> None:
         """Note that the client has spoken."""
-        self._renewed_s, self._lapsed = time.monotonic(), False
+        self._renewed_s, self._lapsed = self._now_s(), False
 
     def request(self, number: int, clock_mhz: int | None) -> None:
         """Note a request (``None``: as it was found)."""
@@ -71,13 +74,12 @@ class Control:
             DeviceError: control is given up; the clock goes back, as soon as the driver lets it.
         """
         try:
-            if not self._lapsed and time.monotonic() > self._renewed_s + self._lease_s:
+            if not self._lapsed and self._now_s() > self._renewed_s + self._lease_s:
                 self._lapsed = True
                 self._writer.release()
             self._writer.step()
             self._observe()
         except DeviceError:
-            self._strikes = 0
             self._writer.release()
             self._writer.step()
             raise

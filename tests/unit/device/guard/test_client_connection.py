@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,3 +87,14 @@ def ended() -> Callable[[GuardClient], None]:
         assert not client._listener.is_alive()
 
     return wait
+
+
+def test_who_takes_no_gpu_has_half_a_minute() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    before_s = time.monotonic()
+    connection = ClientConnection(theirs, Peer(0, 0, 0), EVERYTHING, lambda *_: NullGpu(INDEX))
+    after_s = time.monotonic()
+    with ours:
+        assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0
+        assert not connection.idle
+        connection.end()

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.guard.container import journal_is_on_the_node, why_unguarded
+from perseus_ds.device.guard.container import (
+    in_nodes_pid_namespace,
+    journal_is_on_the_node,
+    sees_the_node,
+    why_unguarded,
+)
 
 DOCKER = """\
 500 400 0:52 / / rw,relatime - overlay overlay rw,lowerdir=/var/lib/docker
@@ -46,3 +51,24 @@ def test_a_named_folder_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
     if journal_is_on_the_node():
         assert why_unguarded() is None
+
+
+def test_where_nothing_can_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_proc(path: Path) -> Path:
+        raise OSError(2, "No such file", str(path))
+
+    monkeypatch.setattr(Path, "readlink", no_proc)
+    monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
+    assert not in_nodes_pid_namespace()
+    assert not sees_the_node()
+    assert "killed together with its job" in str(why_unguarded())
+
+
+def test_in_the_nodes_own_namespace_a_guard_outlives_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026531836]"))
+    monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
+    assert in_nodes_pid_namespace()
+    assert sees_the_node()
+    assert why_unguarded() is None
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[4026532777]"))
+    assert not in_nodes_pid_namespace()

@@ -242,3 +242,26 @@ def test_a_hundred_thousand_requests_with_latency_lose_nothing() -> None:
             assert device.written[-1] == asked[-1]
     writer.step()
     assert device.written[-1] == asked[-1]
+
+
+def test_a_clock_given_back_is_looked_at_when_it_has_had_time(
+    writer: ClockWriter, device: Device, time: Time
+) -> None:
+    writer.request(1, 705)
+    writer.step()
+    time.now_s += 1.0
+    writer.request(2, None)
+    writer.step()
+    assert writer.next_observation_s() == pytest.approx(time.now_s + 0.25)
+
+
+def test_what_was_asked_and_done_is_counted(writer: ClockWriter, device: Device, time: Time) -> None:
+    for number, clock_mhz in enumerate((900, 900, 705), start=1):
+        writer.request(number, clock_mhz)
+        writer.step()
+    figures = writer.figures()
+    assert (figures.asked, figures.applied, figures.retries) == (3, 2, 0)
+    device.fails = True
+    writer.request(4, 900)
+    writer.step()
+    assert writer.figures().retries == 1

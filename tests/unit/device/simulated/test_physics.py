@@ -55,7 +55,10 @@ def test_the_default_intensity_holds_it_on_an_sxm_board() -> None:
     assert physics.held_clock_mhz(A100, 1410, Work(1.0).intensity, A100.power_cap_w) == 1410
 
 
-@pytest.mark.skipif(not PROFILE.exists(), reason=f"the published profile is not at {PROFILE}")
+@pytest.mark.skipif(
+    not PROFILE.exists(),
+    reason=f"the published {PROFILE.name} is not in {DATA}: docs/solver.md says where to get it",
+)
 @pytest.mark.parametrize(("kind", "memory_bound"), [("forward", 0.065), ("backward", 0.12)])
 def test_the_a100_curves_are_those_of_the_published_profile(kind: str, memory_bound: float) -> None:
     with PROFILE.open() as file:

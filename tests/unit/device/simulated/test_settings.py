@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.device import SimulatedSettings, simulated_settings
+from perseus_ds.device import SimulatedGpu, SimulatedSettings, simulated_settings
 from perseus_ds.errors import ConfigError
 
 
@@ -29,9 +29,59 @@ def test_a_list_per_stage_is_read() -> None:
         ({"forward_s": 0.4}, "simulated.forward_s: got 0.4, expected a list"),
         ({"seed": 1.5}, "simulated.seed: got 1.5, expected a whole number"),
         ({"power_cap_w": -5}, "simulated.power_cap_w"),
+        ({"ranks": [1]}, "simulated.ranks: got [1] (expected"),
+        ({"ranks": {"one": {"gpu": "a40"}}}, "simulated.ranks.one: got"),
+        ({"ranks": {"1": "a40"}}, "simulated.ranks.1: got 'a40'"),
+        ({"ranks": {"1": {"gpus": "a40"}}}, "simulated.ranks.1.gpus: no key of one rank alone"),
+        ({"ranks": {"1": {"time": "scaled"}}}, "simulated.ranks.1.time: no key of one rank alone"),
+        ({"ranks": {"7": {"noise": 7}}}, "simulated.noise: got 7"),
     ],
 )
 def test_a_bad_value_is_named_with_its_key(block: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         simulated_settings(block)
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "inside", "outside"),
+    [
+        ("time_scale", [1e-9, 1e9], [0, -1]),
+        ("mean_forward_s", [1e-9], [0]),
+        ("backward_over_forward", [1e-9], [0]),
+        ("reduce_grads_s", [0, 1], [-1e-9]),
+        ("step_s", [0], [-1e-9]),
+        ("transfer_s", [0], [-1e-9]),
+        ("noise", [0, 1], [-1e-9, 1.0001]),
+        ("counter_noise", [0, 1], [-1e-9, 1.0001]),
+        ("memory_bound", [0, 1], [-1e-9, 1.0001]),
+        ("intensity", [1e-9, 2], [0, 2.0001]),
+        ("switch_latency_s", [None, 0], [-1e-9]),
+        ("power_cap_w", [None, 1e-9], [0]),
+        ("throttle_mhz", [None, 1e-9], [0]),
+    ],
+)
+def test_every_number_has_its_range(key: str, inside: list[object], outside: list[object]) -> None:
+    for value in inside:
+        assert getattr(simulated_settings({key: value}), key) == value
+    for value in outside:
+        with pytest.raises(ConfigError, match=f"simulated.{key}: got"):
+            simulated_settings({key: value})
+
+
+def test_whoever_closes_a_gpu_leaves_both_clocks_at_their_highest() -> None:
+    gpu = SimulatedGpu(simulated_settings({"gpu": "a40", "switch_latency_s": 0.0}), 0)
+    gpu.lock_clock(gpu.capabilities().clocks_mhz[-1])
+    gpu.lock_memory_clock(405)
+    gpu.sleep(1.0)
+    assert gpu.achieved().memory_clock_mhz == 405
+    gpu.close()
+    gpu.sleep(1.0)
+    assert gpu.achieved().memory_clock_mhz == 7251
+    assert gpu.achieved().clock_mhz == gpu.capabilities().default_clock_mhz
+
+
+def test_a_rank_has_what_is_its_own_and_the_rest_of_all() -> None:
+    block = {"noise": 0.01, "ranks": {"3": {"gpu": "a40", "forward_s": [0.5]}}}
+    assert simulated_settings(block) == SimulatedSettings(noise=0.01)
+    assert simulated_settings(block, rank=3) == SimulatedSettings(gpu="a40", noise=0.01, forward_s=(0.5,))

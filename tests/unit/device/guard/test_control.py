@@ -1,0 +1,193 @@
+"""What a guard does by itself: a lease that lapses, looks at the clock, and when control is given up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from desk_gpu import DeskGpu
+
+from perseus_ds.device import EventReason
+from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
+
+
+@dataclass
+class Desk:
+    """A GPU under control, in a time that passes when told."""
+
+    lease_s: float = 30.0
+    now_s: float = 100.0
+    said: list[tuple[ConflictKind, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gpu = DeskGpu()
+        self.control = Control(
+            GpuClaim(self.gpu, "job", patience_s=0.0),
+            lease_s=self.lease_s,
+            warn=lambda kind, line: self.said.append((kind, line)),
+            now_s=lambda: self.now_s,
+        )
+        self.control.begin()
+        self.number = 0
+
+    def ask(self, clock_mhz: int | None) -> None:
+        self.number += 1
+        self.control.renew()
+        self.control.request(self.number, clock_mhz)
+        self.control.step()
+
+    def look(self) -> None:
+        """Go on to the next look, speaking all the time."""
+        self.now_s = max(self.control.due_s(), self.now_s + 0.25)
+        self.control.renew()
+        self.control.step()
+
+    @property
+    def kinds(self) -> list[ConflictKind]:
+        return [kind for kind, _ in self.said]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.gpu.moved_mhz = desk.gpu.refuses = None
+    desk.control.release()
+
+
+@pytest.mark.parametrize(("asked_s", "lapses_s"), [(30.0, 30.0), (-1.0, 0.1), (0.0, 0.1), (1e9, 600.0)])
+def test_a_lease_lapses_when_nobody_spoke_and_is_no_shorter_and_no_longer_than_allowed(
+    asked_s: float, lapses_s: float
+) -> None:
+    desk = Desk(lease_s=asked_s)
+    desk.ask(900)
+    desk.now_s += lapses_s * (1 - 1e-9)
+    desk.control.step()
+    assert desk.gpu.calls == [900]
+    desk.now_s += lapses_s * 1e-6
+    desk.control.step()
+    assert desk.gpu.calls == [900, None]
+    desk.control.step()
+    assert desk.gpu.calls == [900, None], "once"
+    desk.ask(705)
+    assert desk.gpu.calls == [900, None, 705], "who speaks again is heard again"
+    desk.control.release()
+
+
+def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
+    desk.ask(900)
+    for _ in range(5):
+        desk.now_s += 29.0
+        desk.control.renew()
+        desk.control.step()
+    assert desk.gpu.calls == [900]
+
+
+def test_the_next_thing_to_do_is_a_look_or_the_lapse(desk: Desk) -> None:
+    assert desk.control.due_s() == desk.now_s + 30.0
+    desk.ask(900)
+    assert desk.control.due_s() < desk.now_s + 0.3
+    desk.now_s += 31.0
+    desk.control.step()
+    while desk.control.due_s() is not None:
+        desk.now_s = desk.control.due_s()
+        desk.control.step()
+    assert desk.gpu.calls == [900, None]
+
+
+def test_three_foreign_clocks_in_a_row_and_control_is_given_up(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    with pytest.raises(DeviceUnavailableError, match=r"somebody else changed the clock .* 1410 MHz seen"):
+        desk.look()
+    assert desk.gpu.calls == [900, None]
+    assert desk.kinds == [ConflictKind.FOREIGN_CLOCK] * 3
+
+
+def test_a_good_look_in_between_forgives(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    for _ in range(4):
+        desk.gpu.moved_mhz = 1410
+        desk.look()
+        desk.look()
+        desk.gpu.moved_mhz = None
+        desk.look()
+    assert desk.gpu.calls == [900]
+
+
+def test_after_control_was_given_up_it_takes_three_again(desk: Desk) -> None:
+    desk.ask(900)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    with pytest.raises(DeviceUnavailableError):
+        desk.look()
+    desk.gpu.moved_mhz = None
+    desk.ask(705)
+    desk.look()
+    desk.gpu.moved_mhz = 1410
+    desk.look()
+    desk.look()
+    assert desk.gpu.calls == [900, None, 705]
+
+
+def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None:
+    desk.ask(1200)
+    desk.look()
+    desk.gpu.moved_mhz, desk.gpu.reasons = 900, EventReason.SW_POWER_CAP
+    for _ in range(5):
+        desk.look()
+    assert desk.gpu.calls == [1200]
+    assert set(desk.kinds) == {ConflictKind.POWER_CAP}
+
+
+def test_a_power_profile_that_changes_is_said_once(desk: Desk) -> None:
+    desk.gpu.profiles = frozenset({2})
+    desk.control.begin()
+    desk.ask(900)
+    desk.look()
+    desk.gpu.profiles = frozenset({5, 3})
+    desk.look()
+    desk.look()
+    assert desk.said == [
+        (ConflictKind.POWER_PROFILE, f"{ConflictKind.POWER_PROFILE.text}: 2 before, 3, 5 now")
+    ]
+
+
+def test_a_gpu_that_falls_off_the_bus_is_said(desk: Desk) -> None:
+    desk.ask(900)
+    desk.gpu.achieved = lambda: (_ for _ in ()).throw(DeviceLostError("gone"))
+    with pytest.raises(DeviceLostError):
+        desk.look()
+    assert desk.said == [(ConflictKind.GPU_LOST, "gone")]
+    del desk.gpu.achieved
+
+
+def test_what_stands_in_the_way_from_the_start_is_said(desk: Desk) -> None:
+    desk.control.report_conditions()
+    assert desk.said == []
+    desk.gpu.without_persistence()
+    desk.control.report_conditions()
+    assert desk.said == [(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)]
+
+
+def test_a_gpu_that_cannot_be_let_go_is_closed_all_the_same() -> None:
+    desk = Desk()
+    desk.ask(900)
+    desk.gpu.refuses = DeviceError("busy")
+    with pytest.raises(DeviceError, match="busy"):
+        desk.control.release()
+    assert desk.gpu.closed == 1

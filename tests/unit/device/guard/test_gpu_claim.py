@@ -1,0 +1,116 @@
+"""A GPU taken and given back: what lies on disk at every call, and what an earlier guard left."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from desk_gpu import UUID, DeskGpu
+
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim.journal import Journal, boot_id
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.claim.restore import restore
+from perseus_ds.errors import DeviceError, DeviceUnavailableError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path / "guard"))
+    return tmp_path / "guard"
+
+
+def test_no_clock_is_set_without_a_journal_and_none_is_freed_before_it_is_put_back() -> None:
+    def held_and_journaled(_: int | None) -> None:
+        found = journal.read(UUID)
+        assert found is not None
+        assert found.boot_id == boot_id()
+        with pytest.raises(DeviceUnavailableError, match="held by job"):
+            OwnershipLock(UUID, "other")
+
+    gpu = DeskGpu(before=held_and_journaled)
+    claim = GpuClaim(gpu, "job")
+    claim.lock_clock(900)
+    journal.remove(UUID)
+    claim.lock_clock(705)  # somebody removed it: it is there again before the driver is asked
+    claim.release()
+    assert gpu.calls == [900, 705, None]
+    assert journal.read(UUID) is None
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_clock_that_cannot_be_put_back_leaves_its_journal_and_frees_the_lock() -> None:
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    claim.lock_clock(900)
+    gpu.moved_mhz = 900  # whatever is asked, it stays
+    with pytest.raises(DeviceError, match="took the device's own choice and still runs at 900 MHz"):
+        claim.release()
+    assert journal.read(UUID) is not None
+    OwnershipLock(UUID, "the next").release()
+
+
+def test_a_lock_that_does_not_come_back_is_named() -> None:
+    gpu = DeskGpu()
+    gpu.moved_mhz = 705
+    with pytest.raises(DeviceError, match="took 900 MHz and still runs at 705 MHz"):
+        restore(gpu, 900, for_s=0.0)
+
+
+def left(boot: str, preexisting_mhz: int | None = 1200) -> None:
+    journal.write(Journal(UUID, "A100", preexisting_mhz, "a job that died", 1, boot))
+
+
+def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
+    left(boot_id())
+    gpu = DeskGpu()
+    gpu.locked_mhz = 705
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls == [1200]
+    assert claim.preexisting_mhz == 1200
+    claim.release()
+    assert gpu.calls == [1200, 1200]
+
+
+def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:
+    left("another boot")
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert (gpu.calls, claim.preexisting_mhz) == ([], None)
+    written = journal.read(UUID)
+    assert (written.boot_id, written.preexisting_mhz) == (boot_id(), None)
+    claim.release()
+    assert gpu.calls == [None]
+
+
+@pytest.mark.parametrize(("journaled_mhz", "put_back_mhz"), [(1190, 1200), (2000, None), (300, None)])
+def test_a_journaled_clock_that_the_gpu_has_not_is_the_nearest_or_none(
+    journaled_mhz: int, put_back_mhz: int | None
+) -> None:
+    left(boot_id(), journaled_mhz)
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls == [put_back_mhz]
+    assert f"names {journaled_mhz} MHz, not a clock of it" in claim.remarks[0]
+    claim.release()
+
+
+def test_a_journal_that_cannot_be_read_costs_its_gpu_one_line(folder: Path) -> None:
+    left(boot_id())
+    journal.path_of(UUID).write_text("{")
+    gpu = DeskGpu()
+    claim = GpuClaim(gpu, "job")
+    assert gpu.calls == [None]
+    assert len(claim.remarks) == 1
+    assert journal.path_of(UUID).with_suffix(".bad").exists()
+    claim.release()
+
+
+def test_a_journal_that_cannot_be_written_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(entry: Journal) -> None:
+        raise DeviceError(f"no room for {dataclasses.asdict(entry)['uuid']}")
+
+    monkeypatch.setattr(journal, "write", full)
+    with pytest.raises(DeviceError, match="no room"):
+        GpuClaim(DeskGpu(), "job")
+    OwnershipLock(UUID, "the next").release()

@@ -1,0 +1,62 @@
+"""An instruction made of kernels on a simulated GPU: as long and as dear as its kernels, clock by clock."""
+
+import pytest
+
+from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import KernelSequence, KernelWork, Task, VirtualTime
+
+PRODUCT, NORM = KernelWork(0.004, 0.001), KernelWork(0.001, 0.004)
+LAUNCHES = (PRODUCT, NORM, NORM, PRODUCT) * 5
+LOW, LOW_MEMORY = 1200, 5001
+
+
+@pytest.fixture
+def gpu() -> SimulatedGpu:
+    settings = SimulatedSettings(gpu="rtx-3080-ti", noise=0.0, switch_latency_s=0.0)
+    return SimulatedGpu(settings, time=VirtualTime())
+
+
+def run(gpu: SimulatedGpu, work: KernelSequence | KernelWork) -> Task:
+    task = gpu.begin(work)
+    gpu.release(task)
+    gpu.wait(task)
+    return task
+
+
+def lasted_s(task: Task) -> float:
+    assert task.ended_s is not None
+    return task.ended_s - task.started_s
+
+
+@pytest.mark.parametrize(("clock_mhz", "memory_mhz"), [(1890, 9501), (LOW, 9501), (LOW, LOW_MEMORY)])
+def test_a_sequence_takes_what_its_kernels_take(gpu: SimulatedGpu, clock_mhz: int, memory_mhz: int) -> None:
+    gpu.lock_clock(clock_mhz)
+    gpu.lock_memory_clock(memory_mhz)
+    gpu.sleep(0.1)
+    spent = [gpu.truth.kernel_cost(one, clock_mhz, memory_mhz) for one in LAUNCHES]
+    task = run(gpu, KernelSequence(LAUNCHES))
+    assert lasted_s(task) == pytest.approx(sum(time_s for time_s, _ in spent))
+    assert task.energy_j == pytest.approx(sum(energy_j for _, energy_j in spent), rel=0.05), (
+        "but for its heat"
+    )
+
+
+def test_a_change_inside_slows_what_follows_it_alone(gpu: SimulatedGpu) -> None:
+    clock = gpu.virtual_time
+    assert clock is not None
+    highest_mhz = gpu.model.max_clock_mhz
+    fast_s, _ = gpu.truth.kernel_cost(PRODUCT, highest_mhz, 9501)
+    slow_s, _ = gpu.truth.kernel_cost(PRODUCT, LOW, 9501)
+    clock.at(clock.now_s() + fast_s, lambda: gpu.lock_clock(LOW))
+    norms = KernelSequence((PRODUCT, *(KernelWork(0.001, 0.004),) * 2, PRODUCT))
+    norm_s, _ = gpu.truth.kernel_cost(NORM, LOW, 9501)
+    assert lasted_s(run(gpu, norms)) == pytest.approx(fast_s + 2 * norm_s + slow_s)
+
+
+def test_a_factor_stretches_every_kernel_alike(gpu: SimulatedGpu) -> None:
+    sequence = KernelSequence(LAUNCHES)
+    assert lasted_s(run(gpu, sequence.scaled(1.5))) == pytest.approx(1.5 * lasted_s(run(gpu, sequence)))
+
+
+def test_one_kernel_alone_is_a_sequence_of_one(gpu: SimulatedGpu) -> None:
+    assert lasted_s(run(gpu, KernelSequence((NORM,)))) == pytest.approx(lasted_s(run(gpu, NORM)))

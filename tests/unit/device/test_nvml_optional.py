@@ -1,0 +1,72 @@
+"""What not every driver answers, asked of a driver that answers by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from perseus_ds.device.nvml_optional import (
+    enforced_profiles,
+    load_on,
+    memory_used_on,
+    process_on,
+    why_no_memory_clock,
+)
+
+
+def driver(**answers: object) -> SimpleNamespace:
+    """A binding whose functions return what is given, whatever they are asked."""
+    said = {name: (lambda *_, value=value, **__: value) for name, value in answers.items()}
+    return SimpleNamespace(**said, nvmlMemory_v2=2)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "clocks_mhz", "why_not"),
+    [
+        (7, (9501, 810), None),
+        (8, (9501, 810), None),
+        (6, (9501, 810), "that needs Ampere or newer"),
+        (9, (2619, 1593), "Hopper takes one only at the next load of the driver"),
+        (10, (2619, 1593), None),
+        (7, (1593,), "there is one memory clock only"),
+        (7, (), "it lists no memory clocks"),
+    ],
+)
+def test_which_memory_clocks_can_be_locked(
+    architecture: int, clocks_mhz: tuple[int, ...], why_not: str | None
+) -> None:
+    nvml = driver(nvmlDeviceGetArchitecture=architecture)
+    assert why_no_memory_clock(nvml, None, clocks_mhz) == why_not
+
+
+def test_signs_of_work() -> None:
+    busy = driver(
+        nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=7)],
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=3),
+        nvmlDeviceGetMemoryInfo=SimpleNamespace(used=256 << 20),
+    )
+    assert [sign(busy, None) for sign in (process_on, load_on, memory_used_on)] == [
+        "process 7 computes on it",
+        "its load is 3 %",
+        "256 MiB of it are in use",
+    ]
+    free = driver(
+        nvmlDeviceGetComputeRunningProcesses=[],
+        nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=0),
+        nvmlDeviceGetMemoryInfo=SimpleNamespace(used=(256 << 20) - 1),
+    )
+    assert [sign(free, None) for sign in (process_on, load_on, memory_used_on)] == ["", "", ""]
+
+
+def test_power_profiles_are_the_bits_of_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    if not hasattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
+        pytest.skip("this pynvml knows no power profiles")
+
+    def answer(_: object, current: object) -> None:
+        mask = current._obj.enforcedProfilesMask.mask
+        mask[0], mask[1], mask[len(mask) - 1] = 0b101, 0b1, 1 << 31
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", answer)
+    words = len(pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t().enforcedProfilesMask.mask)
+    assert enforced_profiles(pynvml, None) == {0, 2, 32, 32 * words - 1}
+    assert enforced_profiles(driver(), None) is None
