@@ -1,6 +1,7 @@
 """The ``perseus`` block of the DeepSpeed JSON: read, checked, frozen."""
 
-from perseus_ds.config.block_file import ENABLED_BY_FILE, read_block, refuse_two_blocks
+from perseus_ds.config.block_file import ENABLED_BY_FILE, read_block, refuse_two_blocks, text_digest
+from perseus_ds.config.given import given_config
 from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspeed_json
 from perseus_ds.config.settings import (
     AuditSettings,
@@ -23,6 +24,7 @@ __all__ = [
     "Policy",
     "ProfileSettings",
     "StragglerSettings",
+    "given_config",
     "is_enabled",
     "load",
     "parse",
@@ -30,4 +32,5 @@ __all__ = [
     "read_deepspeed_json",
     "record_of",
     "refuse_two_blocks",
+    "text_digest",
 ]

@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import hjson  # type: ignore[import-untyped]  # no stubs
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from perseus_ds.config.limits import MOST_BYTES
+from perseus_ds.config.given import given_config
 from perseus_ds.config.settings import PerseusConfig
 from perseus_ds.config.strict import record_of
-from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.files import read_bounded
+from perseus_ds.errors import ConfigError
 
 FLAGS = {
     "PERSEUS_MODE": "mode",
@@ -56,37 +53,34 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     return config
 
 
-def load(path: Path, environment: Mapping[str, str]) -> PerseusConfig | None:
-    """Read the block of a DeepSpeed JSON file; None when the file does not ask for us.
+def load(source: str | Path, environment: Mapping[str, str]) -> PerseusConfig | None:
+    """Read the block of a DeepSpeed configuration, a file or base64; None when it does not ask for us.
 
     Comments are read over, as DeepSpeed does.
 
     Raises:
-        ConfigError: the file cannot be read, or its block is refused.
+        ConfigError: it cannot be read, or its block is refused.
     Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
-    content = read_deepspeed_json(path)
+    content = read_deepspeed_json(source)
     if not is_enabled(content):
         return None
     try:
         return parse(content["perseus"], environment)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+        raise ConfigError(f"{given_config(source).name}: {error.message}", hint=error.hint) from error
 
 
-def read_deepspeed_json(path: Path) -> dict[str, object]:
-    """Read a DeepSpeed JSON file, comments and all.
+def read_deepspeed_json(source: str | Path) -> dict[str, object]:
+    """Read a DeepSpeed configuration, a file or base64, comments and all.
 
     Raises:
         ConfigError: it cannot be read, is too large to be one, or is no JSON object.
     """
+    given = given_config(source)
+    path = given.name
     try:
-        text = read_bounded(path, most_bytes=MOST_BYTES).decode()
-        content = hjson.loads(text, object_pairs_hook=_without_duplicates)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except PerseusError as error:
-        raise ConfigError(f"{path} {error.message}") from error
+        content = hjson.loads(given.text, object_pairs_hook=_without_duplicates)
     except RecursionError as error:
         raise ConfigError(f"{path} is nested too deeply") from error
     except OverflowError as error:
@@ -102,6 +96,9 @@ def read_deepspeed_json(path: Path) -> dict[str, object]:
 
 def _resolved(block: Mapping[str, object]) -> dict[str, object]:
     """Replace what stands for an environment variable."""
+    from omegaconf import OmegaConf  # noqa: PLC0415  # a tenth of a second that only a reader of blocks pays
+    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
+
     try:
         plain = OmegaConf.to_container(OmegaConf.create(dict(block)), resolve=True)
     except OmegaConfBaseException as error:

@@ -13,6 +13,7 @@ Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power
 OnError = Literal["disable", "raise"]
 Switch = Literal["auto", "never"]
 
+Settling = Annotated[float, Field(ge=0.0, le=3600.0)]
 Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
 Watts = Annotated[float, Field(gt=0.0, le=1e9)]
@@ -25,7 +26,10 @@ class Objective:
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
     and a plan that fills all slack to the last bit would lose speed to the variation. ``split`` lets a
-    computation change its clock while it runs, ``waits`` lowers the clock in long waits.
+    computation change its clock while it runs, ``waits`` lowers the clock in long waits. ``timelines`` names
+    a file of further ways to run each instruction (`perseus-ds kernels plan --timelines`).
+    ``changes_per_s`` and ``node_changes_per_s`` are how often the clock of a GPU may change, and those of a
+    node's GPUs together.
     """
 
     policy: Policy = "no_slowdown"
@@ -35,6 +39,9 @@ class Objective:
     reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] = 1.0
     split: Switch = "never"
     waits: Switch = "never"
+    changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    node_changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    timelines: Folder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +50,28 @@ class ProfileSettings:
 
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator);
     ``min_window_s`` is the least time measured at one clock, ``max_clocks`` the most clocks tried.
+    ``settle_s`` is how long a GPU that was cold warms up before the first of them is measured; at most half
+    as long as the sweep takes.
     """
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
     max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
     reuse: bool = True
     warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
+    settle_s: Settling = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """How often a few iterations run at default clocks, so that the saving is measured, not promised."""
+    """How often a few iterations run at default clocks, so that the saving is measured, not promised.
+
+    ``settle_s`` is how long a GPU is given after a change of sides: for that long it has the other side's
+    temperature, and what leaks follows the temperature. It takes at most a fifth of ``every_iterations``.
+    """
 
     every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
     iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    settle_s: Settling = 60.0
 
 
 @dataclass(frozen=True, slots=True)

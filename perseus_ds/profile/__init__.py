@@ -1,8 +1,11 @@
-"""What was measured inside training, and the files that hold it."""
+"""What was measured inside training, and the files that hold it.
+
+``profile.estimate`` is imported by those who measure: it brings scipy.
+"""
 
 from perseus_ds.profile.counter import CounterTrace
-from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.profile.sizes import at_size, differ, elasticity
 from perseus_ds.profile.store import read_profile, write_profile
 from perseus_ds.profile.sweep import Sweep, candidate_clocks
 from perseus_ds.profile.window import Interval, Window
@@ -11,14 +14,15 @@ from perseus_ds.profile.zeus_csv import read_csv, write_csv
 __all__ = [
     "Computation",
     "CounterTrace",
-    "Estimate",
     "Interval",
     "Point",
     "Profile",
     "Sweep",
     "Window",
+    "at_size",
     "candidate_clocks",
-    "estimate",
+    "differ",
+    "elasticity",
     "read_csv",
     "read_profile",
     "write_csv",

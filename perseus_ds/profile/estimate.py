@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,9 @@ from scipy.optimize import nnls
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile.record import Computation, Point
+from perseus_ds.profile.sampling import Sampling, best_sampling
+from perseus_ds.profile.sizes import at_size, spread
 from perseus_ds.profile.window import Interval, Window
-from perseus_ds.schedule import Instruction
 
 _LEAST_STEPS = 5
 _OUTSIDE_SHARE = 0.01
@@ -28,7 +28,8 @@ class Estimate:
     """What one window tells: a point per computation, the power of waiting, and what no clock changes.
 
     ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
-    the waiting for its other end, which only both ends together can take out.
+    the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
+    of one computation lie apart, in parts of their median, once they are brought to one size.
     """
 
     clock_mhz: int
@@ -36,9 +37,10 @@ class Estimate:
     blocking_power_w: float
     fixed_s: Mapping[Computation, float]
     transfers_s: Mapping[Computation, tuple[float, ...]]
+    spread: float = 0.0
 
 
-def estimate(window: Window, *, left_out: AbstractSet[Instruction] = frozenset()) -> Estimate:
+def estimate(window: Window) -> Estimate:
     """Split the energy of a window among its computations and the waiting between them.
 
     Every step of the counter is one equation: energy = sum over classes of power x time in that class.
@@ -47,14 +49,14 @@ def estimate(window: Window, *, left_out: AbstractSet[Instruction] = frozenset()
     counter's period) the steps say little of the split; what they leave open is decided by the expectation
     that the computations' powers agree within about a tenth.
 
-    Instructions ``left_out`` contain a wait: their durations do not count, nor do the steps in which they ran
-    (where that would be most steps, they are a class of their own). A computation of which nothing else ran
-    keeps them.
+    What contains a wait (`Interval.waits`) is left out: its duration does not count, nor do the steps in
+    which it ran (where that would be most steps, they are a class of their own). A computation of which
+    nothing else ran keeps them.
 
     Raises:
         IncompleteProfileError: too few instructions or counter steps to tell anything.
     """
-    computed, waiting = _classes(window, left_out)
+    computed, waiting = _classes(window)
     if not computed:
         raise IncompleteProfileError(f"no forward or backward ran in the window at {window.clock_mhz} MHz")
     powers_w, errors_w = _powers(window, list(computed.values()), waiting)
@@ -69,15 +71,16 @@ def estimate(window: Window, *, left_out: AbstractSet[Instruction] = frozenset()
         blocking_power_w=float(powers_w[-1]),
         fixed_s={key: _pure_s(runs) for key, runs in others.items() if not key[1].is_transfer},
         transfers_s={key: _durations_s(runs) for key, runs in others.items() if key[1].is_transfer},
+        spread=max(spread(_at_one_size(window, runs)) for runs in computed.values()),
     )
 
 
-def _classes(window: Window, left_out: AbstractSet[Instruction]) -> tuple[_Classes, list[Interval]]:
+def _classes(window: Window) -> tuple[_Classes, list[Interval]]:
     """Sort what was computed, and tell what is left out of it."""
     ran = [interval for interval in window.intervals if interval.kind.is_computation]
-    clean = {i.computation for i in ran if i.instruction not in left_out}
-    waiting = [i for i in ran if i.instruction in left_out and i.computation in clean]
-    computed = _sorted(i for i in ran if i.instruction not in left_out or i.computation not in clean)
+    clean = {i.computation for i in ran if not i.waits}
+    waiting = [i for i in ran if i.waits and i.computation in clean]
+    computed = _sorted(i for i in ran if not i.waits or i.computation not in clean)
     return computed, waiting
 
 
@@ -103,10 +106,18 @@ def _powers(
             f"the energy counter moved {len(ticks_s)} times in {window.end_s - window.start_s:.3g} s",
             hint="raise perseus.profile.min_window_s",
         )
-    busy_s = [_busy_s(runs, ticks_s) for runs in (*computed, left_out)]
-    waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
+    runs, steps_j = (*computed, left_out), np.diff(energy_j)
+
+    def equations(sampling: Sampling) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        busy_s = [sampling.busy_s(one, ticks_s) for one in runs]
+        waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
+        return _equations(np.column_stack([*busy_s, waiting_s])[kept], steps_j[kept])
+
+    def residual(sampling: Sampling) -> float:
+        return float(nnls(*equations(sampling))[1]) ** 2
+
     kept = _inside(window, ticks_s)
-    time_s, spent_j = _equations(np.column_stack([*busy_s, waiting_s])[kept], np.diff(energy_j)[kept])
+    time_s, spent_j = equations(best_sampling(residual, steps=int(kept.sum())))
     pull = _pull_to_equal(time_s, spent_j, len(computed))
     powers_w, _ = nnls(np.vstack([time_s, pull]), np.concatenate([spent_j, np.zeros(len(pull))]))
     return powers_w, _standard_errors(time_s, spent_j, powers_w)
@@ -120,18 +131,6 @@ def _equations(
     if 2 * clean.sum() > len(clean):
         return np.delete(time_s[clean], -2, axis=1), spent_j[clean]
     return time_s, spent_j
-
-
-def _busy_s(intervals: Sequence[Interval], ticks_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds spent in one class between every two ticks."""
-    if not intervals:
-        return np.zeros(len(ticks_s) - 1)
-    starts = np.array([i.start_s for i in intervals])
-    ends = np.array([i.end_s for i in intervals])
-    edges = np.column_stack([starts, ends]).ravel()
-    done = np.column_stack([np.zeros(len(starts)), ends - starts]).ravel().cumsum()
-    so_far: NDArray[np.float64] = np.interp(ticks_s, edges, done)
-    return np.diff(so_far)
 
 
 def _pull_to_equal(
@@ -177,7 +176,7 @@ def _standard_errors(
 
 
 def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w: float) -> Point:
-    durations_s = np.array(_durations_s(runs))
+    durations_s = _at_one_size(window, runs)
     mean_s = _robust_mean(durations_s)
     error_s = float(durations_s.std() / np.sqrt(len(durations_s)))
     return Point(
@@ -190,6 +189,13 @@ def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w:
         achieved_mhz=window.achieved_mhz,
         event_reasons=window.event_reasons,
     )
+
+
+def _at_one_size(window: Window, runs: Sequence[Interval]) -> NDArray[np.float64]:
+    """Durations of one computation, brought to its stage's size where microbatches differ."""
+    durations_s = np.array(_durations_s(runs))
+    sizes = np.array([float(interval.size) for interval in runs])
+    return at_size(durations_s, sizes, window.sizes.get(runs[0].instruction.stage, 0.0))
 
 
 def _robust_mean(values: NDArray[np.float64]) -> float:

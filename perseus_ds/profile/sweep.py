@@ -31,10 +31,13 @@ def candidate_clocks(grid_mhz: Sequence[int], max_clocks: int | None) -> tuple[i
 class Sweep:
     """Walk down the candidate clocks; stop when lower clocks cost time and save no effective energy.
 
+    One that never ``stops`` walks through all of them.
+
     Source: arXiv 2312.06902, section 5: from the highest clock down, until both get worse.
     """
 
     clocks_mhz: tuple[int, ...]
+    stops: bool = True
     points: dict[Computation, list[Point]] = field(default_factory=dict)
     _effective_j: dict[Computation, list[float]] = field(default_factory=dict)
     _next: int = 0
@@ -52,7 +55,7 @@ class Sweep:
     @property
     def finished(self) -> bool:
         """Whether every clock was measured, or lower ones stopped paying."""
-        return self._next >= len(self.clocks_mhz) or self._past_the_best()
+        return self._next >= len(self.clocks_mhz) or (self.stops and self._past_the_best())
 
     def record(self, measured: Mapping[Computation, Point], *, blocking_power_w: float) -> None:
         """Take the points of the present clock and go on to the next."""

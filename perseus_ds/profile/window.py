@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perseus_ds.profile.counter import CounterTrace
 from perseus_ds.schedule import Instruction, Kind
@@ -10,11 +11,17 @@ from perseus_ds.schedule import Instruction, Kind
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One instruction from its release to its end, on the device's time base."""
+    """One instruction from its release to its end, on the device's time base.
+
+    ``size`` is how much it worked on (elements), 0 where the framework does not tell; what ``waits`` contains
+    a wait for others, and its duration tells nothing of a clock.
+    """
 
     instruction: Instruction
     start_s: float
     end_s: float
+    size: int = 0
+    waits: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -37,6 +44,8 @@ class Window:
     """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile.
 
     ``outside`` are the stretches (start, end) between iterations, in which the host did something else.
+    ``sizes`` says for every model stage to which size (elements) durations are to be brought, where
+    microbatches differ and the framework tells theirs.
     """
 
     clock_mhz: int
@@ -47,3 +56,4 @@ class Window:
     achieved_mhz: int | None = None
     event_reasons: int = 0
     outside: tuple[tuple[float, float], ...] = ()
+    sizes: Mapping[int, float] = field(default_factory=dict)

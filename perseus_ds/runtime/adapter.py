@@ -18,9 +18,9 @@ from perseus_ds.schedule import Instruction, Kind, Order, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What decides whether a plan fits an iteration: equal batches can run the same plan.
+    """What is known of an iteration at its begin: batches of as many microbatches can run the same plan.
 
-    ``shape`` is the microbatch's where the framework tells it ("2 x 4096"), else empty.
+    ``shape`` is the microbatch's where the framework tells it beforehand ("2 x 4096"), else empty.
     """
 
     microbatches: int
@@ -73,8 +73,12 @@ class InstructionListener(Protocol):
     def iteration_begins(self, batch: Batch) -> bool:
         """A training iteration starts; the answer is whether its instructions are wanted."""
 
-    def before(self, kind: Kind) -> None:
-        """An instruction is about to be issued."""
+    def before(self, kind: Kind, size: int = 0) -> None:
+        """An instruction is about to be issued.
+
+        ``size`` is how much a forward works on (elements of its first tensor, read off the shape: never a
+        synchronisation), 0 where the framework does not tell.
+        """
 
     def after(self, kind: Kind) -> None:
         """An instruction was issued."""
@@ -113,7 +117,7 @@ class Adapter(Protocol):
         """Where the engine computes."""
 
     def place(self) -> Place:
-        """Say where this rank stands and what it runs.
+        """Say where this rank stands and what it runs in a batch as the one that began last.
 
         Raises:
             UnsupportedEngineError: a schedule, or a use of the framework, that cannot be served.

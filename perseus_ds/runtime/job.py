@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Instruction, Order, Schedule
@@ -56,6 +57,15 @@ class Job:
         """The group of a replica."""
         return next((index for index, group in enumerate(self.groups) if replica in group.replicas), 0)
 
+    def with_schedule(self, schedule: Schedule, left_out: frozenset[Instruction]) -> Job:
+        """Return the same job in batches of another size."""
+        return replace(
+            self,
+            schedule=schedule,
+            left_out=left_out,
+            fingerprint={**self.fingerprint, **schedule_traits(schedule)},
+        )
+
     def plan_fingerprint(self, group: int = 0) -> Mapping[str, str]:
         """What a group's plan must agree with."""
         return {**self.fingerprint, **self.groups[group].own}
@@ -64,6 +74,20 @@ class Job:
         """What a group's profile must agree with."""
         whole = self.plan_fingerprint(group)
         return {key: value for key, value in whole.items() if key not in PLAN_ONLY}
+
+
+def schedule_traits(schedule: Schedule) -> Mapping[str, str]:
+    """What a schedule adds to a fingerprint."""
+    streams = " | ".join(" ".join(map(str, order)) for order in schedule.orders)
+    return {
+        "microbatches": str(schedule.microbatches),
+        "schedule": f"{schedule.name} {digest(streams)}",
+    }
+
+
+def digest(text: str) -> str:
+    """Make a long text short enough for a fingerprint."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Order, Schedule, validate
+from perseus_ds.schedule import Kind, Order, Schedule, validate
 
 
-def joined(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule:
+def joined(places: Iterable[Place], *, name: str) -> Schedule:
     """Join the orders of all ranks; replicas of one pipeline run the same.
 
     Raises:
@@ -26,6 +27,7 @@ def joined(places: Iterable[Place], *, name: str, microbatches: int) -> Schedule
             )
         unknown |= dict.fromkeys(place.unknown)
     ordered = tuple(orders[rank] for rank in sorted(orders))
+    microbatches = 1 + max((i.microbatch for i in chain(*ordered) if i.kind is Kind.FORWARD), default=0)
     schedule = Schedule(name, microbatches, ordered, tuple(unknown))
     validate(schedule)
     return schedule

@@ -5,7 +5,8 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.notices import Heard, Notices
-from perseus_ds.straggler.observation import ReplicaObservation
+from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
+from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 __all__ = [
     "Announced",
@@ -14,6 +15,8 @@ __all__ = [
     "Heard",
     "Notices",
     "ReplicaObservation",
+    "ReplicaPlans",
+    "ReplicaStatus",
     "Straggler",
     "StragglerController",
     "StragglerDecision",

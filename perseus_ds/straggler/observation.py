@@ -9,6 +9,25 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ReplicaStatus:
+    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
+
+    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
+
+    Shape: vectors [replicas].
+    """
+
+    own_s: NDArray[np.float64]
+    capped: NDArray[np.bool_]
+    announced: NDArray[np.float64]
+
+    @classmethod
+    def unknown(cls, replicas: int) -> ReplicaStatus:
+        """Return an iteration of which nothing was reported."""
+        return cls(np.full(replicas, np.nan), np.zeros(replicas, dtype=np.bool_), np.ones(replicas))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ReplicaObservation:
     """One iteration of every replica.
 
@@ -27,9 +46,3 @@ class ReplicaObservation:
     planned_s: NDArray[np.float64]
     announced: NDArray[np.float64]
     capped: NDArray[np.bool_]
-
-    @classmethod
-    def unknown(cls, replicas: int) -> ReplicaObservation:
-        """Return an iteration of which nothing is known."""
-        nothing = np.full(replicas, np.nan)
-        return cls(nothing, nothing, np.ones(replicas), np.zeros(replicas, dtype=np.bool_))

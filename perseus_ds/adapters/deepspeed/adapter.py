@@ -33,6 +33,11 @@ class DeepSpeedAdapter:
         self._hooks: Hooks | None = None
 
     @property
+    def _present(self) -> PipeSchedule:
+        """The schedule object of the training batch that began last."""
+        return (self._hooks and self._hooks.present) or self._pipe_schedule
+
+    @property
     def local_rank(self) -> int:
         """As the launcher says, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
@@ -50,17 +55,16 @@ class DeepSpeedAdapter:
         return Place(
             pipeline_rank=rank,
             replica=self._engine.grid.get_data_parallel_rank(),
-            order=order_of(self._pipe_schedule, rank, without=self._silent),
+            order=order_of(self._present, rank, without=self._silent),
             parameters={stage: chunk.parameters for stage, chunk in chunks.items()},
             weights={stage: chunk.weight for stage, chunk in chunks.items()},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in self._module.parameters()})),
-            unknown=unknown_of(self._pipe_schedule),
+            unknown=unknown_of(self._present),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the streams as every stage's own schedule object gave them."""
-        name = f"deepspeed.{type(self._pipe_schedule).__name__}"
-        return joined(places, name=name, microbatches=self._pipe_schedule.micro_batches)
+        return joined(places, name=f"deepspeed.{type(self._pipe_schedule).__name__}")
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

@@ -95,11 +95,10 @@ def _begin_with_first_batch(engine: PipelineEngine, block: object) -> None:
 
 def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:
     from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter  # noqa: PLC0415
-    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
     adapter = DeepSpeedAdapter(engine, pipe_schedule)
-    activate(engine, adapter, Batch(pipe_schedule.micro_batches), block=block)
+    activate(engine, adapter, block=block)
 
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection
 from functools import wraps
 
+from perseus_ds.adapters.deepspeed.forward_size import forward_size
 from perseus_ds.adapters.deepspeed.seam import KINDS, Handler, PipelineEngine, PipeSchedule, is_training
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
@@ -30,6 +31,7 @@ class Hooks:
         self._listener = listener
         self._silent = silent
         self._wanted = False
+        self.present: PipeSchedule | None = None
         self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
     def install(self) -> None:
@@ -61,7 +63,7 @@ class Hooks:
             if not self._wanted:
                 return handler(engine, *args, **kwargs)
             try:
-                before(kind)
+                before(kind, forward_size(engine, kwargs.get("buffer_id")) if kind is Kind.FORWARD else 0)
             except Exception as error:  # noqa: BLE001  # a listener never reaches the host
                 self._give_up(error)
             result = handler(engine, *args, **kwargs)
@@ -88,6 +90,7 @@ class Hooks:
                 listener.other_schedule_begins()
                 exec_schedule(pipe_schedule)
                 return
+            self.present = pipe_schedule
             self._wanted = listener.iteration_begins(Batch(pipe_schedule.micro_batches))
             try:
                 exec_schedule(pipe_schedule)

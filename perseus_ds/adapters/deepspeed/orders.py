@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator
 
-from perseus_ds.adapters.deepspeed.seam import KINDS, PipeSchedule
+from perseus_ds.adapters.deepspeed.seam import KINDS, PipeSchedule, commands
 from perseus_ds.schedule import Instruction, Kind, Order
 
 _OF_THE_BUFFER = frozenset(
@@ -33,12 +33,6 @@ def unknown_of(pipe_schedule: PipeSchedule) -> tuple[str, ...]:
     """Name the instructions that we have no word for, in the order of their first turn."""
     names = dict.fromkeys(type(command).__name__ for command in commands(pipe_schedule))
     return tuple(name for name in names if name not in KINDS)
-
-
-def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
-    """Walk a rank's stream; each call of ``steps`` makes a new one."""
-    for step in pipe_schedule.steps():
-        yield from step
 
 
 def _numbered(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -38,6 +38,9 @@ The split backward is that of Megatron-DeepSpeed's zero-bubble schedule, ``Commi
 
 LATER = ("BackwardOnlyPass", "WeightPass", "CommitP2P")
 """Classes that not every release, and not every schedule, has."""
+
+MOST_STEPS = 200_000
+"""Of one rank in one iteration: fifty thousand microbatches take fewer."""
 
 _TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
 
@@ -126,7 +129,8 @@ def is_training(schedule: PipeSchedule) -> bool:
     """Whether a schedule trains: whether its stream holds a backward or an optimizer step.
 
     ``eval_batch`` runs the same instructions without them, under whatever class. A stream is walked once for
-    every class, size and ``forward_only``.
+    every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
+    end does not train.
     """
     key = (
         type(schedule),
@@ -136,9 +140,26 @@ def is_training(schedule: PipeSchedule) -> bool:
         getattr(schedule, "forward_only", None),
     )
     if key not in _trains:
-        kinds = {KINDS.get(type(command).__name__) for step in schedule.steps() for command in step}
-        _trains[key] = not kinds.isdisjoint(_TRAINS)
+        try:
+            _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
+        except UnsupportedEngineError:
+            _trains[key] = False
     return _trains[key]
+
+
+def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
+    """Walk a rank's stream; each call of ``steps`` makes a new one.
+
+    Raises:
+        UnsupportedEngineError: it has not ended after more instructions than any iteration has.
+    """
+    for walked, step in enumerate(pipe_schedule.steps()):
+        yield from step
+        if walked >= MOST_STEPS:
+            raise UnsupportedEngineError(
+                f"the schedule {type(pipe_schedule).__name__} has not ended after {MOST_STEPS} steps",
+                hint="its steps() has to end with the iteration",
+            )
 
 
 _trains: dict[tuple[object, ...], bool] = {}

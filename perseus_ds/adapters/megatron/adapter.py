@@ -55,7 +55,7 @@ class MegatronAdapter:
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
         dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
-        order = self._order(rank, ranks)
+        order = self._order(rank, ranks, self._present.batch.microbatches)
         return Place(
             pipeline_rank=rank,
             replica=replica,
@@ -69,7 +69,7 @@ class MegatronAdapter:
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all pipeline ranks; in 1F1B both ends of a transfer wait for each other."""
         name = f"megatron.{self._first.name.removeprefix('forward_backward_')}"
-        schedule = joined(places, name=name, microbatches=self._first.batch.microbatches)
+        schedule = joined(places, name=name)
         return schedule if self._first.interleaved else with_rendezvous(schedule)
 
     def traits(self) -> Mapping[str, str]:
@@ -97,9 +97,14 @@ class MegatronAdapter:
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
         """Megatron's writers belong to the training script: nobody looks here."""
 
-    def _order(self, rank: int, ranks: int) -> Order:
+    @property
+    def _present(self) -> OnePass:
+        """The training pass that began last."""
+        return (self._hooks and self._hooks.present) or self._first
+
+    def _order(self, rank: int, ranks: int, microbatches: int) -> Order:
         first = self._first
-        chunks, microbatches, group = len(first.chunks), first.batch.microbatches, None
+        chunks, group = len(first.chunks), None
         if first.interleaved:
             group = getattr(first.config, "microbatch_group_size_per_vp_stage", None) or ranks
         order = order_of(

@@ -72,4 +72,4 @@ def _activate(first: OnePass, block: object) -> None:
     from perseus_ds.adapters.megatron.adapter import MegatronAdapter  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    activate(first.module, MegatronAdapter(first), first.batch, block=block)
+    activate(first.module, MegatronAdapter(first), block=block)

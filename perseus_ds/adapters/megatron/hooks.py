@@ -15,6 +15,7 @@ from perseus_ds.adapters.megatron.seam import STEPS, Function
 from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import InstructionListener
+from perseus_ds.runtime.startup.activation import say
 from perseus_ds.schedule import Kind
 
 _SYNC = "finish_grad_sync"
@@ -35,6 +36,9 @@ class Hooks:
         self._reducing = reducing(chunks)
         self._listener = listener
         self._wrapping: Wrapping | None = None
+        self._size = 0
+        self._told = False
+        self.present: OnePass | None = None
         self._undo: list[Callable[[], object]] = []
 
     def install(self) -> None:
@@ -56,9 +60,12 @@ class Hooks:
 
     def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
         listener = self._listener
+        if present.trains and present.chunks[0] is not self._first:
+            self._say_once()
         if not present.trains or present.chunks[0] is not self._first:
             listener.other_schedule_begins()
             return call()
+        self.present, self._size = present, present.size
         if listener.iteration_begins(present.batch):
             self._listen()
         try:
@@ -70,6 +77,12 @@ class Hooks:
             self._mute()
         listener.iteration_ends()
         return result
+
+    def _say_once(self) -> None:
+        """Tell the user that another model trains in this process, and what becomes of it."""
+        if not self._told:
+            self._told = True
+            say("a second model trains in this process: it runs at default clocks; the first one is served")
 
     def _listen(self) -> None:
         for name, kind in STEPS.items():
@@ -92,7 +105,8 @@ class Hooks:
             self._undo.pop()()
 
     def _around(self, original: Function, kind: Kind, *, begins: bool = True, ends: bool = True) -> Function:
-        before, after = self._listener.before, self._listener.after
+        before = partial(self._listener.before, size=self._size if kind is Kind.FORWARD else 0)
+        after = self._listener.after
 
         @wraps(original)
         def listened(*args: object, **kwargs: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import ModuleType
 from typing import cast
 
@@ -48,6 +49,12 @@ class OnePass:
         sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length", "decoder_seq_length")]
         shape = " x ".join(str(size) for size in sizes if size is not None)
         return Batch(cast("int", self.keywords.get("num_microbatches")), shape)
+
+    @property
+    def size(self) -> int:
+        """Tokens of a microbatch, as the call tells them."""
+        sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length")]
+        return prod(size for size in sizes if isinstance(size, int))
 
     def place(self) -> tuple[int, int, int]:
         """Return pipeline rank, pipeline ranks and replica: by the call's groups, else by Megatron's own."""

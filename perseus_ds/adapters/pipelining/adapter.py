@@ -69,7 +69,7 @@ class PipeliningAdapter:
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders as every rank read them off its own schedule object."""
         name = f"torch.{type(self._schedule).__name__}"
-        return joined(places, name=name, microbatches=self._schedule._n_microbatches)  # noqa: SLF001  # the seam
+        return joined(places, name=name)
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""

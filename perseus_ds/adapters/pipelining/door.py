@@ -83,7 +83,6 @@ def _begin_with_first_batch(schedule: object, block: object) -> None:
 def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
     from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter  # noqa: PLC0415
     from perseus_ds.adapters.pipelining.seam import check  # noqa: PLC0415
-    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate, refuse  # noqa: PLC0415
 
     try:
@@ -92,7 +91,7 @@ def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block)
         return
-    activate(host, adapter, Batch(schedule._n_microbatches), block=block)  # noqa: SLF001  # the seam
+    activate(host, adapter, block=block)
 
 
 def _shapes(inputs: tuple[object, ...]) -> str:

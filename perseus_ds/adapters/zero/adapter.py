@@ -11,6 +11,7 @@ import torch.distributed as dist
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.adapters.zero.hooks import Hooks
+from perseus_ds.adapters.zero.orders import resized
 from perseus_ds.adapters.zero.seam import ZERO_GATHERS, Engine, check
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
@@ -51,7 +52,7 @@ class ZeroAdapter:
         return Place(
             pipeline_rank=0,
             replica=dist.get_group_rank(engine.data_parallel_group, dist.get_rank()),
-            order=self._order,
+            order=resized(self._order, engine.gradient_accumulation_steps()),
             parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
             weights={0: 1.0},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),

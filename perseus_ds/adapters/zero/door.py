@@ -97,7 +97,6 @@ def _begin_after(engine: Engine, first: FirstIteration, hooks: Hooks, block: obj
 def _activate(engine: Engine, first: FirstIteration, block: object) -> None:
     from perseus_ds.adapters.zero.adapter import ZeroAdapter  # noqa: PLC0415
     from perseus_ds.adapters.zero.orders import order_of  # noqa: PLC0415
-    from perseus_ds.runtime.adapter import Batch  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate, refuse  # noqa: PLC0415
 
     try:
@@ -105,4 +104,4 @@ def _activate(engine: Engine, first: FirstIteration, block: object) -> None:
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block)
         return
-    activate(engine, adapter, Batch(engine.gradient_accumulation_steps()), block=block)
+    activate(engine, adapter, block=block)

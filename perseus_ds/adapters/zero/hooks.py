@@ -89,7 +89,7 @@ class Hooks:
         if not self._running:
             self._running = True
             self._wanted = self._listener.iteration_begins(Batch(self._engine.gradient_accumulation_steps()))
-        return self._instruction(Kind.FORWARD, run)
+        return self._instruction(Kind.FORWARD, run, size=_size_of(run))
 
     def _around_backward(self, run: Run) -> object:
         self._begin_backward()
@@ -123,8 +123,8 @@ class Hooks:
             self._listener.iteration_ends()
         return result
 
-    def _instruction(self, kind: Kind, run: Run) -> object:
-        self._call(self._listener.before, kind)
+    def _instruction(self, kind: Kind, run: Run, *, size: int = 0) -> object:
+        self._call(partial(self._listener.before, size=size) if size else self._listener.before, kind)
         result = run()
         self._call(self._listener.after, kind)
         return result
@@ -153,3 +153,12 @@ class Hooks:
         if self._running:
             self._running = self._wanted = self._in_backward = False
             self._listener.iteration_broke()
+
+
+def _size_of(run: Run) -> int:
+    """Count the elements of the first tensor that a call was given; 0 where it was given none."""
+    if not isinstance(run, partial):
+        return 0
+    tensors = (one for one in (*run.args, *run.keywords.values()) if isinstance(one, torch.Tensor))
+    first = next(tensors, None)
+    return 0 if first is None else first.numel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch
@@ -23,8 +24,9 @@ class FirstIteration:
         self.kinds.clear()
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Note it."""
+        del size
         self.kinds.append(kind)
 
     def after(self, kind: Kind) -> None:
@@ -59,3 +61,21 @@ def order_of(kinds: Iterable[Kind]) -> Order:
             hint="one backward for each forward of the engine",
         )
     return tuple(order)
+
+
+def resized(order: Order, microbatches: int) -> Order:
+    """Return the same loop over another number of microbatches.
+
+    Raises:
+        UnsupportedEngineError: a loop whose microbatches but the last are not run alike.
+    """
+    kinds = [one.kind for one in order]
+    begins = [place for place, kind in enumerate(kinds) if kind is Kind.FORWARD]
+    if len(begins) == microbatches:
+        return order
+    *others, last = (kinds[a:b] for a, b in pairwise([*begins, len(kinds)]))
+    if begins[0] != 0 or len({tuple(one) for one in others}) != 1:
+        raise UnsupportedEngineError(
+            f"how this loop runs {microbatches} microbatches cannot be told from how it ran {len(begins)}"
+        )
+    return order_of([*others[0] * (microbatches - 1), *last])

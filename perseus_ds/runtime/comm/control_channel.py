@@ -22,6 +22,9 @@ _LAST_PATIENCE_S = 0.5
 FAILED = 0
 """Where the numbers say whether some rank has failed: who has will not come to meet the others."""
 
+MOST, FEWEST = 3, 4
+"""Where they say how many microbatches a rank's batch has, and the same negative: the greatest of all."""
+
 
 class ControlChannel:
     """All ranks of the job over one gloo group of our own.
@@ -47,7 +50,7 @@ class ControlChannel:
         """Give every rank what every rank has; blocks, for rare moments only.
 
         Raises:
-            EngineError: some rank has failed, or did not answer in time.
+            EngineError: some rank has failed, runs other batches, or did not answer in time.
         """
         if self._group is None:
             return [mine]
@@ -171,8 +174,20 @@ class ControlChannel:
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
     def _see_all_well(self) -> None:
+        """Meet nobody who does not come: not who has failed, and not whose iteration is another one."""
         if self.someone_failed():
             raise EngineError("another rank of the job reported an error, see its log")
+        if (
+            self._posted
+            and np.isfinite(self._numbers[MOST])
+            and self._numbers[MOST] != -self._numbers[FEWEST]
+        ):
+            raise EngineError(different_sizes(int(-self._numbers[FEWEST]), int(self._numbers[MOST])))
+
+
+def different_sizes(fewest: int, most: int) -> str:
+    """Say that ranks train batches of different sizes."""
+    return f"ranks train batches of {fewest} and of {most} microbatches at once, which no plan fits"
 
 
 def _silent(doing: str, error: RuntimeError) -> EngineError:

@@ -26,8 +26,12 @@ def flags(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in FLAGS if environment.get(name)}
 
 
-def rendezvous(settings: Mapping[str, object], *, patience_s: float = _PATIENCE_S) -> Mapping[str, object]:
+def rendezvous(
+    settings: Mapping[str, object], *, patience_s: float = _PATIENCE_S, number: int | None = None
+) -> Mapping[str, object]:
     """Sign in and return rank 0's settings: launchers do not carry every environment variable to every node.
+
+    ``number`` says which meeting it is, where that is not how often this process has come.
 
     Raises:
         EngineError: some rank did not sign in; whoever notices tells the others through the store.
@@ -35,7 +39,7 @@ def rendezvous(settings: Mapping[str, object], *, patience_s: float = _PATIENCE_
     global _attendances  # noqa: PLW0603  # one store for the whole process: every call signs a new list
     _attendances += 1
     store = distributed_c10d._get_default_store()  # noqa: SLF001  # the seam: torch offers no public way
-    prefix = f"perseus/{_attendances}"
+    prefix = f"perseus/{number or _attendances}"
     store.set(f"{prefix}/{dist.get_rank()}", json.dumps(dict(settings)))
     everyone = [f"{prefix}/{rank}" for rank in range(dist.get_world_size())]
     try:
@@ -45,7 +49,8 @@ def rendezvous(settings: Mapping[str, object], *, patience_s: float = _PATIENCE_
         absent = [key.rsplit("/", 1)[1] for key in everyone if not store.check([key])]
         raise EngineError(
             f"rank {', '.join(absent)} did not sign in within {patience_s:.0f} s",
-            hint="is perseus_ds installed on every node? see perseus-ds hook status there",
+            hint="is perseus_ds installed, and PERSEUS_CONFIG set if it is used, on every node? "
+            "see perseus-ds hook status there",
         ) from error
     if store.check([f"{prefix}/absent"]):
         raise EngineError("another rank gave up waiting for this one", hint="the job trains on without us")

@@ -9,23 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.runtime.comm.control_channel import FEWEST, MOST
+from perseus_ds.straggler import ReplicaStatus
+
 _Numbers = NDArray[np.float64]
 
-_HEAD = 3  # failed (channel.FAILED), plan ready, duration
+_HEAD = 5  # failed (channel.FAILED), plans ready, duration, most microbatches, fewest (negative)
 
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
     """What one rank reports; what it does not know is None.
 
-    ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
+    ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch that
+    ran. ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
     another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
     cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
     nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
     """
 
     failed: bool = False
-    plan_ready: bool = False
+    plans_ready: int = 0
+    microbatches: int | None = None
     duration_s: float | None = None
     conflicts: Sequence[int] = ()
     own_s: float | None = None
@@ -33,29 +38,21 @@ class RankStatus:
     announced: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplicaStatus:
-    """Every replica in one iteration: its slowest rank's own time, caps, announcements.
-
-    An ``own_s`` that is not finite is unknown; an ``announced`` below 1 announces nothing.
-
-    Shape: vectors [replicas].
-    """
-
-    own_s: NDArray[np.float64]
-    capped: NDArray[np.bool_]
-    announced: NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What all ranks reported of the iteration before."""
+    """What all ranks reported of the iteration before.
+
+    ``microbatches`` is the size of the batch that all of them ran, None where nobody said; ``sizes`` are the
+    smallest and the largest where they ran different ones.
+    """
 
     failed: bool
-    plan_ready: bool
+    plans_ready: int
     iteration_s: float | None
     conflicts: Sequence[int] = ()
     replicas: ReplicaStatus | None = None
+    microbatches: int | None = None
+    sizes: tuple[int, int] | None = None
 
 
 class StatusLayout:
@@ -65,7 +62,7 @@ class StatusLayout:
     replicas and not with that of ranks. Where more ranks than one have one kind of
     conflict to report, the last comes through first.
 
-    Shape: 3 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    Shape: 5 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
     """
 
     def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
@@ -76,6 +73,7 @@ class StatusLayout:
         own, capped, announced, end = (first + row * self._replicas for row in range(4))
         self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
         self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
+        self._blank[[MOST, FEWEST]] = -np.inf
         if self._replicas:
             self._blank[self._rows[0]] = -np.inf
 
@@ -84,9 +82,11 @@ class StatusLayout:
         numbers = self._blank.copy()
         numbers[0], numbers[1], numbers[2] = (
             rank_status.failed,
-            rank_status.plan_ready,
+            rank_status.plans_ready,
             _or_inf(rank_status.duration_s),
         )
+        if rank_status.microbatches is not None:
+            numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
         if any(rank_status.conflicts):
             numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
         if self._replicas:
@@ -99,11 +99,13 @@ class StatusLayout:
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        failed, plan_ready, duration_s, *tellers = numbers[: _HEAD + self._kinds].tolist()
+        failed, plans_ready, duration_s, most, fewest, *tellers = numbers[: _HEAD + self._kinds].tolist()
         return JobStatus(
             failed=bool(failed),
-            plan_ready=bool(plan_ready),
+            plans_ready=int(plans_ready),
             iteration_s=duration_s if math.isfinite(duration_s) else None,
+            microbatches=int(most) if most == -fewest else None,
+            sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
             conflicts=tuple(map(int, tellers)) if any(tellers) else (),
             replicas=self._replica_status(numbers) if self._replicas else None,
         )

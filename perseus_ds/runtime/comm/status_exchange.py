@@ -48,7 +48,13 @@ class StatusExchange:
             self._notices.wake()
 
     def turn(
-        self, index: int, passed: Sequence[Iteration], *, plan_ready: bool, brief: bool = False
+        self,
+        index: int,
+        passed: Sequence[Iteration],
+        *,
+        plans_ready: int,
+        microbatches: int,
+        brief: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
@@ -63,8 +69,9 @@ class StatusExchange:
         self._arrivals.note(passed)
         last = passed[-1] if passed else None
         rank_status = RankStatus(
-            plan_ready=plan_ready,
-            duration_s=None if last is None else last.duration_s,
+            plans_ready=plans_ready,
+            microbatches=microbatches,
+            duration_s=last.duration_s if last is not None and last.intervals else None,
             conflicts=self._conflict_monitor.unpublished(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),

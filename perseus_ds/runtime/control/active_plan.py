@@ -8,9 +8,8 @@ from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
-from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import Cause
+from perseus_ds.straggler import Cause, ReplicaPlans
 
 
 class ActivePlan:

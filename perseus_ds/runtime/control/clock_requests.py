@@ -19,7 +19,7 @@ _PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A clock to ask for (None: the device's own choice), now or when something has happened.
+    """Clocks to ask for (None: the device's own choice), now or when something has happened.
 
     ``event`` is a CUDA event that the device must have reached; ``delay_s`` counts device seconds from
     there (from ``issued_s`` where there is no event).
@@ -29,6 +29,7 @@ class Request:
     issued_s: float
     event: torch.cuda.Event | None = None
     delay_s: float = 0.0
+    memory_mhz: int | None = None
 
     def overtakes(self, now_s: float) -> bool:
         """Whether this request is due itself, so that an older one that still waits has no turn left."""
@@ -38,6 +39,32 @@ class Request:
 
 
 _END = Request(None, 0.0)
+
+
+class AskedClocks:
+    """The clocks that a device was asked for last: what it has been asked for is not asked again."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._clock_mhz: int | None = None
+        self._memory_mhz: int | None = None
+
+    def ask(self, clock_mhz: int | None, memory_mhz: int | None) -> bool:
+        """Ask for what is new; return whether anything was."""
+        changed = (clock_mhz, memory_mhz) != (self._clock_mhz, self._memory_mhz)
+        if clock_mhz != self._clock_mhz:
+            if clock_mhz is None:
+                self._gpu.reset_clock()
+            else:
+                self._gpu.lock_clock(clock_mhz)
+            self._clock_mhz = clock_mhz
+        if memory_mhz != self._memory_mhz:
+            if memory_mhz is None:
+                self._gpu.reset_memory_clock()
+            else:
+                self._gpu.lock_memory_clock(memory_mhz)
+            self._memory_mhz = memory_mhz
+        return changed
 
 
 class Requests(Protocol):
@@ -62,10 +89,11 @@ class ClockRequests:
     its next iteration; after it nothing is asked for any more.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, *, patience_s: float = _PATIENCE_S) -> None:
         self._gpu = gpu
+        self._patience_s = patience_s
         self._queue: SimpleQueue[Request] = SimpleQueue()
-        self._asked: int | None = None
+        self._clocks = AskedClocks(gpu)
         self._closing = False
         self.error: PerseusError | None = None
         self.changes = 0
@@ -87,7 +115,7 @@ class ClockRequests:
         """
         self._closing = True
         self._queue.put(_END)
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(self._patience_s)
 
     def _serve(self) -> None:
         present = self._queue.get()
@@ -145,20 +173,14 @@ class ClockRequests:
             return None
 
     def _apply(self, request: Request) -> None:
-        if self.error is not None or self._closing or request.clock_mhz == self._asked:
-            return
-        if request.clock_mhz is None:
-            self._gpu.reset_clock()
-        else:
-            self._gpu.lock_clock(request.clock_mhz)
-        self._asked = request.clock_mhz
-        self.changes += 1
+        if self.error is None and not self._closing:
+            self.changes += self._clocks.ask(request.clock_mhz, request.memory_mhz)
 
     def _give_back(self) -> None:
         """Reset the clock, if there is something to reset and the device answers."""
-        if self.error is not None or self._asked is None:
+        if self.error is not None:
             return
         try:
-            self._gpu.reset_clock()
+            self._clocks.ask(None, None)
         except Exception as error:  # noqa: BLE001  # closing the device is the next try
             self.error = as_perseus_error(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import PlanSet, clock_requests, first_clock_mhz
+from perseus_ds.plan import PlanSet, clock_requests, opening_clocks
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
 
 
@@ -25,6 +25,6 @@ class ClockScheduleCache:
         if plan not in self._schedules:
             chosen = self._plans.plan(plan)
             requests = clock_requests(chosen, self._rank, self._change)
-            first_mhz = first_clock_mhz(chosen, self._rank)
-            self._schedules[plan] = ClockSchedule.of(requests, first_mhz, self._computations)
+            opening = opening_clocks(chosen, self._rank, requests)
+            self._schedules[plan] = ClockSchedule.of(requests, opening, self._computations)
         return self._schedules[plan]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from perseus_ds.plan import ClockRequest
+from perseus_ds.plan import OPENING, ClockRequest
 from perseus_ds.runtime.control.clock_requests import Request, Requests
 from perseus_ds.schedule import Kind
 
@@ -46,51 +46,63 @@ class FixedClock(ClockPolicy):
         """Ask for nothing more."""
 
 
+Asked = tuple[ClockRequest, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ClockSchedule(ClockPolicy):
     """The requests of a plan's timeline: while a computation runs, and when it is over.
 
     A request while it runs is sent so long after its start, in device time; it is the request for what
-    comes later, asked ahead by the latency of the change.
+    comes later, asked ahead by the latency of the change. ``first`` is what the iteration before has asked
+    for last, core and memory clock, ``opening`` what is asked for before the first computation begins.
 
-    Shape: ``during``, ``over`` [computations of this rank], each pairs of clock and seconds.
+    Shape: ``during``, ``over`` [computations of this rank].
     """
 
-    first_mhz: int
-    during: tuple[tuple[tuple[int, float], ...], ...]
-    over: tuple[tuple[tuple[int, float], ...], ...]
+    first: tuple[int, int | None]
+    opening: Asked
+    during: tuple[Asked, ...]
+    over: tuple[Asked, ...]
 
     @classmethod
-    def of(cls, requests: Sequence[ClockRequest], first_mhz: int, computations: int) -> ClockSchedule:
+    def of(
+        cls, requests: Sequence[ClockRequest], first: tuple[int, int | None], computations: int
+    ) -> ClockSchedule:
         """Sort requests by the computation that they are asked in."""
-        during: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
-        over: list[list[tuple[int, float]]] = [[] for _ in range(computations)]
+        opening: list[ClockRequest] = []
+        during: list[list[ClockRequest]] = [[] for _ in range(computations)]
+        over: list[list[ClockRequest]] = [[] for _ in range(computations)]
         for request in requests:
             when = over if request.over else during
-            when[request.position].append((request.clock_mhz, request.offset_s))
-        return cls(first_mhz, tuple(map(tuple, during)), tuple(map(tuple, over)))
+            place = opening if request.position == OPENING else when[request.position]
+            place.append(request)
+        return cls(first, tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)))
 
     def begins(self, sequencer: ClockSequencer) -> None:
-        """Ask for the first computation's clock, where the last iteration has not done so."""
+        """Ask for the clock to begin with, where the last iteration has not done so, and for what is due."""
         sequencer.position = 0
-        sequencer.request(self.first_mhz)
+        sequencer.request(*self.first)
+        for asked in self.opening:
+            sequencer.request_later(asked.clock_mhz, max(asked.offset_s, _AT_ONCE_S), asked.memory_mhz)
 
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due while the computation runs."""
-        for clock_mhz, offset_s in self.during[sequencer.position % len(self.during)]:
-            sequencer.request_later(clock_mhz, max(offset_s, _AT_ONCE_S))
+        for asked in self.during[sequencer.position % len(self.during)]:
+            sequencer.request_later(asked.clock_mhz, max(asked.offset_s, _AT_ONCE_S), asked.memory_mhz)
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
-        for clock_mhz, delay_s in self.over[sequencer.position % len(self.over)]:
-            if delay_s:
-                sequencer.request_later(clock_mhz, delay_s)
+        for asked in self.over[sequencer.position % len(self.over)]:
+            if asked.offset_s:
+                sequencer.request_later(asked.clock_mhz, asked.offset_s, asked.memory_mhz)
             else:
-                sequencer.request(clock_mhz)
+                sequencer.request(asked.clock_mhz, asked.memory_mhz)
         sequencer.position += 1
 
 
 _AT_ONCE_S = 1e-6
+_UNKNOWN = -1  # no clock
 
 
 class ClockSequencer:
@@ -107,7 +119,7 @@ class ClockSequencer:
         self._now_s = now_s
         self._event = event
         self._policy: ClockPolicy = FixedClock(None)
-        self._requested: int | None = None
+        self._requested: tuple[int | None, int | None] = (None, None)
         self.position = 0
 
     def begin(self, clock_policy: ClockPolicy) -> None:
@@ -125,17 +137,21 @@ class ClockSequencer:
         if kind.is_computation:
             self._policy.after(self)
 
+    def forget(self) -> None:
+        """Somebody else has asked for clocks: what is in force is not known."""
+        self._requested = _UNKNOWN, None
+
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""
         self.request_later(None, max(after_s, 1e-6))
 
-    def request(self, clock_mhz: int | None) -> None:
-        """Ask for a clock from this point of the stream on."""
-        if clock_mhz != self._requested:
-            self._requested = clock_mhz
-            self._requests.put(Request(clock_mhz, self._now_s(), self._event()))
+    def request(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
+        """Ask for clocks from this point of the stream on."""
+        if (clock_mhz, memory_mhz) != self._requested:
+            self._requested = clock_mhz, memory_mhz
+            self._requests.put(Request(clock_mhz, self._now_s(), self._event(), memory_mhz=memory_mhz))
 
-    def request_later(self, clock_mhz: int | None, delay_s: float) -> None:
-        """Ask for a clock some device seconds after this point of the stream."""
-        self._requested = clock_mhz
-        self._requests.put(Request(clock_mhz, self._now_s(), self._event(), delay_s))
+    def request_later(self, clock_mhz: int | None, delay_s: float, memory_mhz: int | None = None) -> None:
+        """Ask for clocks some device seconds after this point of the stream."""
+        self._requested = clock_mhz, memory_mhz
+        self._requests.put(Request(clock_mhz, self._now_s(), self._event(), delay_s, memory_mhz))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from perseus_ds.device import Gpu
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
-from perseus_ds.runtime.control.clock_requests import Request
+from perseus_ds.runtime.control.clock_requests import AskedClocks, Request
 
 
 class VirtualRequests:
@@ -18,10 +18,9 @@ class VirtualRequests:
     """
 
     def __init__(self, gpu: Gpu, clock: VirtualTime) -> None:
-        self._gpu = gpu
         self._clock = clock
         self._waiting: list[tuple[float, Callable[[], None]]] = []
-        self._asked: int | None = None
+        self._clocks = AskedClocks(gpu)
         self.error: PerseusError | None = None
         self.changes = 0
 
@@ -39,19 +38,12 @@ class VirtualRequests:
         """Give the clock back to the device; what is not due yet is dropped."""
         for _, cancel in self._waiting:
             cancel()
-        if self._asked is not None and self.error is None:
-            self._apply(Request(None, self._clock.now_s()))
+        self._apply(Request(None, self._clock.now_s()))
 
     def _apply(self, request: Request) -> None:
-        if self.error is not None or request.clock_mhz == self._asked:
+        if self.error is not None:
             return
         try:
-            if request.clock_mhz is None:
-                self._gpu.reset_clock()
-            else:
-                self._gpu.lock_clock(request.clock_mhz)
+            self.changes += self._clocks.ask(request.clock_mhz, request.memory_mhz)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
-            return
-        self._asked = request.clock_mhz
-        self.changes += 1

@@ -12,8 +12,6 @@ from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, Peer, Route
 from perseus_ds.schedule import Kind
 
-_HOST_STEP_S = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -50,7 +48,7 @@ class CarriedTime:
     for the same ranks: nothing can hang that does not hang without us. In the step, or at the end of an
     iteration without one, the ranks of a pipeline meet for the norm of the gradients, by which frameworks
     clip them. What the host does between two iterations passes as its clock says, over ``time_scale``, in
-    steps of ``_HOST_STEP_S``: what is shorter is this host's pace and no part of the job. Our own work there
+    steps of ``host_step_s``: what is shorter is this host's pace and no part of the job. Our own work there
     takes no time.
     """
 
@@ -59,7 +57,7 @@ class CarriedTime:
         listener: InstructionListener,
         clock: VirtualTime,
         *,
-        batch: Batch,
+        microbatches: int,
         routes: Sequence[Route],
         neighbours: Neighbours,
         messages: Messages,
@@ -67,7 +65,7 @@ class CarriedTime:
     ) -> None:
         self._listener = listener
         self._clock = clock
-        self._batch = batch
+        self._known_routes = {microbatches: routes}
         self._routes = routes
         self._neighbours = neighbours
         self._others = neighbours.others
@@ -77,24 +75,28 @@ class CarriedTime:
         self._position = 0
         self._known = False
         self._met = False
-        self._left_at: float | None = None
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Let pass what the host did since the last iteration."""
-        if self._left_at is not None:
-            self._clock.pass_s(self._outside_s(time.monotonic() - self._left_at))
-            self._left_at = None
-        self._known, self._position = batch == self._batch, 0
+        if self._clock.left_at is not None:
+            self._clock.pass_s(self._outside_s(time.monotonic() - self._clock.left_at))
+            self._clock.left_at = None
+        self._known, self._position = batch.microbatches in self._known_routes, 0
+        self._routes = self._known_routes.get(batch.microbatches, ())
         self._met = self._clipped = False
         self._messages.iteration_begins()
         return self._listener.iteration_begins(batch)
 
-    def before(self, kind: Kind) -> None:
+    def learn(self, routes: Sequence[Route], *, microbatches: int) -> None:
+        """Know what batches of another size exchange; alike on all ranks, between two iterations."""
+        self._known_routes[microbatches] = routes
+
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Wait for what comes through buffers, and tell those whom this instruction meets."""
         self._route = self._next(kind)
         if self._route is not None:
             self._clock.pass_to(self._arrival_s(self._route))
-        self._listener.before(kind)
+        self._listener.before(kind, size)
         if self._route is not None:
             self._tell(self._route.meets)
         if kind is Kind.REDUCE_GRADS:
@@ -129,7 +131,7 @@ class CarriedTime:
             self._tell_pipeline()
             self._meet_pipeline()
         self._listener.iteration_ends()
-        self._left_at = time.monotonic()
+        self._clock.left_at = time.monotonic()
 
     def other_schedule_begins(self) -> None:
         """Pass it on: how long it takes is known when it is over."""
@@ -141,7 +143,8 @@ class CarriedTime:
         self._listener.iteration_broke()
 
     def _outside_s(self, host_s: float) -> float:
-        return host_s // _HOST_STEP_S * _HOST_STEP_S / self._settings.time_scale
+        step_s = self._settings.host_step_s
+        return host_s // step_s * step_s / self._settings.time_scale
 
     def _next(self, kind: Kind) -> Route | None:
         """The route of the instruction that was announced; transfers that are not announced are passed."""

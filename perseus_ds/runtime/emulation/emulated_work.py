@@ -16,6 +16,9 @@ class EmulatedWork:
     The session's marks lie around the GPU's work, as they would around kernels. Batches that the session
     does not want still take their time. A computation that takes the host longer keeps the GPU busy to its
     own end; `Truth` counts that as an overrun.
+
+    A microbatch larger than the first that a stage saw is as much more work: forwards tell their size, and
+    all else that is done to a microbatch on that stage has the same.
     """
 
     def __init__(
@@ -24,11 +27,16 @@ class EmulatedWork:
         gpu: SimulatedGpu,
         works: Mapping[int, StageWork],
         order: Sequence[Instruction],
+        *,
+        microbatches: int = 0,
     ) -> None:
         self._listener = listener
         self._gpu = gpu
         self._works = works
-        self._computations = [i for i in order if i.kind.is_computation]
+        self._orders = {microbatches: _computed(order)}
+        self._computations = self._orders[microbatches]
+        self._first_sizes: dict[int, int] = {}
+        self._shares: dict[tuple[int, int], float] = {}
         self._position = 0
         self._wanted = False
         self._task: Task | None = None
@@ -36,15 +44,23 @@ class EmulatedWork:
     def iteration_begins(self, batch: Batch) -> bool:
         """Want every instruction, whether the session does or not."""
         self._position = 0
+        self._computations = self._orders.get(batch.microbatches, self._computations)
+        self._shares.clear()
         self._wanted = self._listener.iteration_begins(batch)
         return True
 
-    def before(self, kind: Kind) -> None:
+    def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
+        """Know what batches of another size run."""
+        self._orders[microbatches] = _computed(order)
+
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Start the GPU's work where it is a computation."""
         if self._wanted:
-            self._listener.before(kind)
+            self._listener.before(kind, size)
         if kind.is_computation:
-            self._task = self._gpu.begin(self._works[self._stage_of(kind)].of(kind))
+            present = self._present(kind)
+            work = self._works[present.stage].of(kind)
+            self._task = self._gpu.begin(work.scaled(self._share(present, size)))
             self._position += 1
 
     def after(self, kind: Kind) -> None:
@@ -71,8 +87,20 @@ class EmulatedWork:
             self._task = None
         self._listener.iteration_broke()
 
-    def _stage_of(self, kind: Kind) -> int:
-        """The model stage of the next computation; in a batch of another order, that of the first alike."""
+    def _present(self, kind: Kind) -> Instruction:
+        """The next computation; in a batch of another order, the first alike."""
         if self._position < len(self._computations) and self._computations[self._position].kind is kind:
-            return self._computations[self._position].stage
-        return next((i.stage for i in self._computations if i.kind is kind), next(iter(self._works)))
+            return self._computations[self._position]
+        alike = (i for i in self._computations if i.kind is kind)
+        return next(alike, Instruction(next(iter(self._works)), kind, 0))
+
+    def _share(self, present: Instruction, size: int) -> float:
+        """How much larger this microbatch is than the first that its stage saw."""
+        microbatch = present.stage, present.microbatch
+        if size:
+            self._shares[microbatch] = size / self._first_sizes.setdefault(present.stage, size)
+        return self._shares.get(microbatch, 1.0)
+
+
+def _computed(order: Sequence[Instruction]) -> list[Instruction]:
+    return [i for i in order if i.kind.is_computation]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place
+from perseus_ds.runtime.adapter import InstructionListener, Place
 from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
 from perseus_ds.runtime.emulation.routes import routes_of
@@ -29,21 +29,31 @@ class Emulation:
     places: Sequence[Place]
     messages: TimeMessages | None
 
-    def listener(self, session: InstructionListener, job: Job, batch: Batch) -> InstructionListener:
-        """Put what emulates in front of the session."""
-        work = EmulatedWork(session, self.gpu, self.works, job.order)
+    def listener(
+        self, session: InstructionListener, job: Job, on_joined: Callable[[Callable[[Job], None]], None]
+    ) -> InstructionListener:
+        """Put what emulates in front of the session; ``on_joined`` tells of batches of other sizes."""
+        size = job.schedule.microbatches
+        work = EmulatedWork(session, self.gpu, self.works, job.order, microbatches=size)
+        on_joined(lambda other: work.learn(other.order, microbatches=other.schedule.microbatches))
         clock = self.gpu.virtual_time
         if clock is None or self.messages is None:
             return work
-        return CarriedTime(
+        carried = CarriedTime(
             work,
             clock,
-            batch=batch,
+            microbatches=size,
             routes=routes_of(job.schedule, job.pipeline_rank),
             neighbours=neighbours_of(self.places, job.rank),
             messages=self.messages,
             settings=self.gpu.settings,
         )
+        on_joined(
+            lambda other: carried.learn(
+                routes_of(other.schedule, other.pipeline_rank), microbatches=other.schedule.microbatches
+            )
+        )
+        return carried
 
     def close(self) -> None:
         """Tell the other ranks that this one's time is not carried any more."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
-from perseus_ds.device.simulated import SimulatedSettings, Work
+from perseus_ds.device.simulated import (
+    KernelSequence,
+    SimulatedSettings,
+    Work,
+    model_named,
+    work_of_operator,
+)
 from perseus_ds.errors import ConfigError
+from perseus_ds.kernels import KernelTrace, read_trace
 from perseus_ds.schedule import Kind
 
 _HALF = 0.5  # each is one of the two products that a linear layer's backward consists of
@@ -18,10 +26,10 @@ _LEAST_SHARE = 0.01  # assumed: a stage of embeddings alone still takes a hundre
 class StageWork:
     """The work of one microbatch on one stage."""
 
-    forward: Work
-    backward: Work
+    forward: Work | KernelSequence
+    backward: Work | KernelSequence
 
-    def of(self, kind: Kind) -> Work:
+    def of(self, kind: Kind) -> Work | KernelSequence:
         """Return the work of a computation; input and weight gradient are half a backward each."""
         if kind is Kind.FORWARD:
             return self.forward
@@ -29,13 +37,17 @@ class StageWork:
 
 
 def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[int, StageWork]:
-    """Work in proportion to each stage's weight, unless the user listed ``forward_s`` per stage.
+    """Work in proportion to each stage's weight, unless the user listed ``forward_s`` or gave the kernels.
 
     Shape: ``weights`` [model stages], of the whole pipeline.
 
     Raises:
         ConfigError: ``forward_s`` has another number of entries.
+        ProfileError: the kernels of a stage are not in the trace, or it cannot be read.
     """
+    if settings.kernels is not None:
+        trace = read_trace(Path(settings.kernels))
+        return {stage: _of_kernels(trace, stage, settings.gpu) for stage in weights}
     listed = settings.forward_s
     if listed is not None and len(listed) != len(weights):
         raise ConfigError(
@@ -49,3 +61,14 @@ def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[
         forward = Work(forward_s, settings.memory_bound, settings.intensity)
         works[stage] = StageWork(forward, forward.scaled(settings.backward_over_forward))
     return works
+
+
+def _of_kernels(trace: KernelTrace, stage: int, gpu: str) -> StageWork:
+    """The launch sequences of one stage, every class with the work that its operator asks for."""
+    model = model_named(gpu)
+    works = [work_of_operator(model, one.name, one.shapes, one.dtype) for one in trace.classes]
+    forward, backward = (
+        KernelSequence(tuple(works[kernel] for kernel in trace.of(stage, kind).kernels))
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    )
+    return StageWork(forward, backward)

@@ -8,10 +8,9 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
-from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans
 
 
 def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective: FrequencyPlan) -> ActivePlan:

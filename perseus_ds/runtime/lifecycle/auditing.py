@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import cast
 
@@ -29,23 +29,37 @@ _DRIFT_PCT = 1.0
 _TWO_SIDES_OF_TWO = 2.0 * math.sqrt(2.0)  # two standard errors, of a ratio of two energies
 
 
-def audited(context: JobContext, plan: FrequencyPlan) -> Summary | None:
+def audited(
+    context: JobContext,
+    plan: FrequencyPlan,
+    expected_pct: float,
+    *,
+    named: str = "",
+    others: Mapping[int, Summary] | None = None,
+) -> Summary | None:
     """Share what was measured and write it down; the figures are sums over all audits so far.
 
-    Rank 0 returns them, once both sides were measured.
+    Rank 0 returns them, once both sides were measured. ``context`` is of batches of one size, which ``named``
+    says; ``others`` are the figures of all sizes so far.
     """
+    microbatches = context.job.schedule.microbatches
     mine = RankReport(
         rank=context.job.rank,
         pipeline_rank=context.job.pipeline_rank,
         replica=context.job.replica,
-        totals=context.account.totals,
+        totals=context.account.totals_of(microbatches),
         outside=context.account.outside,
-        durations_s={mode: context.durations.means_s(mode) for mode in (Mode.BASELINE, Mode.PERSEUS)},
+        durations_s={
+            mode: context.durations.means_s(mode, microbatches=microbatches)
+            for mode in (Mode.BASELINE, Mode.PERSEUS)
+        },
         conflicts=context.conflict_monitor.sightings(),
         overrun_share=context.overrun_share(),
     )
     reports = cast("list[RankReport]", context.channel.gather(mine))
-    return _published(context, reports, plan) if context.job.rank == 0 else None
+    if context.job.rank != 0:
+        return None
+    return _published(context, reports, plan, expected_pct, named=named, others=others or {})
 
 
 def too_slow(reports: Sequence[RankReport]) -> str:
@@ -59,15 +73,28 @@ def too_slow(reports: Sequence[RankReport]) -> str:
     )
 
 
-def _published(context: JobContext, reports: Sequence[RankReport], plan: FrequencyPlan) -> Summary | None:
+def _published(
+    context: JobContext,
+    reports: Sequence[RankReport],
+    plan: FrequencyPlan,
+    expected_pct: float,
+    *,
+    named: str,
+    others: Mapping[int, Summary],
+) -> Summary | None:
     if line := too_slow(reports):
         context.log.event("too_slow", line)
         return None
     summary = summarise(
-        reports, plan, simulated=context.simulated, facts=_facts(context, plan) | beside_stragglers(reports)
+        reports,
+        expected_pct,
+        simulated=context.simulated,
+        facts=_facts(context, plan) | beside_stragglers(reports),
     )
     if summary is None:
         return None
+    sizes = _of_sizes({**others, context.job.schedule.microbatches: summary})
+    summary = replace(summary, facts={**summary.facts, **sizes})
     write_summary(summary, context.directory.summary)
     write_timelines(
         timelines(reports, plan, context.job, simulated=context.simulated), context.directory.timelines
@@ -75,18 +102,33 @@ def _published(context: JobContext, reports: Sequence[RankReport], plan: Frequen
     write_ranks(reports, context.directory)
     context.log.event(
         "measured",
-        f"measured: {with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
+        f"{named}measured: "
+        f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
         f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
         f"({summary.perseus.iterations} iterations at the plan, "
         f"{summary.baseline.iterations} at default clocks)",
+        microbatches=context.job.schedule.microbatches,
         saving_pct=summary.saving_pct,
         saving_se_pct=summary.saving_se_pct,
         slowdown_pct=summary.slowdown_pct,
         slowdown_se_pct=summary.slowdown_se_pct,
     )
     if line := contradiction(summary, _plan_error_pct(context)):
-        context.log.event("contradicted", line)
+        context.log.event("contradicted", f"{named}{line}")
     return summary
+
+
+def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
+    """What was measured in batches of every size, where there are several."""
+    if len(summaries) == 1:
+        return {}
+    keys = ("saving_pct", "saving_se_pct", "slowdown_pct", "slowdown_se_pct")
+    return {
+        "by_microbatches": {
+            str(size): {key: getattr(one, key) for key in keys} | {"iterations": one.perseus.iterations}
+            for size, one in sorted(summaries.items())
+        }
+    }
 
 
 def contradiction(summary: Summary, plan_error_pct: float) -> str:
@@ -131,6 +173,7 @@ def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:
         "stages": job.schedule.stages,
         "microbatches": job.schedule.microbatches,
         "plan": plan.index,
+        "planned_saving_pct": plan.saving_pct,
         "planned_iteration_time_s": plan.iteration_time_s,
         "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
         "objective": context.config.objective.policy,

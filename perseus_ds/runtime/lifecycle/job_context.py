@@ -22,6 +22,7 @@ from perseus_ds.runtime.observe.publishing import Durations
 class JobContext:
     """The job, what the user wants of it, and the parts that all steps share.
 
+    ``virtual_time``: this rank's GPU has a time of its own, which passes only while it is used.
     ``overrun_share`` is of how many of this rank's computations in scaled time the host was too slow.
     """
 
@@ -30,6 +31,7 @@ class JobContext:
     capabilities: Capabilities
     calibration: Calibration | None
     simulated: bool
+    virtual_time: bool
     channel: ControlChannel
     watch: EnergyWatch
     account: EnergyAccount

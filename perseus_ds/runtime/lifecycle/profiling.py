@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
-from perseus_ds.profile import Estimate, Profile, Sweep, Window, candidate_clocks, estimate
+from perseus_ds.profile import Profile, Sweep, Window, candidate_clocks
+from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
 
 
-def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> list[Pooled]:
+def pooled(
+    context: JobContext, clock_mhz: int, iterations: Sequence[Iteration], *, sizes: Mapping[int, float]
+) -> list[Pooled]:
     """Estimate a window on every rank, gather, pool by group; an error of one is an error of all.
+
+    Durations are brought to the ``sizes`` of this rank's stages (`Window`).
 
     Raises:
         IncompleteProfileError: some rank could not report anything from its window.
@@ -23,7 +30,7 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
     """
     try:
         mine: Measured | PerseusError = Measured(
-            context.job.replica, _estimate(context, clock_mhz, iterations)
+            context.job.replica, _estimate(context, clock_mhz, iterations, sizes)
         )
     except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
         mine = as_perseus_error(error)
@@ -34,7 +41,19 @@ def pooled(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration])
     return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
 
 
-def _estimate(context: JobContext, clock_mhz: int, iterations: Sequence[Iteration]) -> Estimate:
+def sizes_in(iterations: Sequence[Iteration]) -> dict[int, float]:
+    """Mean size of the microbatches of every model stage of this rank; empty where they are not told."""
+    told: dict[int, list[int]] = defaultdict(list)
+    for iteration in iterations:
+        for interval in iteration.intervals:
+            if interval.size:
+                told[interval.instruction.stage].append(interval.size)
+    return {stage: fmean(sizes) for stage, sizes in told.items()}
+
+
+def _estimate(
+    context: JobContext, clock_mhz: int, iterations: Sequence[Iteration], sizes: Mapping[int, float]
+) -> Estimate:
     watch = context.watch
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
     spans = sorted((one.start_s, one.end_s) for one in iterations)
@@ -48,9 +67,10 @@ def _estimate(context: JobContext, clock_mhz: int, iterations: Sequence[Iteratio
         achieved_mhz=achieved_mhz,
         event_reasons=reasons,
         outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
+        sizes=sizes,
     )
     watch.forget(end_s)
-    return estimate(window, left_out=context.job.left_out)
+    return estimate(window)
 
 
 def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, group: int = 0) -> Profile:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.comm.control_channel import different_sizes
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_requests import Requests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
@@ -20,6 +23,17 @@ from perseus_ds.schedule import Kind
 
 _REST_AFTER_LATENCIES = 4.0
 """How many switching latencies the host may spend between two iterations before clocks go to default."""
+
+
+_SETTLED_AFTER_LATENCIES = 2.0
+"""After how many the clock of an iteration is in force that follows another engine's."""
+
+
+class Turns(Protocol):
+    """A device that several engines of this process may train on, one at a time."""
+
+    def take(self, who: object) -> bool:
+        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
 
 
 class Session:
@@ -33,22 +47,24 @@ class Session:
     def __init__(
         self,
         *,
-        batch: Batch,
+        sizes: BatchSizes,
         lifecycle: Lifecycle,
         status_exchange: StatusExchange,
         recorder: Recorder,
         sequencer: ClockSequencer,
         requests: Requests,
+        device: Turns,
         context: JobContext,
         scalars: Scalars,
         raises: bool,
     ) -> None:
-        self._batch = batch
+        self._sizes = sizes
         self.lifecycle = lifecycle
         self._status_exchange = status_exchange
         self._recorder = recorder
         self._sequencer = sequencer
         self._requests = requests
+        self._device = device
         self._watch = context.watch
         self._account = context.account
         self._durations = context.durations
@@ -56,12 +72,16 @@ class Session:
         self._scalars = scalars
         self._log = context.log
         self._raises = raises
-        self._rest_after_s = _REST_AFTER_LATENCIES * (context.capabilities.switch_latency_s or 0.0)
+        latency_s = context.capabilities.switch_latency_s or 0.0
+        self._rest_after_s = _REST_AFTER_LATENCIES * latency_s
+        self._settling_s = _SETTLED_AFTER_LATENCIES * latency_s
         self._modes: dict[int, Mode] = {}
         self._mode = Mode.NEITHER
         self._failed: PerseusError | None = None
         self._leaving: list[Callable[[], None]] = []
         self._alone = False
+        self._microbatches = 0
+        self._heard = False
         self.left = False
 
     def on_leaving(self, act: Callable[[], None]) -> None:
@@ -69,20 +89,18 @@ class Session:
         self._leaving.append(act)
 
     def iteration_begins(self, batch: Batch) -> bool:
-        """Run the present phase, unless this is not the batch that it was made for."""
+        """Run the present phase, unless batches of this size are not known yet."""
         if self._failed is not None:
             return False
-        if batch != self._batch:
-            self._guarded(self._run_foreign, batch)
-            return False
-        self._guarded(self._run)
-        return self._failed is None
+        self._heard = False
+        self._guarded(self._run, batch)
+        return self._heard and self._failed is None
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
             self._sequencer.before(kind)
-            self._recorder.started(kind)
+            self._recorder.started(kind, size)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
             self._fail(error)
 
@@ -133,21 +151,27 @@ class Session:
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
             self._log.line_here(f"while leaving: {error}")
 
-    def _run(self) -> None:
+    def _run(self, batch: Batch) -> None:
+        self._microbatches = batch.microbatches
         self._status_exchange.iteration_begins()
+        job = self._sizes.meet(batch)
+        self.lifecycle.begins(self._recorder.index, batch.microbatches)
+        if job is None:
+            self._stand_aside()
+            return
         self._mode = self.lifecycle.mode
-        self._recorder.begin()
+        other = self._device.take(self)
+        if other:
+            self._sequencer.forget()
+        unsettled = other or self._recorder.interrupted
+        self._recorder.begin(job, settling_s=self._settling_s if unsettled else 0.0)
         self._sequencer.begin(self.lifecycle.clock_policy)
-
-    def _run_foreign(self, batch: Batch) -> None:
-        self._log.line_once(
-            f"this batch has {batch.microbatches} microbatches, this job is measured and planned for "
-            f"{self._batch.microbatches}: it runs at default clocks"
-        )
-        self._stand_aside()
+        self._heard = True
 
     def _stand_aside(self) -> None:
         self._mode = Mode.NEITHER
+        if self._device.take(self):
+            self._sequencer.forget()
         self._recorder.interrupt()
         self._sequencer.begin(DEFAULT_CLOCK)
 
@@ -162,6 +186,9 @@ class Session:
         job_status = self._exchanged(index, passed)
         if job_status is not None and job_status.failed:
             self._follow()
+            return
+        if job_status is not None and job_status.sizes is not None:
+            self._part(job_status.sizes)
             return
         try:
             self.lifecycle.advance(index, passed, job_status)
@@ -182,7 +209,11 @@ class Session:
             return None
         try:
             return self._status_exchange.turn(
-                index, passed, plan_ready=self.lifecycle.plan_ready(), brief=self.lifecycle.stands_alone
+                index,
+                passed,
+                plans_ready=self.lifecycle.plans_ready(),
+                microbatches=self._microbatches,
+                brief=self.lifecycle.stands_alone,
             )
         except EngineError as error:
             self._go_alone(error)
@@ -236,6 +267,15 @@ class Session:
         if self._raises:
             self._failed = EngineError("another rank of the job reported an error, see its log")
             raise self._failed
+
+    def _part(self, sizes: tuple[int, int]) -> None:
+        """Leave because ranks train batches of different sizes, as all know by now; rank 0 says it."""
+        error = EngineError(different_sizes(*sizes), hint="every replica has to train as many microbatches")
+        self._log.event("disabled", f"off, training goes on at default clocks: {error}", reason=str(error))
+        self.leave()
+        if self._raises:
+            self._failed = error
+            raise error
 
     def _fail_and_leave(self) -> None:
         if not self._alone:

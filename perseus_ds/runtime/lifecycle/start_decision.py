@@ -7,11 +7,11 @@ from enum import Enum
 from pathlib import Path
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.errors import PerseusError, PlanMismatchError
-from perseus_ds.plan import dumps, read_plans
+from perseus_ds.errors import PerseusError
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.job import Job, differences
+from perseus_ds.runtime.lifecycle.batches.plan_files import found_plans, needed_plans
 
 
 class StartAction(Enum):
@@ -45,46 +45,20 @@ def decide(
     """
     if config.mode == "observe" or not can_lock:
         reason = "mode is observe" if config.mode == "observe" else f"no clock can be set: {why_not}"
-        plans, _ = _plans(job, directory)
+        plans, _ = found_plans(job, directory)
         return StartDecision(StartAction.OBSERVE, reason, plans)
     if config.mode == "profile":
         return StartDecision(StartAction.PROFILE, "mode is profile")
     if config.mode == "run":
         return StartDecision(
-            StartAction.RUN, f"the plan {directory.plan} fits this job", _needed_plans(job, directory)
+            StartAction.RUN, f"the plan {directory.plan} fits this job", needed_plans(job, directory)
         )
-    plans, why = _plans(job, directory)
+    plans, why = found_plans(job, directory)
     if plans:
         return StartDecision(StartAction.RUN, f"the plan {directory.plan} fits this job", plans)
     if config.profile.reuse and _profiles_fit(job, directory):
         return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
     return StartDecision(StartAction.PROFILE, why)
-
-
-def _needed_plans(job: Job, directory: RunDirectory) -> tuple[str, ...]:
-    return tuple(_needed_plan(directory.plan_of(group), job, group) for group in range(len(job.groups)))
-
-
-def _needed_plan(file: Path, job: Job, group: int) -> str:
-    if not file.exists():
-        raise PlanMismatchError(
-            f"perseus.mode is 'run' and there is no plan {file}",
-            hint="use mode auto once",
-        )
-    plans = read_plans(file)
-    if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
-        raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode auto")
-    return dumps(plans)
-
-
-def _plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str]:
-    """The plans if there is one that fits for every group, else why not."""
-    if not all(directory.plan_of(group).exists() for group in range(len(job.groups))):
-        return (), f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
-    try:
-        return _needed_plans(job, directory), ""
-    except PerseusError as error:
-        return (), str(error)
 
 
 def _profiles_fit(job: Job, directory: RunDirectory) -> bool:

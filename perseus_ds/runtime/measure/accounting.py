@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from perseus_ds.profile import CounterTrace
@@ -34,13 +34,15 @@ def beside(mode: Mode) -> Mode:
 class Sample:
     """Neighbouring iterations of one mode, long enough for the energy counter: means of one of them.
 
-    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is.
+    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is. ``size`` is how much
+    one worked on (elements), 0 where it is not told.
     """
 
     first: int
     iterations: int
     time_s: float
     energy_j: float
+    size: float = 0.0
 
 
 @dataclass(slots=True)
@@ -69,21 +71,29 @@ class _Block:
     end_s: float
     time_s: float
     iterations: int
+    microbatches: int = 0
+    size: int = 0
 
 
 class EnergyAccount:
     """Book every iteration, and what lies between, when the energy counter has passed it.
 
-    Iterations shorter than ``_SAMPLE_PERIODS`` of the counter are joined with their neighbours of the same
-    mode. ``latest`` is what the last settled iterations took: energy (J) of one of them, mean power (W).
+    Batches of every size have a book of their own. Iterations shorter than ``_SAMPLE_PERIODS`` of the counter
+    are joined with their neighbours of the same mode. ``latest`` is what the last settled iterations took:
+    energy (J) of one of them, mean power (W).
     """
 
     def __init__(self, watch: EnergyWatch) -> None:
         self._watch = watch
         self._open: list[_Block] = []
-        self.totals: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        self._books: dict[int, dict[Mode, Total]] = {}
         self.outside = Outside()
         self.latest: tuple[float, float] | None = None
+
+    def totals_of(self, microbatches: int) -> dict[Mode, Total]:
+        """Return what was measured in batches of one size."""
+        blank: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
+        return self._books.setdefault(microbatches, blank)
 
     def add(self, mode: Mode, iteration: Iteration) -> None:
         """Enter one iteration; those before it are settled first."""
@@ -92,22 +102,37 @@ class EnergyAccount:
         start_s = iteration.start_s
         if outside_s > 0:
             self._open.append(_Block(None, iteration.index, start_s - outside_s, start_s, outside_s, 0))
-        new = _Block(mode, iteration.index, start_s, iteration.end_s, iteration.duration_s, 1)
+        new = _Block(
+            mode,
+            iteration.index,
+            start_s,
+            iteration.end_s,
+            iteration.duration_s,
+            1,
+            iteration.microbatches,
+            iteration.size,
+        )
         last = next((block for block in reversed(self._open) if block.mode is not None), None)
         if last is not None and self._joins(last, new):
             between = [block for block in self._open if block.first > last.first and block.mode is None]
             for block in (last, *between):
                 self._open.remove(block)
             self.outside.time_s += sum(block.time_s for block in between)
-            new = _Block(
-                mode, last.first, last.start_s, new.end_s, last.time_s + new.time_s, last.iterations + 1
+            new = replace(
+                new,
+                first=last.first,
+                start_s=last.start_s,
+                time_s=last.time_s + new.time_s,
+                iterations=last.iterations + 1,
+                size=last.size + new.size,
             )
         self._open.append(new)
 
     def _joins(self, last: _Block, new: _Block) -> bool:
         """Whether the first is too short to stand alone, and nothing of length lies between them."""
         gap_s = new.start_s - last.end_s
-        return last.mode is new.mode and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
+        alike = last.mode is new.mode and last.microbatches == new.microbatches
+        return alike and self._is_short(last) and gap_s <= _SHORT_GAP * new.time_s
 
     def _is_short(self, block: _Block) -> bool:
         return block.time_s < _SAMPLE_PERIODS * (self._watch.period_s or 0.0)
@@ -134,9 +159,10 @@ class EnergyAccount:
             self.outside.time_s += block.time_s
             self.outside.energy_j += power_w * block.time_s
             return
-        total, time_s = self.totals[block.mode], block.time_s / block.iterations
+        total = self.totals_of(block.microbatches)[block.mode]
+        time_s, size = block.time_s / block.iterations, block.size / block.iterations
         total.iterations += block.iterations
-        total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s))
+        total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
         self.latest = power_w * time_s, power_w
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from perseus_ds.profile import Computation, Estimate, Point
+from perseus_ds.profile import Computation, Point
+from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Kind
 
@@ -27,11 +28,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """All ranks' words on one clock."""
+    """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`)."""
 
     points: Mapping[Computation, Point]
     fixed_s: Mapping[Computation, float]
     blocking_power_w: float
+    spread: float = 0.0
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
@@ -57,6 +59,28 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         points={key: _mean(group) for key, group in sorted(points.items(), key=_place)},
         fixed_s=fixed_s | _transfers_s(everyone),
         blocking_power_w=fmean(blocking),
+        spread=max(one.estimate.spread for one in everyone),
+    )
+
+
+def both(there: Pooled, back: Pooled) -> Pooled:
+    """Average two windows at one clock; what they differ by is part of the error."""
+    points = {}
+    for key, point in there.points.items():
+        other = back.points.get(key, point)
+        time_s, energy_j = abs(point.time_s - other.time_s) / 2, abs(point.energy_j - other.energy_j) / 2
+        mean = _mean([point, other])
+        points[key] = replace(
+            mean,
+            time_se_s=max(mean.time_se_s, time_s),
+            energy_se_j=max(mean.energy_se_j, energy_j),
+        )
+    return replace(
+        there,
+        points=points,
+        fixed_s={key: min(time_s, back.fixed_s.get(key, time_s)) for key, time_s in there.fixed_s.items()},
+        blocking_power_w=fmean([there.blocking_power_w, back.blocking_power_w]),
+        spread=max(there.spread, back.spread),
     )
 
 

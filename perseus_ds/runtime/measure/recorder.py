@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from perseus_ds.profile import Interval
+from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind, Order, heard
 
@@ -16,6 +18,9 @@ class Iteration:
     ``own_s`` is what we ourselves did before it and counts as its own; ``outside_s`` what the host did there
     (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed`` follows
     something else that ran on the engine: clocks change within it.
+
+    ``microbatches`` is the size of its batch, ``size`` how much its forwards worked on, in elements, 0 where
+    the framework does not tell it.
     """
 
     index: int
@@ -25,6 +30,8 @@ class Iteration:
     own_s: float = 0.0
     outside_s: float | None = None
     resumed: bool = False
+    microbatches: int = 0
+    size: int = 0
 
     @property
     def duration_s(self) -> float:
@@ -40,7 +47,13 @@ class _Marks:
     last: Mark | None
     ours: Mark | None
     resumed: bool
+    order: Order = ()
+    left_out: frozenset[Instruction] = frozenset()
+    microbatches: int = 0
+    settling_s: float = 0.0
+    interrupted: bool = False
     kinds: list[Kind] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     starts: list[Mark] = field(default_factory=list)
     ends: list[Mark] = field(default_factory=list)
 
@@ -48,32 +61,57 @@ class _Marks:
 class Recorder:
     """Take marks while the engine runs; hand out whole iterations once the device has passed them.
 
-    ``order`` is what this rank runs in an iteration: it gives what was heard its names. A step that stands
-    in it and was not heard is what lies between two iterations, which then begin where the last one ended.
+    ``order`` is what this rank runs in an iteration, where nothing else is said at its begin: it gives what
+    was heard its names. A step that stands in it and was not heard is what lies between two iterations,
+    which then begin where the last one ended.
     """
 
     def __init__(self, stopwatch: Stopwatch, order: Order = ()) -> None:
         self._stopwatch = stopwatch
         self._order = order
-        self._step = next((instruction for instruction in order if instruction.kind is Kind.STEP), None)
-        self._named: tuple[list[Kind], tuple[Instruction, ...]] = ([], ())
+        self._named: tuple[Order, list[Kind], tuple[Instruction, ...]] = ((), [], ())
         self._mark = stopwatch.mark
         self._marks: _Marks | None = None
         self._waiting: list[tuple[int, Mark, _Marks]] = []
         self._last_end: Mark | None = None
         self._ours: Mark | None = None
         self._interrupted = True
+        self._was_interrupted = False
         self._finished = 0
 
-    def begin(self) -> None:
-        """Start a new iteration."""
-        self._marks = _Marks(self._mark(), self._last_end, self._ours, self._interrupted)
+    @property
+    def interrupted(self) -> bool:
+        """Whether something else has run on the engine since the last iteration."""
+        return self._interrupted
+
+    @property
+    def index(self) -> int:
+        """The index of the iteration that runs, or comes next."""
+        return self._finished
+
+    def begin(self, job: Job | None = None, *, settling_s: float = 0.0) -> None:
+        """Start a new iteration, of the job in batches of one size where there are several.
+
+        What begins within ``settling_s`` runs at clocks that are not in force yet: it tells nothing of one.
+        Where something else runs before every iteration (a second model, an evaluation each time), that is
+        how this job runs: from the second in a row on they count like others.
+        """
+        resumed = self._interrupted and not self._was_interrupted
+        self._was_interrupted = self._interrupted and self._finished > 0
+        self._marks = _Marks(
+            self._mark(), self._last_end, self._ours, resumed, self._order, interrupted=self._interrupted
+        )
+        if job is not None:
+            self._marks.order, self._marks.left_out = job.order, job.left_out
+            self._marks.microbatches = job.schedule.microbatches
+        self._marks.settling_s = settling_s
         self._interrupted = False
 
-    def started(self, kind: Kind) -> None:
+    def started(self, kind: Kind, size: int = 0) -> None:
         """An instruction is about to be issued."""
         if self._marks is not None:
             self._marks.kinds.append(kind)
+            self._marks.sizes.append(size)
             self._marks.starts.append(self._mark())
 
     def ended(self) -> None:
@@ -88,7 +126,7 @@ class Recorder:
     def finish(self) -> int:
         """The iteration is over on the host; return its index. One that was not begun here is empty."""
         end = self._mark()
-        marks = self._marks or _Marks(end, None, None, resumed=True)
+        marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
         self._waiting.append((self._finished, end, marks))
         self._last_end, self._ours, self._marks = end, None, None
         self._finished += 1
@@ -112,22 +150,53 @@ class Recorder:
 
     def _resolve(self, index: int, end: Mark, marks: _Marks) -> Iteration:
         seconds = self._stopwatch.seconds
-        names = self._names(marks.kinds)
-        rows = zip(names, seconds(marks.starts), seconds(marks.ends), strict=True)
-        heard_s = tuple(Interval(name, begin_s, end_s) for name, begin_s, end_s in rows)
+        names = self._names(marks.order, marks.kinds)
         begin_s, end_s = seconds([marks.begin, end])
-        if marks.last is None or marks.ours is None:
-            return Iteration(index, begin_s, end_s, heard_s, resumed=marks.resumed)
-        last_s, ours_s = seconds([marks.last, marks.ours])
-        if self._step is not None and Kind.STEP not in marks.kinds and not marks.resumed:
-            between = Interval(self._step, last_s, begin_s)
-            return Iteration(index, last_s, end_s, (between, *heard_s), outside_s=0.0)
-        return Iteration(
-            index, begin_s, end_s, heard_s, ours_s - last_s, begin_s - ours_s, resumed=marks.resumed
+        settled_s = begin_s + marks.settling_s
+        rows = zip(
+            names, seconds(marks.starts), seconds(marks.ends), sizes_of(names, marks.sizes), strict=True
         )
+        heard_s = tuple(
+            Interval(name, start_s, stop_s, size, name in marks.left_out or start_s < settled_s)
+            for name, start_s, stop_s, size in rows
+        )
+        found = Iteration(
+            index,
+            begin_s,
+            end_s,
+            heard_s,
+            resumed=marks.resumed,
+            microbatches=marks.microbatches,
+            size=sum(marks.sizes),
+        )
+        if marks.last is None or marks.ours is None:
+            return found
+        last_s, ours_s = seconds([marks.last, marks.ours])
+        step = next((one for one in reversed(marks.order) if one.kind is Kind.STEP), None)
+        if step is not None and Kind.STEP not in marks.kinds and not marks.interrupted:
+            between = Interval(step, last_s, begin_s)
+            return replace(found, start_s=last_s, intervals=(between, *heard_s), outside_s=0.0)
+        return replace(found, own_s=ours_s - last_s, outside_s=begin_s - ours_s)
 
-    def _names(self, kinds: list[Kind]) -> tuple[Instruction, ...]:
+    def _names(self, order: Order, kinds: list[Kind]) -> tuple[Instruction, ...]:
         """Name what was heard, as in the iteration before if it was the same."""
-        if kinds != self._named[0]:
-            self._named = kinds, heard(self._order, kinds) if kinds else ()
-        return self._named[1]
+        if order is not self._named[0] or kinds != self._named[1]:
+            self._named = order, kinds, heard(order, kinds) if kinds else ()
+        return self._named[2]
+
+
+def sizes_of(names: Sequence[Instruction], told: Sequence[int]) -> list[int]:
+    """Give all that is done to a microbatch the size that its forward worked on, on the same stage.
+
+    Shape: ``told`` and the result [instructions], in elements, 0 where not told.
+    """
+    if not any(told):
+        return [0] * len(names)
+    forwards = {
+        (name.stage, name.microbatch): size
+        for name, size in zip(names, told, strict=True)
+        if name.kind is Kind.FORWARD
+    }
+    return [
+        forwards.get((name.stage, name.microbatch), 0) if name.kind.is_computation else 0 for name in names
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.profile import Sweep
-from perseus_ds.runtime.measure.pooling import Pooled
+from perseus_ds.runtime.measure.pooling import Pooled, both
 
 
 class Sweeps:
@@ -41,6 +41,32 @@ class Sweeps:
     def finished(self) -> bool:
         """Whether every group is through."""
         return all(sweep.finished for sweep in self.sweeps)
+
+    def back(self) -> Sweeps:
+        """Begin the same clocks from the last to the first, each to be measured once more.
+
+        Every clock is then measured as early as late on average: what changes steadily meanwhile (batches
+        that grow, a GPU that warms up) changes no clock's mean.
+        """
+        clocks = [sweep.clocks_mhz[: sweep.done][::-1] for sweep in self.sweeps]
+        own = self.sweeps.index(self._mine)
+        return Sweeps([Sweep(one, stops=False) for one in clocks], mine=own)
+
+    def joined(self, back: Sweeps) -> Sweeps:
+        """Average the windows of both ways, clock by clock."""
+        whole = Sweeps([Sweep(s.clocks_mhz[: s.done], stops=False) for s in self.sweeps])
+        for index, windows in enumerate(self.windows):
+            whole.windows[index] = [
+                both(*pair) for pair in zip(windows, back.windows[index][::-1], strict=True)
+            ]
+            for pooled in whole.windows[index]:
+                whole.sweeps[index].record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+        return whole
+
+    @property
+    def spread(self) -> float:
+        """The widest spread in any window so far."""
+        return max((one.spread for windows in self.windows for one in windows), default=0.0)
 
     def record(self, seen: Sequence[Pooled]) -> None:
         """Take one window of every group; of those that were finished before it reports nothing new."""

@@ -7,12 +7,20 @@ from collections.abc import Mapping
 
 from perseus_ds.run_directory import RunDirectory, append_event
 
+_engines: set[int] = set()
+"""The numbers of all that were served in this process."""
+
 
 class EventLog:
-    """Lines on standard output and events in the run directory, from rank 0 alone."""
+    """Lines on standard output and events in the run directory, from rank 0 alone.
 
-    def __init__(self, rank: int) -> None:
+    Where a process trains several engines, lines name theirs: ``engine`` is its number.
+    """
+
+    def __init__(self, rank: int, *, engine: int = 1) -> None:
         self._rank = rank
+        self._engine = engine
+        _engines.add(engine)
         self._directory: RunDirectory | None = None
         self._said: set[str] = set()
 
@@ -27,7 +35,8 @@ class EventLog:
 
     def line_here(self, line: str) -> None:
         """Print one line on whatever rank this is: for what only this rank knows."""
-        sys.stdout.write(f"perseus: {line}\n")
+        whose = f"engine {self._engine}: " if max(_engines, default=1) > 1 else ""
+        sys.stdout.write(f"perseus: {whose}{line}\n")
         sys.stdout.flush()
 
     def line_once(self, line: str) -> None:

@@ -7,33 +7,35 @@ from dataclasses import asdict, dataclass, field
 
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
+from perseus_ds.run_directory import RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
+from perseus_ds.runtime.measure.robust import robust_mean
+from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of
 
 
 @dataclass(slots=True)
 class Durations:
-    """Running mean duration of every computation of one rank, kept apart by mode."""
+    """Running mean duration of every computation of one rank, kept apart by size of batch and mode."""
 
-    iterations: dict[Mode, int] = field(default_factory=dict)
-    sums_s: dict[Mode, list[float]] = field(default_factory=dict)
+    iterations: dict[tuple[int, Mode], int] = field(default_factory=dict)
+    sums_s: dict[tuple[int, Mode], list[float]] = field(default_factory=dict)
 
     def add(self, mode: Mode, iteration: Iteration) -> None:
         """Enter one iteration; one that stopped half-way is left out."""
         seen = [interval.duration_s for interval in iteration.intervals if interval.kind.is_computation]
-        sums = self.sums_s.setdefault(mode, [0.0] * len(seen))
+        side = iteration.microbatches, mode
+        sums = self.sums_s.setdefault(side, [0.0] * len(seen))
         if len(sums) == len(seen):
-            self.sums_s[mode] = [total + one for total, one in zip(sums, seen, strict=True)]
-            self.iterations[mode] = self.iterations.get(mode, 0) + 1
+            self.sums_s[side] = [total + one for total, one in zip(sums, seen, strict=True)]
+            self.iterations[side] = self.iterations.get(side, 0) + 1
 
-    def means_s(self, mode: Mode) -> list[float]:
-        """Mean durations in running order; empty before the first iteration."""
-        count = self.iterations.get(mode, 0)
-        return [total / count for total in self.sums_s[mode]] if count else []
+    def means_s(self, mode: Mode, *, microbatches: int) -> list[float]:
+        """Mean durations in running order, in batches of one size; empty before the first iteration."""
+        count = self.iterations.get((microbatches, mode), 0)
+        return [total / count for total in self.sums_s[microbatches, mode]] if count else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,18 @@ class RankReport:
 
 
 def summarise(
-    reports: Sequence[RankReport], plan: FrequencyPlan, *, simulated: bool, facts: Mapping[str, object]
+    reports: Sequence[RankReport], predicted_pct: float, *, simulated: bool, facts: Mapping[str, object]
 ) -> Summary | None:
     """Sum the energy of all GPUs, iteration by iteration; None before both sides were measured."""
-    baseline, perseus = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
-    if baseline is None or perseus is None:
+    sides = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
+    if sides[0] is None or sides[1] is None:
         return None
+    baseline, perseus = (side.measured() for side in at_one_size([sides[0], sides[1]]))
     outside = Spent(
         time_s=max(report.outside.time_s for report in reports),
         energy_j=sum(report.outside.energy_j for report in reports),
     )
-    return Summary(baseline, perseus, simulated, plan.saving_pct, dict(facts), outside)
+    return Summary(baseline, perseus, simulated, predicted_pct, dict(facts), outside)
 
 
 def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
@@ -70,47 +73,23 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
     They are kept out of the summary's two sides: how long they take is the straggler's doing.
     """
     sides = {
-        mode.value.split()[0]: {
+        mode.value.split()[0]: side.measured()
+        for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
+        if (side := _side(reports, mode)) is not None
+    }
+    rows = {
+        name: {
             "iteration_time_s": side.iteration_time_s,
             "energy_j": side.energy_j,
             "iterations": side.iterations,
         }
-        for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)
-        if (side := _side(reports, mode)) is not None
+        for name, side in sides.items()
     }
-    return {"beside_stragglers": sides} if sides else {}
+    return {"beside_stragglers": rows} if rows else {}
 
 
-def _side(reports: Sequence[RankReport], mode: Mode) -> Measured | None:
-    """Sum up one mode over the iterations that every rank has measured; None before every rank has some.
-
-    An iteration of the job takes as long as that of its slowest rank, and the energy of all of them.
-    """
-    rows = [
-        {(one.first, one.iterations): one for one in report.totals.get(mode, Total()).samples}
-        for report in reports
-    ]
-    if not all(rows):
-        return None
-    common = sorted(set(rows[0]).intersection(*rows[1:]))
-    if 2 * len(common) >= min(map(len, rows)):
-        time_s = robust_mean([max(row[key].time_s for row in rows) for key in common])
-        energy_j = robust_mean([sum(row[key].energy_j for row in rows) for key in common])
-    else:  # ranks that joined short iterations differently: errors are added as if they went together
-        time_s = max((robust_mean([one.time_s for one in row.values()]) for row in rows), key=_mean_of)
-        energy_j = added(robust_mean([one.energy_j for one in row.values()]) for row in rows)
-    return Measured(
-        iteration_time_s=time_s.mean,
-        energy_j=energy_j.mean,
-        iterations=min(report.totals[mode].iterations for report in reports),
-        iteration_time_se_s=time_s.se if time_s.freedom else None,
-        energy_se_j=energy_j.se if energy_j.freedom else None,
-        freedom=energy_j.freedom,
-    )
-
-
-def _mean_of(estimated: Estimated) -> float:
-    return estimated.mean
+def _side(reports: Sequence[RankReport], mode: Mode) -> Side | None:
+    return Side.of(report.totals.get(mode, Total()) for report in reports)
 
 
 def timelines(
@@ -207,4 +186,4 @@ def _span(
     spent_j = sum(share * float(options.energy_j[option]) for option, share in portions)
     planned_s = sum(share * float(options.time_s[option]) for option, share in portions)
     main = max(portions, key=lambda portion: portion.share).option
-    return Span(node, start_s, duration_s, int(options.clock_mhz[main]), spent_j / planned_s)
+    return Span(node, start_s, duration_s, round(options.mean_mhz(main)), spent_j / planned_s)

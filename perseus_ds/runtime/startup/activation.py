@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, parse, read_block
+from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, parse, read_block, text_digest
 from perseus_ds.errors import EngineError, as_perseus_error
-from perseus_ds.runtime.adapter import Adapter, Batch
+from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.rendezvous import flags, rendezvous
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.shutdown import at_exit
 from perseus_ds.runtime.startup.begin import begin
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
+_directories: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
 
 
-def activate(host: object, adapter: Adapter, batch: Batch, *, block: object) -> None:
+def activate(host: object, adapter: Adapter, *, block: object) -> None:
     """Serve a host from this iteration on; collective over all ranks of the job.
 
     ``block`` is what the host's own configuration says, None where the job was switched on by
@@ -31,11 +34,14 @@ def activate(host: object, adapter: Adapter, batch: Batch, *, block: object) -> 
         config = _agreed_config(block)
         if config is None or config.mode == "off":
             return
-        session = begin(adapter, batch, config)
+        engine = 1 + sum(not one.left for one in _sessions.values())
+        config = _own_directory(config, engine)
+        session = begin(adapter, config, engine=engine)
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block)
         return
     _sessions[host] = session
+    _directories[session] = config.run_dir
     at_exit(session, config.run_dir, publishes=_rank() == 0)
 
 
@@ -51,6 +57,13 @@ def deactivate(host: object) -> bool:
         return False
     session.end(well=True)
     return True
+
+
+def _own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
+    """Give an engine files of its own: another one of this process may have the same block."""
+    if config.run_dir not in {_directories[one] for one in _sessions.values() if not one.left}:
+        return config
+    return replace(config, run_dir=str(Path(config.run_dir) / f"engine{engine}"))
 
 
 def refuse(error: Exception, block: object) -> None:
@@ -75,6 +88,8 @@ def _agreed_config(block: object) -> PerseusConfig | None:
         EngineError: a rank is missing, or rank 0 could not read the block.
     """
     mine: dict[str, object] = {"flags": flags(os.environ), "block": block}
+    if block is None:
+        mine["file"] = text_digest(os.environ[ENABLED_BY_FILE])
     if block is None and _rank() == 0:
         try:
             mine["block"] = read_block(os.environ[ENABLED_BY_FILE])
@@ -85,11 +100,22 @@ def _agreed_config(block: object) -> PerseusConfig | None:
     agreed = rendezvous(mine)
     if "error" in agreed:
         raise EngineError(str(agreed["error"]))
+    if block is None and mine["file"] not in {None, agreed["file"]}:
+        _say_that_it_differs(os.environ[ENABLED_BY_FILE])
     found, environment = agreed["block"], agreed["flags"]
     assert isinstance(environment, dict)
     if isinstance(found, dict) and found.setdefault("enabled", block is None) is False:
         return None
     return parse(found, environment)
+
+
+def _say_that_it_differs(file: str) -> None:
+    """Say once on every node that its file is not the one that is used."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        sys.stdout.write(
+            f"perseus: [rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all\n"
+        )
+        sys.stdout.flush()
 
 
 def _rank() -> int:

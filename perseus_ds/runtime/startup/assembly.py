@@ -6,19 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Calibration, Capabilities, Choice
+from perseus_ds.device import Calibration, Capabilities
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.adapter import Adapter, Batch, InstructionListener
+from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.status import StatusLayout
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
-from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.control.virtual_requests import VirtualRequests
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.session import Session
@@ -32,6 +31,7 @@ from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
 from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.startup.shared_device import SharedDevice
 from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
 from perseus_ds.straggler import Notices
 
@@ -40,8 +40,7 @@ from perseus_ds.straggler import Notices
 class Parts:
     """What is known when a session is put together; ``emulation`` is None on a real device."""
 
-    batch: Batch
-    choice: Choice
+    device: SharedDevice
     channel: ControlChannel
     log: EventLog
     job: Job
@@ -56,13 +55,12 @@ def assembled(
     adapter: Adapter, config: PerseusConfig, parts: Parts, undo: list[Callable[[], None]]
 ) -> Session:
     """Build the session and install its hooks; ``undo`` gets what ends each part."""
-    gpu, job, log = parts.choice.gpu, parts.job, parts.log
+    gpu, job, log = parts.device.choice.gpu, parts.job, parts.log
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
     clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
     watch = EnergyWatch(gpu, parts.able, repeat=None if clock is None else clock.every)
     undo.append(watch.close)
-    requests = VirtualRequests(gpu, clock) if clock is not None else ClockRequests(gpu)
-    undo.append(requests.close)
+    requests = parts.device.requests
     conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
     undo.append(conflict_monitor.write)
     context = JobContext(
@@ -71,6 +69,7 @@ def assembled(
         capabilities=parts.able,
         calibration=parts.calibration,
         simulated=isinstance(gpu, SimulatedGpu),
+        virtual_time=clock is not None,
         channel=parts.channel,
         watch=watch,
         account=EnergyAccount(watch),
@@ -81,14 +80,16 @@ def assembled(
         log=log,
         overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
     )
-    lifecycle = Lifecycle(context, parts.start)
+    sizes = BatchSizes(adapter, job, channel=parts.channel, log=log)
+    lifecycle = Lifecycle(context, parts.start, sizes)
     session = Session(
-        batch=parts.batch,
+        sizes=sizes,
         lifecycle=lifecycle,
         status_exchange=_status_exchange(context, undo),
         recorder=Recorder(stopwatch, job.order),
         sequencer=ClockSequencer(requests, gpu.now_s, event=stopwatch.event),
         requests=requests,
+        device=parts.device,
         context=context,
         scalars=Scalars(adapter, log),
         raises=config.on_error == "raise",
@@ -96,7 +97,7 @@ def assembled(
     watch.start()
     listener: InstructionListener = session
     if parts.emulation is not None:
-        listener = parts.emulation.listener(session, job, parts.batch)
+        listener = parts.emulation.listener(session, job, sizes.on_joined)
         undo.append(parts.emulation.close)
     adapter.install(_traced(listener, context) if config.trace_kernels else listener)
     for act in (*undo, lifecycle.close, adapter.remove):

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from perseus_ds.config import PerseusConfig, StragglerSettings
-from perseus_ds.device import Choice, DeviceRequest, Gpu, choose
+from perseus_ds.device import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.adapter import Adapter, Batch
+from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
 from perseus_ds.runtime.job import Job
@@ -25,31 +25,34 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Parts, assembled
 from perseus_ds.runtime.startup.calibrating import calibrated
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
+from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
 
 Undo = list[Callable[[], None]]
 
 
-def begin(adapter: Adapter, batch: Batch, config: PerseusConfig) -> Session:
+def begin(adapter: Adapter, config: PerseusConfig, *, engine: int) -> Session:
     """Start working on an engine, from this iteration on; collective over all ranks of the job.
+
+    ``engine`` counts those that are served in this process.
 
     Raises:
         PerseusError: we cannot serve this job; the engine is as it was.
     """
     undo: Undo = []
     try:
-        return _begin(adapter, batch, config, undo)
+        return _begin(adapter, config, engine, undo)
     except BaseException:
         for act in reversed(undo):
             act()
         raise
 
 
-def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) -> Session:
+def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> Session:
     channel = ControlChannel()
-    log = EventLog(channel.rank)
-    choice = _opened(adapter, config, channel)
-    gpu = choice.gpu
-    undo.append(gpu.close)
+    log = EventLog(channel.rank, engine=engine)
+    device = _opened(adapter, config, channel)
+    choice, gpu = device.choice, device.choice.gpu
+    undo.append(device.release)
     directory = RunDirectory(Path(config.run_dir))
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
@@ -66,7 +69,7 @@ def _begin(adapter: Adapter, batch: Batch, config: PerseusConfig, undo: Undo) ->
     return assembled(
         adapter,
         config,
-        Parts(batch, choice, channel, log, job, start, able, calibration, directory, emulation),
+        Parts(device, channel, log, job, start, able, calibration, directory, emulation),
         undo,
     )
 
@@ -79,28 +82,28 @@ def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog
     return replace(config, straggler=StragglerSettings(enabled=False))
 
 
-def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> Choice:
+def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> SharedDevice:
     """Open the device of every rank, or of none."""
-    mine: list[Choice] = []
+    mine: list[SharedDevice] = []
 
     def opened() -> None:
-        mine.append(choose(_request(adapter, config)))
+        mine.append(shared_device(_request(adapter, config, rank=channel.rank)))
 
     try:
         channel.gather_results(opened)
     except PerseusError:
-        for choice in mine:
-            choice.gpu.close()
+        for device in mine:
+            device.release()
         raise
     return mine[0]
 
 
-def _request(adapter: Adapter, config: PerseusConfig) -> DeviceRequest:
+def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
     uuid = None
     if adapter.device.type == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         uuid = f"GPU-{properties.uuid}"
-    simulated = simulated_settings(config.simulated) if config.device == "simulated" else None
+    simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
     return DeviceRequest(
         setting=config.device,
         local_rank=adapter.local_rank,
@@ -141,12 +144,18 @@ def _no_slack(job: Job, config: PerseusConfig) -> str:
     )
 
 
+def _width(job: Job) -> str:
+    """Say how many ranks share a place in the pipeline, where it is not one."""
+    ranks = job.ranks // (job.schedule.ranks * job.replicas)
+    return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
+
+
 def _log_attached(
     log: EventLog, job: Job, config: PerseusConfig, choice: Choice, start: StartDecision
 ) -> None:
     log.event(
         "attached",
-        f"attached to {job.schedule.stages} stages x {job.replicas} replicas, "
+        f"attached to {job.schedule.stages} stages x {job.replicas} replicas{_width(job)}, "
         f"{job.schedule.microbatches} microbatches; device {choice.backend} ({choice.reason}); "
         f"{start.action.value}: {start.reason}",
         mode=config.mode,

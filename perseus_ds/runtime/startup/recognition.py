@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device import Gpu
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
-from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.job import Job, digest, schedule_traits
 from perseus_ds.schedule import Schedule
 
 
@@ -77,25 +77,26 @@ def _fingerprint(
 ) -> Mapping[str, str]:
     places = [member.place for member in members]
     parameters = sorted({item for place in places for item in place.parameters.items()})
-    streams = " | ".join(" ".join(map(str, order)) for order in schedule.orders)
     simulated = json.dumps(config.simulated, sort_keys=True)
     inputs = ", ".join(sorted({place.inputs for place in places if place.inputs}))
     return {
         "gpu": ", ".join(sorted({member.gpu for member in members})),
         "driver": ", ".join(sorted({member.driver for member in members})),
-        "simulated": _digest(simulated) if config.device == "simulated" else "no",
+        "simulated": digest(simulated) if config.device == "simulated" else "no",
         "stages": str(schedule.stages),
         "replicas": str(len({place.replica for place in places})),
         "partition": " ".join(str(count) for _, count in parameters),
         "dtypes": ", ".join(sorted({place.dtypes for place in places})),
-        "microbatches": str(schedule.microbatches),
-        "schedule": f"{schedule.name} {_digest(streams)}",
+        **schedule_traits(schedule),
         "reserve_pct": f"{config.objective.reserve_pct:g}",
-        "clock_changes": f"split {config.objective.split}, waits {config.objective.waits}",
+        "clock_changes": _clock_changes(config.objective),
         **({"inputs": inputs} if inputs else {}),
         **adapter.traits(),
     }
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _clock_changes(objective: Objective) -> str:
+    """What a plan may do with clocks: one made for another answer is not used."""
+    budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
+    told = f"split {objective.split}, waits {objective.waits}{budget}"
+    return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"

@@ -42,6 +42,7 @@ class KernelTracing:
     ) -> None:
         self._listener = listener
         self._computations = [one for one in order if one.kind.is_computation]
+        self._microbatches = 1 + max((i.microbatch for i in self._computations), default=0)
         self._left = iterations
         self._path, self._fingerprint, self._log = path, fingerprint, log
         self._begun_s: list[float] = []
@@ -53,7 +54,7 @@ class KernelTracing:
     def iteration_begins(self, batch: Batch) -> bool:
         """Trace this iteration, or leave it to the listener."""
         self._begun_s.append(time.monotonic())
-        if len(self._begun_s) <= SETTLING or not self._left:
+        if len(self._begun_s) <= SETTLING or not self._left or batch.microbatches != self._microbatches:
             return self._listener.iteration_begins(batch)
         self._listener.other_schedule_begins()
         self._next = 0
@@ -64,10 +65,10 @@ class KernelTracing:
             self._give_up(error)
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Mark the beginning of a computation, where traced."""
         if self._profiler is None:
-            self._listener.before(kind)
+            self._listener.before(kind, size)
         elif kind.is_computation and self._next < len(self._computations):
             self._mark = record_function(f"{MARK}{self._computations[self._next]}")
             self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own

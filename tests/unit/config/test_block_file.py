@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import ENABLED_BY_FILE, read_block, refuse_two_blocks
+from perseus_ds.config.block_file import text_digest
 from perseus_ds.errors import ConfigError
 
 
@@ -59,3 +60,24 @@ def test_two_blocks_are_one_too_many() -> None:
     refuse_two_blocks({})
     with pytest.raises(ConfigError, match="names another"):
         refuse_two_blocks({ENABLED_BY_FILE: "perseus.json"})
+
+
+def test_what_looks_like_a_variable_is_text(tmp_path: Path) -> None:
+    """Nothing of the environment gets into a block unasked: what is not ours is for the ranges to refuse."""
+    (tmp_path / "perseus.yaml").write_text("run_dir: ${oc.env:HOME}\n")
+    assert read_block(tmp_path / "perseus.yaml") == {"run_dir": "${oc.env:HOME}"}
+
+
+def test_what_is_torn_is_said_with_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / "torn.yaml").write_text("run_dir: [x\nmode: auto\n")
+    with pytest.raises(ConfigError, match="cut short: while parsing a flow sequence"):
+        read_block(tmp_path / "torn.yaml")
+
+
+def test_two_files_have_one_mark_if_they_say_the_same(tmp_path: Path) -> None:
+    for name, text in (("one", "{}"), ("same", "{}"), ("other", "{ }")):
+        (tmp_path / name).write_text(text)
+    marks = [text_digest(tmp_path / name) for name in ("one", "same", "other")]
+    assert marks[0] == marks[1] != marks[2]
+    assert text_digest(tmp_path / "nowhere") is None
+    assert text_digest(tmp_path) is None

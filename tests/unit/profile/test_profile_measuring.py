@@ -11,8 +11,8 @@ from perseus_ds.profile import (
     Sweep,
     Window,
     candidate_clocks,
-    estimate,
 )
+from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
 FORWARD_W, BACKWARD_W, WAITING_W = 300.0, 250.0, 80.0

@@ -71,7 +71,7 @@ class Noting:
         self.observed.append("begins")
         return self.wants
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         self.observed.append(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:
@@ -158,7 +158,7 @@ def test_what_stood_on_the_instance_before_comes_back() -> None:
 
 def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
     class Leaving(Noting):
-        def before(self, kind: Kind) -> None:
+        def before(self, kind: Kind, size: int = 0) -> None:
             super().before(kind)
             hooks.remove()
 

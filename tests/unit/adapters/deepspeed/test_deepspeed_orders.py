@@ -24,7 +24,7 @@ def joined(microbatches: int, stages: int, *, tied: Collection[int] = (), replic
         for replica in range(replicas)
         for stage in range(stages)
     ]
-    return joining.joined(places, name="deepspeed.TrainSchedule", microbatches=microbatches)
+    return joining.joined(places, name="deepspeed.TrainSchedule")
 
 
 def place(stage: int, pipe_schedule: Any, *, tied: bool = True, replica: int = 0) -> Place:  # noqa: ANN401
@@ -72,7 +72,7 @@ def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int) -> None:
 
     microbatches = 2 * ranks + 1
     places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
-    ours = joining.joined(places, name="x", microbatches=microbatches)
+    ours = joining.joined(places, name="x")
     textbooks = textbook("dualpipe-v-whole", stages=2 * ranks, microbatches=microbatches)
     assert ours.stages == 2 * ranks
     for order, expected in zip(ours.orders, textbooks.orders, strict=True):
@@ -146,4 +146,4 @@ def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
 
     places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
     with pytest.raises(UnsupportedEngineError, match="the ranks of stage 0 run different schedules"):
-        joining.joined(places, name="x", microbatches=2)
+        joining.joined(places, name="x")

@@ -73,7 +73,7 @@ class Noting:
         self._ran.append(f"begin {batch.microbatches}")
         return self._wants
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         if kind is self._fails_at:
             raise ValueError("the listener's own")
         self._ran.append(f"<{kind.value}")

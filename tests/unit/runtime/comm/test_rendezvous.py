@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.comm import rendezvous as room
 from perseus_ds.runtime.comm.rendezvous import flags, rendezvous
 
 Answers = dict[int, Mapping[str, str] | EngineError]
@@ -38,13 +37,12 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
         def rank(number: int) -> None:
             here.rank = number
             try:
-                answers[number] = rendezvous(settings[number], patience_s=patience_s)
+                answers[number] = rendezvous(settings[number], patience_s=patience_s, number=1)
             except EngineError as error:
                 answers[number] = error
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in settings]
         for thread in threads:
-            monkeypatch.setattr(room, "_attendances", 0)  # each thread stands for a process of its own
             thread.start()
             assert came.acquire(timeout=10.0)
         for thread in threads:

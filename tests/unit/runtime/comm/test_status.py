@@ -21,16 +21,16 @@ def told_by(*words: tuple[int, RankStatus], replicas: int = 2) -> JobStatus:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([RankStatus(duration_s=1.5), RankStatus(duration_s=2.5)], (False, False, 2.5)),
-        ([RankStatus(duration_s=1.5, plan_ready=True), RankStatus(duration_s=1.5)], (False, True, 1.5)),
-        ([RankStatus(duration_s=1.5), RankStatus(failed=True)], (True, False, None)),
-        ([RankStatus(duration_s=1.5), RankStatus(duration_s=None)], (False, False, None)),
+        ([RankStatus(duration_s=1.5), RankStatus(duration_s=2.5)], (False, 0, 2.5)),
+        ([RankStatus(duration_s=1.5, plans_ready=1), RankStatus(duration_s=1.5)], (False, 1, 1.5)),
+        ([RankStatus(duration_s=1.5), RankStatus(failed=True)], (True, 0, None)),
+        ([RankStatus(duration_s=1.5), RankStatus(duration_s=None)], (False, 0, None)),
     ],
     ids=["slowest", "plan ready", "one failed", "one does not know"],
 )
 def test_news_of_all_ranks(words: list[RankStatus], expected: tuple[bool, bool, float | None]) -> None:
     job_status = told_by(*enumerate(words))
-    assert (job_status.failed, job_status.plan_ready, job_status.iteration_s) == expected
+    assert (job_status.failed, job_status.plans_ready, job_status.iteration_s) == expected
 
 
 def test_a_failure_stands_where_the_council_looks_for_it() -> None:
@@ -78,9 +78,18 @@ def test_of_several_who_have_seen_a_conflict_one_is_heard_at_a_time() -> None:
 
 def test_one_replica_alone_has_no_place_for_replicas() -> None:
     job_status = told_by((0, RankStatus(own_s=1.0, duration_s=2.0)), replicas=1)
-    assert job_status == JobStatus(failed=False, plan_ready=False, iteration_s=2.0)
+    assert job_status == JobStatus(failed=False, plans_ready=0, iteration_s=2.0)
 
 
-@pytest.mark.parametrize(("replicas", "places"), [(1, 10), (2, 16), (128, 394), (2048, 6154)])
+@pytest.mark.parametrize(("replicas", "places"), [(1, 12), (2, 18), (128, 396), (2048, 6156)])
 def test_the_vector_grows_with_replicas_and_not_with_ranks(replicas: int, places: int) -> None:
     assert len(StatusLayout(kinds=KINDS, replicas=replicas, replica=0).vector(RankStatus())) == places
+
+
+def test_all_know_whether_all_ran_batches_of_one_size() -> None:
+    alike = told_by(*enumerate([RankStatus(microbatches=4), RankStatus(microbatches=4)]))
+    assert (alike.microbatches, alike.sizes) == (4, None)
+    apart = told_by(*enumerate([RankStatus(microbatches=4), RankStatus(microbatches=6)]))
+    assert (apart.microbatches, apart.sizes) == (None, (4, 6))
+    unsaid = told_by(*enumerate([RankStatus(), RankStatus()]))
+    assert (unsaid.microbatches, unsaid.sizes) == (None, None)

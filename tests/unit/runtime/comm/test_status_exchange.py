@@ -70,7 +70,9 @@ class Rank:
         )
 
     def turn(self, index: int, *passed: int, brief: bool = False) -> JobStatus | None:
-        return self.status_exchange.turn(index, [iteration(i) for i in passed], plan_ready=False, brief=brief)
+        return self.status_exchange.turn(
+            index, [iteration(i) for i in passed], plans_ready=0, microbatches=4, brief=brief
+        )
 
     def own_s(self, index: int, *passed: int) -> float:
         self.turn(index, *passed)

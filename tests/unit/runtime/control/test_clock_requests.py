@@ -162,11 +162,8 @@ def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
     assert gpu.asked == []
 
 
-def test_closing_does_not_wait_for_a_device_that_hangs(
-    gpu: NotingGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perseus_ds.runtime.control.clock_requests._PATIENCE_S", 0.01)
-    requests = ClockRequests(gpu)
+def test_closing_does_not_wait_for_a_device_that_hangs(gpu: NotingGpu) -> None:
+    requests = ClockRequests(gpu, patience_s=0.01)
     never = holding(requests)
     requests.put(at(900))
     requests.close()

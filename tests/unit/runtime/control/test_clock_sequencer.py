@@ -51,7 +51,7 @@ def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> Cloc
         own.append(Played(instruction, position * duration_s, duration_s, 1.0, parts))
     change = ClockChange.lasting(LEAD_S)
     requests = requests_of(own, len(own) * duration_s, change)
-    return ClockSchedule.of(requests, own[0].parts[0].clock_mhz, len(own))
+    return ClockSchedule.of(requests, own[0].parts[0].clocks, len(own))
 
 
 def iteration(sequencer: ClockSequencer, kept: Kept, computations: int) -> list[list[str]]:

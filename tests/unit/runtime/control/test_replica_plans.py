@@ -12,15 +12,14 @@ from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.comm.status import JobStatus, ReplicaStatus
+from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
-from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus
 
 PLANS = hand_made()
 OBJECTIVE = Objective()
@@ -61,6 +60,8 @@ class Job:
         """Return what each replica plays (None: default clocks) in each iteration."""
         rows = []
         for _ in range(iterations):
+            for rank in self.ranks:
+                rank.begins(self.index, 4)
             rows.append(tuple(self._plan(replica) for replica in (0, 1)))
             own_s = [
                 (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
@@ -192,6 +193,6 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
     schedules = ClockScheduleCache(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
-    assert schedules.clock_policy(1).first_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert schedules.clock_policy(1).first[0] == PLANS.plan(1).clocks_of_stage(1)[0]
     assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
     assert schedules.clock_policy(1) is schedules.clock_policy(1)

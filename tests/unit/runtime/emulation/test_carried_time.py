@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
+from dataclasses import replace
 from queue import SimpleQueue
 
 import pytest
@@ -69,7 +71,7 @@ class Wanting:
         self.begins_s.append(self.clock.now_s())
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         self.starts_s.append(self.clock.now_s())
 
     def after(self, kind: Kind) -> None:
@@ -94,7 +96,13 @@ def with_tail(schedule: Schedule) -> Schedule:
 
 
 def run(
-    schedule: Schedule, replicas: int = 1, *, unheard: frozenset[Kind] = frozenset(), iterations: int = 1
+    schedule: Schedule,
+    replicas: int = 1,
+    *,
+    unheard: frozenset[Kind] = frozenset(),
+    iterations: int = 1,
+    host_s: float = 0.0,
+    settings: SimulatedSettings = SETTINGS,
 ) -> list[Wanting]:
     """Run iterations on a thread per rank; the second replica's work takes half as long again."""
     post, sessions, threads = Post(), [], []
@@ -110,7 +118,7 @@ def run(
         carried = CarriedTime(
             EmulatedWork(session, gpu, works, order),
             clock,
-            batch=BATCH,
+            microbatches=BATCH.microbatches,
             routes=routes_of(schedule, pipeline_rank),
             neighbours=Neighbours(
                 tuple(replica * schedule.ranks + r for r in range(schedule.ranks)),
@@ -118,10 +126,10 @@ def run(
                 tuple(replica * schedule.ranks + r for r in range(schedule.ranks) if r != pipeline_rank),
             ),
             messages=post.of(rank),
-            settings=SETTINGS,
+            settings=settings,
         )
         kinds = [i.kind for i in order if i.kind not in unheard]
-        threads.append(threading.Thread(target=several, args=(carried, kinds, iterations)))
+        threads.append(threading.Thread(target=several, args=(carried, kinds, iterations, host_s)))
         sessions.append(session)
     for thread in threads:
         thread.start()
@@ -131,9 +139,10 @@ def run(
     return sessions
 
 
-def several(carried: CarriedTime, kinds: list[Kind], iterations: int) -> None:
+def several(carried: CarriedTime, kinds: list[Kind], iterations: int, host_s: float) -> None:
     for _ in range(iterations):
         iteration(carried, kinds)
+        time.sleep(host_s)
 
 
 def iteration(carried: CarriedTime, kinds: list[Kind]) -> None:
@@ -224,3 +233,22 @@ def test_transfers_behind_the_last_announced_instruction_are_carried_out() -> No
         computed = [i for i in order if i.kind.is_computation]
         for instruction, end_s in zip(computed, session.ends_s, strict=True):
             assert end_s == pytest.approx(ends_s[instruction], abs=1e-9), instruction
+
+
+def gap_s(**words: object) -> float:
+    """Virtual seconds between two iterations of a rank alone."""
+    alone = with_tail(textbook("1f1b", stages=1, microbatches=4))
+    settings = replace(SETTINGS, forward_s=(0.4,), **words)
+    (session,) = run(alone, iterations=2, host_s=0.12, settings=settings)
+    return session.begins_s[1] - session.ends_s[len(alone.orders[0]) - 1]
+
+
+def test_what_a_host_does_between_iterations_counts_in_whole_steps() -> None:
+    """A busy host takes longer than it was told to sleep, never less."""
+    found_s = gap_s(host_step_s=0.05, time_scale=0.1)
+    assert found_s >= 1.0 - 1e-9
+    assert found_s / 0.5 == pytest.approx(round(found_s / 0.5))
+
+
+def test_what_is_shorter_than_a_step_is_the_hosts_own_pace() -> None:
+    assert gap_s(host_step_s=60.0) == 0.0

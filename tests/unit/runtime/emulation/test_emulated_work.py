@@ -26,7 +26,7 @@ class Marking:
         self.note("begins")
         return self.wants and batch == Batch(1)
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         self.note(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:
@@ -108,3 +108,18 @@ def test_a_waiting_instruction_follows_a_change_from_another_thread() -> None:
     gpu.lock_clock(705)
     waiting.join()
     assert task.ended_s - task.started_s > 5.0
+
+
+def test_a_larger_microbatch_is_as_much_more_work_both_ways(gpu: SimulatedGpu, time: VirtualTime) -> None:
+    work = emulated(Marking(time), gpu)
+    spans = []
+    for size in (100, 50, 300):
+        begun_s = time.now_s()
+        work.iteration_begins(ONE)
+        work.before(Kind.FORWARD, size)
+        work.after(Kind.FORWARD)
+        work.before(Kind.BACKWARD)
+        work.after(Kind.BACKWARD)
+        work.iteration_ends()
+        spans.append(time.now_s() - begun_s)
+    assert spans == pytest.approx([1.2, 0.6, 3.6])

@@ -1,9 +1,13 @@
 """How long a stage's forward and backward take on a simulated GPU."""
 
+from pathlib import Path
+
 import pytest
 
 from perseus_ds.device import SimulatedSettings
-from perseus_ds.errors import ConfigError
+from perseus_ds.device.simulated import KernelSequence
+from perseus_ds.errors import ConfigError, ProfileError
+from perseus_ds.kernels import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.runtime.emulation import works_of
 from perseus_ds.schedule import Kind
 
@@ -33,3 +37,26 @@ def test_a_split_backward_is_two_halves_of_a_whole_one() -> None:
     halves = [work.of(kind).seconds for kind in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)]
     assert halves[0] == halves[1]
     assert sum(halves) == pytest.approx(work.of(Kind.BACKWARD).seconds)
+
+
+def test_a_stage_is_made_of_the_kernels_of_the_trace(tmp_path: Path) -> None:
+    product = KernelClass("gemm", ((4096, 2048), (2048, 4096)), "bfloat16")
+    norm = KernelClass("layernorm", ((4096, 2048),), "bfloat16")
+    sequences = (
+        LaunchSequence(0, Kind.FORWARD, (0, 1, 0)),
+        LaunchSequence(0, Kind.BACKWARD, (1, 0, 0, 0, 0)),
+    )
+    path = tmp_path / "trace.json"
+    write_trace(KernelTrace((product, norm), sequences), path)
+    settings = SimulatedSettings(kernels=str(path))
+    stage = works_of({0: 1.0}, settings)[0]
+    assert isinstance(stage.forward, KernelSequence)
+    once, norm_once = stage.forward.kernels[:2]
+    assert stage.forward.seconds == pytest.approx(2 * once.seconds + norm_once.seconds)
+    assert stage.of(Kind.BACKWARD).seconds == pytest.approx(4 * once.seconds + norm_once.seconds)
+    with pytest.raises(ProfileError, match="no forward of stage 1"):
+        works_of({0: 1.0, 1: 1.0}, settings)
+    with pytest.raises(ProfileError, match="No such file"):
+        works_of({0: 1.0}, SimulatedSettings(kernels=str(tmp_path / "none.json")))
+    with pytest.raises(ConfigError, match="expected the name of a kernel trace"):
+        SimulatedSettings(kernels=3)  # type: ignore[arg-type]  # as a block may have it

@@ -11,6 +11,7 @@ import pytest
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
@@ -23,14 +24,19 @@ class Parts:
 
     def __init__(self, *, raises: bool = False) -> None:
         self.given_back: list[str] = []
-        self.status_exchange = MagicMock()
+        self.status_exchange, self.sizes = MagicMock(), MagicMock()
         self.sequencer, self.conflict_monitor = MagicMock(), MagicMock()
-        stand_ins: dict[str, Any] = {name: MagicMock() for name in STAND_INS}
+        stand_ins: dict[str, Any] = {name: MagicMock(error=None) for name in STAND_INS}
+        self.conflict_monitor.check.return_value = None
+        context = MagicMock(
+            conflict_monitor=self.conflict_monitor, watch=MagicMock(error=None), log=EventLog(0)
+        )
         self.session = Session(
-            batch=Batch(4),
+            sizes=self.sizes,
             status_exchange=self.status_exchange,
             sequencer=self.sequencer,
-            context=MagicMock(conflict_monitor=self.conflict_monitor, log=EventLog(0)),
+            device=MagicMock(),
+            context=context,
             raises=raises,
             **stand_ins,
         )
@@ -89,13 +95,25 @@ def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_th
     assert parts.given_back == ["hook", "threads", "device"]
 
 
-def test_a_batch_of_another_size_is_not_listened_to_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
     parts = Parts()
-    assert [parts.session.iteration_begins(Batch(6)) for _ in range(3)] == [False] * 3
-    assert parts.session.iteration_begins(Batch(4))
+    parts.sizes.meet.side_effect = lambda batch: None if batch == Batch(6) else MagicMock()
+    assert [parts.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
+
+
+def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parts = Parts()
+    parts.status_exchange.turn.return_value = JobStatus(
+        failed=False, plans_ready=0, iteration_s=1.0, sizes=(4, 6)
+    )
+    parts.session.iteration_begins(Batch(4))
+    parts.session.iteration_ends()
+    assert parts.given_back == ["hook", "threads", "device"]
     assert capsys.readouterr().out == (
-        "perseus: this batch has 6 microbatches, this job is measured and planned for 4: "
-        "it runs at default clocks\n"
+        "perseus: off, training goes on at default clocks: ranks train batches of 4 and of 6 microbatches at "
+        "once, which no plan fits (every replica has to train as many microbatches)\n"
     )
 
 

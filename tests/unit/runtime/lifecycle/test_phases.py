@@ -26,8 +26,8 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()
-GOOD = JobStatus(failed=False, plan_ready=False, iteration_s=1.0)
-READY = JobStatus(failed=False, plan_ready=True, iteration_s=1.0)
+GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
+READY = JobStatus(failed=False, plans_ready=1, iteration_s=1.0)
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
@@ -54,6 +54,7 @@ def walk(
     rows = []
     waiting: list[Iteration] = []
     for index, announced in enumerate(job_status):
+        phase.begins(index, 4)
         rows.append(f"{rank_status(phase.clock_policy)} {LETTERS[phase.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
@@ -77,11 +78,13 @@ def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
 
 def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
     seen: list[float] = []
-    unknown = JobStatus(failed=False, plan_ready=False, iteration_s=None)
+    unknown = JobStatus(failed=False, plans_ready=0, iteration_s=None)
     assert walk(rest(seen), [None, None, unknown, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
 
 
-def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2) -> Profiling:
+def profiling(
+    windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2, settling: int = 1
+) -> Profiling:
     sweep = Sweep(clocks_mhz)
 
     def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
@@ -90,7 +93,7 @@ def profiling(windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations
         sweep.record(points, blocking_power_w=0.0)
         return True
 
-    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle)
+    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle, settling=settling)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -114,17 +117,20 @@ def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile
     assert [clock_mhz for clock_mhz, _ in windows] == [1000, 900]
 
 
-def test_planning_trains_on_until_all_have_heard_that_the_plan_is_there() -> None:
-    rows = walk(Planning(Idle), [GOOD, None, GOOD, READY, GOOD])
-    assert rows == ["default -"] * 4 + ["default B"]
+def test_planning_trains_on_until_somebody_brings_the_plan() -> None:
+    assert walk(Planning(), [GOOD, None, READY, GOOD]) == ["default -"] * 4
 
 
-def running(audits: list[int], *, every: int = 5, audit: int = 2) -> Running:
+def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1) -> Running:
     active_plan = ActivePlan(
         ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
     )
     return Running(
-        active_plan, every_iterations=every, audit_iterations=audit, audited=lambda: audits.append(1)
+        active_plan,
+        every_iterations=every,
+        audit_iterations=audit,
+        audited=lambda: audits.append(1),
+        settling=settling,
     )
 
 
@@ -141,6 +147,29 @@ def test_audits_run_at_default_clocks_and_changes_count_for_neither() -> None:
     modes = "".join(row[-1] for row in rows)
     assert "PB" not in modes
     assert "BP" not in modes
+
+
+def letters(rows: Sequence[str]) -> str:
+    """Small where default clocks are run."""
+    return "".join(row[-1] if row.startswith("plan") else row[-1].lower() for row in rows)
+
+
+def test_after_a_change_of_sides_iterations_count_when_the_temperature_has_settled() -> None:
+    rows = letters(walk(running([], every=20, settling=4), [GOOD] * 24))
+    assert rows.startswith("----PP")
+    assert rows.replace("-", " ").split()[:3] == ["PPPP", "bb", "PPPPPP"]
+    assert rows.count("----") == 3
+
+
+def test_settling_takes_at_most_a_fifth_of_an_audits_distance() -> None:
+    assert letters(walk(running([], every=20, settling=1000), [GOOD] * 6)) == "----PP"
+    assert letters(walk(running([], every=4, settling=1000), [GOOD] * 3)) == "-PP"
+
+
+def test_before_the_first_clock_of_a_sweep_the_gpu_warms_up() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    walk(profiling(windows, 1000, 900, settling=4), [GOOD] * 12)
+    assert windows == [(1000, [4, 5]), (900, [8, 9])]
 
 
 def test_every_audit_is_told_once() -> None:
@@ -174,7 +203,7 @@ def test_alone_the_plan_runs_on_without_audits() -> None:
 
 def test_only_a_running_plan_needs_nobody() -> None:
     assert not Idle().stands_alone
-    assert not Planning(Idle).stands_alone
+    assert not Planning().stands_alone
 
 
 def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:

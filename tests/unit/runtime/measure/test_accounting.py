@@ -65,7 +65,7 @@ def energy_j(total: Total) -> float:
 
 def test_each_side_gets_its_own_iterations(account: EnergyAccount, watched: Watched) -> None:
     enter(account, watched, "PPPNBBNP", length_s=4.0)
-    baseline, perseus = account.totals[Mode.BASELINE], account.totals[Mode.PERSEUS]
+    baseline, perseus = account.totals_of(0)[Mode.BASELINE], account.totals_of(0)[Mode.PERSEUS]
     assert (baseline.iterations, perseus.iterations) == (2, 3)
     assert [one.first for one in perseus.samples] == [0, 1, 2]
     assert energy_j(baseline) == pytest.approx(8.0 * WATTS)
@@ -76,18 +76,18 @@ def test_nothing_is_booked_before_the_counter_has_passed_it(account: EnergyAccou
     account.add(Mode.PERSEUS, iteration(0, 0.0, 1.0))
     watched.until_s = 0.9
     account.add(Mode.PERSEUS, iteration(1, 1.0, 2.0))
-    assert account.totals[Mode.PERSEUS].iterations == 0
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
     watched.until_s = 2.1
     account.add(Mode.NEITHER, iteration(2, 2.0, 3.0))
     account.add(Mode.NEITHER, iteration(3, 3.0, 4.0))
-    assert account.totals[Mode.PERSEUS].iterations == 2
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 2
 
 
 def test_iterations_shorter_than_the_counters_period_are_booked_together(
     account: EnergyAccount, watched: Watched
 ) -> None:
     enter(account, watched, "P" * 220, length_s=0.03)
-    perseus = account.totals[Mode.PERSEUS]
+    perseus = account.totals_of(0)[Mode.PERSEUS]
     assert perseus.iterations >= 200
     assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
     for one in perseus.samples:
@@ -100,8 +100,8 @@ def test_a_beginning_that_the_counter_missed_holds_up_nothing() -> None:
     watched = Watched(since_s=0.5)
     account = EnergyAccount(cast("EnergyWatch", watched))
     enter(account, watched, "BNPPPN")
-    assert account.totals[Mode.BASELINE].iterations == 0
-    assert account.totals[Mode.PERSEUS].iterations == 3
+    assert account.totals_of(0)[Mode.BASELINE].iterations == 0
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 3
 
 
 def test_what_the_host_does_between_two_iterations_is_booked_apart(
@@ -112,7 +112,7 @@ def test_what_the_host_does_between_two_iterations_is_booked_apart(
     account.add(Mode.PERSEUS, iteration(1, 7.0, 9.0, outside_s=5.0))
     account.add(Mode.NEITHER, iteration(2, 9.0, 11.0))
     account.add(Mode.NEITHER, iteration(3, 11.0, 13.0))
-    perseus = account.totals[Mode.PERSEUS]
+    perseus = account.totals_of(0)[Mode.PERSEUS]
     assert [(one.time_s, one.energy_j) for one in perseus.samples] == [(2.0, pytest.approx(2.0 * WATTS))] * 2
     assert (account.outside.time_s, account.outside.energy_j) == (5.0, pytest.approx(5.0 * WATTS))
 
@@ -122,14 +122,14 @@ def test_what_we_do_ourselves_counts_on_our_side(account: EnergyAccount, watched
     account.add(Mode.PERSEUS, Iteration(0, 1.0, 3.0, (), own_s=0.5, outside_s=0.5))
     account.add(Mode.NEITHER, iteration(1, 3.0, 4.0))
     account.add(Mode.NEITHER, iteration(2, 4.0, 5.0))
-    (sample,) = account.totals[Mode.PERSEUS].samples
+    (sample,) = account.totals_of(0)[Mode.PERSEUS].samples
     assert (sample.time_s, sample.energy_j) == (2.5, pytest.approx(2.5 * WATTS))
 
 
 def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Watched) -> None:
     watched.watching = False
     enter(account, watched, "PPPP")
-    assert account.totals[Mode.PERSEUS].iterations == 0
+    assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
 
 
 def test_the_trace_of_iterations_that_count_for_neither_is_kept(

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from perseus_ds.profile import Estimate, Point
+from perseus_ds.profile import Point
+from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.measure.pooling import Measured, pool
 from perseus_ds.schedule import Kind
 

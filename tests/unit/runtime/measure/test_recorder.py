@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.recorder import Recorder, sizes_of
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind
 
@@ -91,6 +91,32 @@ def test_what_follows_an_interruption_is_resumed() -> None:
     assert [iteration.resumed for iteration in recorder.passed()] == [True, True, False]
 
 
+def test_where_something_runs_before_every_iteration_they_count_and_no_step_holds_it() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
+    for _ in range(4):
+        recorder.interrupt()
+        stopwatch.now_s += 10.0
+        run(recorder, Kind.FORWARD)
+        recorder.rest()
+    passed = recorder.passed()
+    assert [one.resumed for one in passed] == [True, True, False, False]
+    assert {interval.kind for one in passed for interval in one.intervals} == {Kind.FORWARD}
+
+
+def test_what_begins_before_clocks_have_settled_tells_nothing_of_them() -> None:
+    stopwatch = LaggingStopwatch()
+    stopwatch.passed_s = 100.0
+    recorder = Recorder(stopwatch)
+    recorder.begin(settling_s=2.5)
+    for _ in range(3):
+        recorder.started(Kind.FORWARD)
+        recorder.ended()
+    recorder.finish()
+    assert [interval.waits for interval in recorder.passed()[0].intervals] == [True, False, False]
+
+
 def test_an_iteration_that_was_not_listened_to_has_no_instructions() -> None:
     stopwatch = LaggingStopwatch()
     stopwatch.passed_s = 100.0
@@ -145,3 +171,10 @@ def test_a_step_that_is_marked_is_counted_once() -> None:
     run(recorder, Kind.FORWARD, Kind.STEP)
     run(recorder, Kind.FORWARD, Kind.STEP)
     assert [interval.kind for interval in recorder.passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
+
+
+def test_what_is_done_to_a_microbatch_has_the_size_of_its_forward() -> None:
+    kinds = (Kind.FORWARD, Kind.FORWARD, Kind.LOAD, Kind.BACKWARD, Kind.BACKWARD)
+    names = [Instruction(0, kind, place % 2) for place, kind in enumerate(kinds)]
+    assert sizes_of(names, [30, 50, 0, 0, 0]) == [30, 50, 0, 50, 30]
+    assert sizes_of(names, [0] * 5) == [0] * 5

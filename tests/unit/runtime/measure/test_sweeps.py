@@ -2,7 +2,8 @@
 
 import pytest
 
-from perseus_ds.profile import Estimate, Point, Sweep
+from perseus_ds.profile import Point, Sweep
+from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.sweeps import Sweeps
@@ -44,3 +45,31 @@ def test_teams_are_pooled_apart_but_for_the_reduction_where_all_meet() -> None:
     assert (first.points[0, Kind.FORWARD].time_s, second.points[0, Kind.FORWARD].time_s) == (1.0, 4.0)
     assert (first.blocking_power_w, second.blocking_power_w) == (50.0, 200.0)
     assert first.fixed_s == second.fixed_s == {(0, Kind.REDUCE_GRADS): 0.5}
+
+
+def drifting(sweeps: Sweeps, *, first: int) -> int:
+    """Measure all clocks while batches grow steadily: each window's work a twentieth longer."""
+    window = first
+    while not sweeps.finished:
+        clock_mhz = sweeps.clock_mhz
+        time_s = (1400 / clock_mhz) * (1.0 + 0.05 * window)
+        points = {(0, Kind.FORWARD): Point(clock_mhz, time_s, 100.0 * time_s)}
+        sweeps.record([Pooled(points, {}, 60.0, spread=0.3)])
+        window += 1
+    return window
+
+
+def test_there_and_back_what_grows_steadily_changes_no_clocks_share() -> None:
+    there = Sweeps([Sweep((1400, 1050, 700), stops=False)])
+    half = drifting(there, first=0)
+    assert there.spread == 0.3
+    back = there.back()
+    assert back.clock_mhz == 700
+    drifting(back, first=half)
+    both = there.joined(back)
+    points = both.sweeps[0].points[0, Kind.FORWARD]
+    assert [point.clock_mhz for point in points] == [1400, 1050, 700]
+    assert [point.time_s / points[0].time_s for point in points] == pytest.approx([1.0, 4 / 3, 2.0])
+    assert all(point.time_se_s > 0.02 * point.time_s for point in points[:1]), "what both differ by"
+    assert both.finished
+    assert len(both.windows[0]) == 3

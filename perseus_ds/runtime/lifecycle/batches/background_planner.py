@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, write_request
@@ -14,19 +16,29 @@ from perseus_ds.run_directory import RunDirectory
 _NICE = 10
 
 
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """One plan to be made: what is asked, of which profile, into which file."""
+
+    request: PlanRequest
+    profile: Path
+    plan: Path
+
+
 class BackgroundPlanner:
-    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one group's plan after another.
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one plan after another.
 
     Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
 
-    Shape: ``requests`` [groups].
+    Shape: ``requests`` and the ``files`` that hold the plans [groups].
     """
 
-    def __init__(self, directory: RunDirectory, requests: Sequence[PlanRequest]) -> None:
+    def __init__(self, directory: RunDirectory, requests: Sequence[PlanJob]) -> None:
         self._directory = directory
-        self._waiting = list(enumerate(requests))
-        self._start(*self._waiting.pop(0))
+        self._waiting = list(requests)
+        self.files = [request.plan for request in requests]
+        self._start(self._waiting.pop(0))
 
     def ready(self) -> bool:
         """Whether every plan file is there; begins the next one where one is.
@@ -41,9 +53,14 @@ class BackgroundPlanner:
             lines = self._log.read_text().strip().splitlines() or [f"exit code {code}"]
             raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
         if self._waiting:
-            self._start(*self._waiting.pop(0))
+            self._start(self._waiting.pop(0))
             return False
         return True
+
+    def wait(self) -> None:
+        """Wait until it has ended, well or not."""
+        while not self.ready():
+            self._process.wait()
 
     def close(self) -> None:
         """End the process if it still runs."""
@@ -51,12 +68,12 @@ class BackgroundPlanner:
             self._process.terminate()
         self._process.wait()
 
-    def _start(self, group: int, request: PlanRequest) -> None:
-        directory, mark = self._directory, f".{group}" if group else ""
+    def _start(self, job: PlanJob) -> None:
+        directory, mark = self._directory, job.plan.stem.removeprefix("plan")
         self._log = directory.path / f"planner{mark}.log"
         asked = directory.path / f"plan_request{mark}.json"
-        write_request(asked, request)
-        files = [directory.profile_of(group), asked, directory.plan_of(group)]
+        write_request(asked, job.request)
+        files = [job.profile, asked, job.plan]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
                 [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],

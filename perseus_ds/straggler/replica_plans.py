@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.runtime.comm.status import ReplicaStatus
-from perseus_ds.straggler import FrontierIndex, ReplicaObservation, StragglerController, StragglerDecision
+from perseus_ds.straggler.controller import StragglerController
+from perseus_ds.straggler.decision import StragglerDecision
+from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
 
@@ -18,12 +20,14 @@ class ReplicaPlans:
 
     Every rank keeps the whole book, because what a replica did is judged by what its plan predicted; all
     are fed alike and so come to the same decision at the same iteration, all stages of a replica together.
+    Not ``answered``: replicas are judged all the same, and run the objective's plans throughout.
 
     Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
     """
 
-    def __init__(self, indexes: Sequence[FrontierIndex]) -> None:
+    def __init__(self, indexes: Sequence[FrontierIndex], *, answered: bool = True) -> None:
         self._indexes = indexes
+        self._answered = answered
         self._controller = StragglerController(
             np.array([frontier_index.objective_s for frontier_index in indexes]),
             np.array([frontier_index.fastest_s for frontier_index in indexes]),
@@ -45,7 +49,7 @@ class ReplicaPlans:
             ReplicaObservation(observed.own_s, planned_s, observed.announced, observed.capped)
         )
         self.decision, self.observed = decision, observed
-        if not decision.changed:
+        if not (decision.changed and self._answered):
             return False
         before = self.plans
         self.plans = [

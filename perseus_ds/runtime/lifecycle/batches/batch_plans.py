@@ -1,0 +1,145 @@
+"""The plans of a job for batches of every size: found in the run directory, or made beside the training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import read_bounded
+from perseus_ds.plan.bounds import MOST_BYTES
+from perseus_ds.profile import Profile, read_profile
+from perseus_ds.runtime.job import Job, differences
+from perseus_ds.runtime.lifecycle.asking_for_plans import plan_request
+from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
+from perseus_ds.runtime.lifecycle.batches.plan_files import files_for, found_plans
+from perseus_ds.runtime.lifecycle.batches.plan_runs import PlanRuns
+from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.phases import Idle, Phase, Planning
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What rank 0 found: plans, or that they can be made, or why neither."""
+
+    texts: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+class BatchPlans:
+    """Say what batches of a size are run by, and bring their plan when it is ready.
+
+    All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
+    made at a time, in the order in which they were asked for.
+    """
+
+    def __init__(self, context: JobContext, sizes: BatchSizes, runs: PlanRuns) -> None:
+        self._context = context
+        self._sizes = sizes
+        self._runs = runs
+        self._wanted: list[Job] = []
+        self._taken = 0
+        self._planner: BackgroundPlanner | None = None
+
+    def phase_for(self, microbatches: int) -> Phase:
+        """Look for a plan, or ask for one; collective."""
+        job = self._sizes.join(microbatches)
+        if job is None:
+            return Idle()
+        found: _Found = self._context.channel.broadcast_result(lambda: self._look(job))
+        if found.texts:
+            return self.running(job, found.texts)
+        if found.why_not:
+            self._context.log.event(
+                "unplanned",
+                f"batches of {microbatches} microbatches run at default clocks: {found.why_not}",
+                microbatches=microbatches,
+            )
+            return Idle()
+        return self.planning(job)
+
+    def planning(self, job: Job) -> Phase:
+        """Ask for a plan, made from the profile in the run directory."""
+        self._wanted.append(job)
+        self._context.log.event(
+            "planning",
+            f"{self._named(job)}planning beside the training",
+            microbatches=job.schedule.microbatches,
+        )
+        self._start_next()
+        return Planning()
+
+    def running(self, job: Job, texts: tuple[str, ...]) -> Phase:
+        """Run plans that are there."""
+        return self._runs.begin(replace(self._context, job=job), texts, named=self._named(job))
+
+    def ready(self) -> int:
+        """How many plans are made, as rank 0 knows it; in virtual time planning takes none.
+
+        Raises:
+            PlanError: the planner ended without one.
+        """
+        if self._planner is None:
+            return self._taken
+        if self._context.virtual_time:
+            self._planner.wait()
+        return self._taken + self._planner.ready()
+
+    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
+        """Take the next plan once all ranks know that it is there, and what runs it; collective then."""
+        if plans_ready <= self._taken:
+            return None
+        job = self._wanted.pop(0)
+        texts: list[str] = self._context.channel.broadcast_result(self._texts)
+        self._taken += 1
+        self.close()
+        self._start_next()
+        return job.schedule.microbatches, self.running(job, tuple(texts))
+
+    def close(self) -> None:
+        """End what still runs beside the training."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _named(self, job: Job) -> str:
+        """Say which batches a line is about, where there are several."""
+        return f"batches of {job.schedule.microbatches} microbatches: " if self._sizes.several else ""
+
+    def _look(self, job: Job) -> _Found:
+        context = self._context
+        texts, _ = found_plans(job, context.directory)
+        if texts:
+            return _Found(texts)
+        why_not = f"no plan in {context.directory.path} is for them"
+        if context.config.mode == "run":
+            return _Found(why_not=f"mode is run, and {why_not}")
+        try:
+            for group in range(len(job.groups)):
+                _fitting_profile(context, job, group)
+        except PerseusError as error:
+            return _Found(why_not=f"{why_not}, and no profile to make one from: {error}")
+        return _Found()
+
+    def _start_next(self) -> None:
+        if self._planner is None and self._wanted and self._context.job.rank == 0:
+            job, directory = self._wanted[0], self._context.directory
+            self._planner = BackgroundPlanner(
+                directory,
+                [
+                    PlanJob(plan_request(self._context, job, group), directory.profile_of(group), file)
+                    for group, file in enumerate(files_for(job, directory))
+                ],
+            )
+
+    def _texts(self) -> list[str]:
+        """What the planner has written, for all ranks."""
+        assert self._planner is not None
+        return [read_bounded(file, most_bytes=MOST_BYTES).decode() for file in self._planner.files]
+
+
+def _fitting_profile(context: JobContext, job: Job, group: int) -> Profile:
+    profile = read_profile(context.directory.profile_of(group))
+    if wrong := differences(job.profile_fingerprint(group), profile.fingerprint):
+        raise PerseusError(f"{context.directory.profile_of(group)} is of another job: {wrong}")
+    return profile

@@ -1,0 +1,83 @@
+"""Which file holds a job's plan: batches of several sizes leave one each, and find it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perseus_ds.errors import PerseusError, PlanMismatchError
+from perseus_ds.plan import dumps, read_plans
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.job import Job, differences
+
+_OF_A_SIZE = frozenset({"microbatches", "schedule"})
+
+
+def needed_plans(job: Job, directory: RunDirectory) -> tuple[str, ...]:
+    """Return the texts of the plans for this job's batches, one for each group.
+
+    Shape: [groups].
+
+    Raises:
+        PlanError: a group has none that can be read and fits; of several files the first says why.
+    """
+    return tuple(_needed_plan(job, directory, group) for group in range(len(job.groups)))
+
+
+def found_plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str]:
+    """Return the plans if there is one that fits for every group, else why not."""
+    if not all(_files(job, directory, group) for group in range(len(job.groups))):
+        return (), f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
+    try:
+        return needed_plans(job, directory), ""
+    except PerseusError as error:
+        return (), str(error)
+
+
+def files_for(job: Job, directory: RunDirectory) -> list[Path]:
+    """Say where new plans go: beside the plan of the same job in batches of another size, else in its place.
+
+    Shape: [groups].
+    """
+    beside = job.schedule.microbatches if _is_of_another_size(job, directory) else None
+    return [directory.plan_of(group, beside) for group in range(len(job.groups))]
+
+
+def _needed_plan(job: Job, directory: RunDirectory, group: int) -> str:
+    files = _files(job, directory, group)
+    if not files:
+        raise PlanMismatchError(
+            f"perseus.mode is 'run' and there is no plan {directory.plan_of(group)}",
+            hint="use mode auto once",
+        )
+    refusals: list[PerseusError] = []
+    for file in files:
+        try:
+            return _fitting(file, job, group)
+        except PerseusError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:
+    both = directory.plan_of(group), directory.plan_of(group, job.schedule.microbatches)
+    return [file for file in both if file.exists()]
+
+
+def _fitting(file: Path, job: Job, group: int) -> str:
+    plans = read_plans(file)
+    if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
+        raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode auto")
+    return dumps(plans)
+
+
+def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
+    """Whether the first group's plan is this job's but for the size of its batches."""
+    if not directory.plan.exists():
+        return False
+    try:
+        theirs = read_plans(directory.plan).fingerprint
+    except PerseusError:
+        return False
+    ours = job.plan_fingerprint()
+    same = {key: value for key, value in ours.items() if key not in _OF_A_SIZE}
+    return not differences(same, theirs) and theirs.get("microbatches") != ours["microbatches"]

@@ -1,0 +1,87 @@
+"""The job in batches of every size that has trained: each its own schedule, joined once from all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.runtime.adapter import Adapter, Batch, Place
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.observe.event_log import EventLog
+
+Joined = Callable[[Job], None]
+
+
+class BatchSizes:
+    """What is known of every number of microbatches: this rank's place, and the job once it is joined.
+
+    A rank meets a new size by itself and notes its own order. It is joined when all ranks know that all of
+    them ran it (`JobStatus.microbatches`): no rank waits for one that runs something else. Until then, and
+    where the orders make no schedule, such batches run at default clocks and count for nothing.
+    """
+
+    def __init__(self, adapter: Adapter, job: Job, *, channel: ControlChannel, log: EventLog) -> None:
+        self._adapter = adapter
+        self._first = job
+        self._channel = channel
+        self._log = log
+        self._jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
+        self._places: dict[int, Place | PerseusError] = {}
+        self._joined: list[Joined] = []
+
+    def on_joined(self, act: Joined) -> None:
+        """Have something done with every job that is joined from now on."""
+        self._joined.append(act)
+
+    @property
+    def several(self) -> bool:
+        """Whether batches of more than one size have trained: lines then say which are meant."""
+        return len(self._jobs) > 1
+
+    def meet(self, batch: Batch) -> Job | None:
+        """Return the job in batches of this size, None where it is not known yet or cannot be served.
+
+        Cost: a look-up, but for the first time.
+        """
+        size = batch.microbatches
+        if size not in self._jobs and size not in self._places:
+            try:
+                self._places[size] = self._adapter.place()
+            except PerseusError as error:
+                self._places[size] = error
+        return self._jobs.get(size)
+
+    def join(self, microbatches: int) -> Job | None:
+        """Join a size that all ranks have met; collective the first time.
+
+        Raises:
+            EngineError: a rank fell silent.
+        """
+        if microbatches not in self._jobs:
+            mine = self._places.pop(microbatches)
+            everyone = cast("list[Place | PerseusError]", self._channel.gather(mine))
+            self._jobs[microbatches] = self._job_of(microbatches, everyone)
+        return self._jobs[microbatches]
+
+    def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
+        """Pure, and so alike on all ranks."""
+        try:
+            for one in everyone:
+                if isinstance(one, PerseusError):
+                    raise one
+            places = [one for one in everyone if isinstance(one, Place)]
+            schedule = self._adapter.schedule(places)
+        except PerseusError as error:
+            self._log.event(
+                "batch_size_refused",
+                f"batches of {microbatches} microbatches run at default clocks: {error}",
+                microbatches=microbatches,
+            )
+            return None
+        job = self._first.with_schedule(schedule, places[self._first.rank].left_out)
+        for act in self._joined:
+            act(job)
+        self._log.event("batch_size", microbatches=microbatches, fingerprint=dict(job.fingerprint))
+        return job

@@ -1,0 +1,189 @@
+"""The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from perseus_ds.errors import IncompleteProfileError
+from perseus_ds.plan import write_request
+from perseus_ds.profile import Sweep, differ, write_profile
+from perseus_ds.runtime.lifecycle.asking_for_plans import plan_request
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
+from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of
+from perseus_ds.runtime.measure.pooling import Pooled
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.sweeps import Sweeps
+
+_SHORT_WINDOWS = 4
+_VARIES = 0.1
+"""Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
+
+
+class Sweeping:
+    """Begin the phase that measures, and write down what it finds.
+
+    The profile is of computations: it serves batches of every number of microbatches, which may change while
+    it is made. Where microbatches change their shape, and the framework tells it, durations are brought to
+    the mean size of the first window. Where computations vary without anybody saying why, clocks are
+    measured there and back, so that none sees other batches than the others.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._short_windows = 0
+        self._sizes: dict[int, float] | None = None
+
+    def profiling(self, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
+        """Measure every clock, write the profile, go on."""
+        sweeps = sweeps_of(self._context)
+        iterations = self._window_iterations(iteration_s)
+        self._context.log.event(
+            "profiling",
+            f"profiling {sweeps.total} clocks, {iterations} iterations of {iteration_s:.3g} s at each",
+            clock_mhz=sweeps.clock_mhz,
+            done=0,
+            total=sweeps.total,
+        )
+
+        def written(found: Sweeps) -> Phase:
+            return then() if self._write(found) else Idle()
+
+        def profiled() -> Phase:
+            if sweeps.spread <= _VARIES:
+                return written(sweeps)
+            self._log_varying(sweeps)
+            back = sweeps.back()
+            return self._walking(back, iterations, then=lambda: written(sweeps.joined(back)))
+
+        settling = self._settling(iteration_s, iterations * sweeps.total)
+        return self._walking(sweeps, iterations, then=profiled, settling=settling)
+
+    def _walking(
+        self, sweeps: Sweeps, iterations: int, *, then: Callable[[], Phase], settling: int = 1
+    ) -> Phase:
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
+            sweeps.record(seen)
+            self._context.log.event(
+                "profiling",
+                f"profiled {clock_mhz} MHz ({sweeps.done} of at most {sweeps.total})",
+                clock_mhz=clock_mhz,
+                done=sweeps.done,
+                total=sweeps.total,
+            )
+            return True
+
+        return Profiling(sweeps, iterations, measured=measured, then=then, settling=settling)
+
+    def _log_varying(self, sweeps: Sweeps) -> None:
+        self._context.log.event(
+            "varying",
+            f"computations vary by {100.0 * sweeps.spread:.0f} % at one clock: batches change, or others are "
+            "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
+            "sure as both agree",
+            spread=sweeps.spread,
+        )
+
+    def _sizes_of(self, window: Sequence[Iteration]) -> dict[int, float]:
+        """The sizes that all windows are brought to: the first one's."""
+        if self._sizes is None:
+            self._sizes = sizes_in(window)
+            sizes = np.array([float(i.size) for one in window for i in one.intervals if i.size])
+            if differ(sizes):
+                self._context.log.event(
+                    "sizes_differ",
+                    f"microbatches differ in size, by {sizes.max() / sizes.min():.2g} times so far: what is "
+                    "measured is brought to one size, and the plan is for that of the mean",
+                )
+        return self._sizes
+
+    def observing(self, iteration_s: float) -> Phase:
+        """Measure one window at default clocks and say what it shows."""
+        context = self._context
+        if not context.watch.watching:
+            return Idle()
+        top = context.capabilities.clocks_mhz[:1]
+        sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            seen = self._pooled(clock_mhz, window)
+            if seen is None:
+                return False
+            sweeps.record(seen)
+            for group in seen:
+                self._log_observed(group)
+            return True
+
+        return Profiling(
+            sweeps,
+            self._window_iterations(iteration_s),
+            measured=measured,
+            then=Idle,
+            policy_at=lambda _: DEFAULT_CLOCK,
+            settling=self._settling(iteration_s, self._window_iterations(iteration_s)),
+        )
+
+    def _settling(self, iteration_s: float, sweep_iterations: int) -> int:
+        """How many iterations more the GPUs need to warm up; they have run at full speed since the first."""
+        settings = self._context.config.profile
+        needed = math.ceil(settings.settle_s / iteration_s) - settings.warmup_iterations
+        return max(1, min(needed, sweep_iterations // 2))
+
+    def _window_iterations(self, iteration_s: float) -> int:
+        return max(2, -int(-self._context.config.profile.min_window_s // iteration_s))
+
+    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled] | None:
+        """Pool a window; None where it was too short to tell anything, a few times at most.
+
+        Raises:
+            IncompleteProfileError: longer windows told nothing either.
+        """
+        try:
+            seen = pooled(self._context, clock_mhz, window, sizes=self._sizes_of(window))
+        except IncompleteProfileError as error:
+            self._short_windows += 1
+            if self._short_windows > _SHORT_WINDOWS:
+                raise
+            self._context.log.event(
+                "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
+            )
+            return None
+        self._short_windows = 0
+        return seen
+
+    def _log_observed(self, seen: Pooled) -> None:
+        rows = [
+            {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
+            | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
+            for (stage, kind), point in seen.points.items()
+        ]
+        energy_j = sum(point.energy_j for point in seen.points.values())
+        self._context.log.event(
+            "observed",
+            f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
+            f"{seen.blocking_power_w:.4g} W while waiting",
+            blocking_power_w=seen.blocking_power_w,
+            computations=rows,
+        )
+
+    def _write(self, sweeps: Sweeps) -> bool:
+        """Write every group's profile; return whether plans follow."""
+        context = self._context
+        files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
+        for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
+            profile = profile_of(context, sweep, windows, group=group)
+            if context.job.rank == 0:
+                write_profile(profile, files[group])
+                write_request(context.directory.request_of(group), plan_request(context, context.job, group))
+        where = f"wrote {', '.join(map(str, files))}"
+        if context.config.mode == "profile":
+            context.log.event("profiled", f"{where}; mode is profile: default clocks from here on")
+            return False
+        context.log.event("profiled", where)
+        return True

@@ -1,0 +1,75 @@
+"""One GPU for all engines of a process: opened once, asked through one queue, held by one at a time."""
+
+from __future__ import annotations
+
+from perseus_ds.device import Choice, DeviceRequest, choose
+from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.runtime.control.clock_requests import ClockRequests, Request, Requests
+from perseus_ds.runtime.control.virtual_requests import VirtualRequests
+
+_open: dict[DeviceRequest, SharedDevice] = {}
+
+
+class SharedDevice:
+    """A device that was opened, and whose turn it is.
+
+    Engines that train in turn share the queue of requests: what one still waits for gives way to what the
+    next one asks, and a clock is asked for as it stands, whoever asked last.
+    """
+
+    def __init__(self, request: DeviceRequest, choice: Choice) -> None:
+        self._request = request
+        self._users = 0
+        self._holder: object = None
+        self._requests: Requests | None = None
+        self.choice = choice
+
+    @property
+    def requests(self) -> Requests:
+        """The queue, begun when it is first needed."""
+        if self._requests is None:
+            gpu = self.choice.gpu
+            clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+            self._requests = ClockRequests(gpu) if clock is None else VirtualRequests(gpu, clock)
+        return self._requests
+
+    def take(self, who: object) -> bool:
+        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
+        changed, self._holder = self._holder is not who and self._holder is not None, who
+        return changed
+
+    def use(self) -> SharedDevice:
+        """Count one more user, who finds the clock as the device has it."""
+        if self._users:
+            self._ask_default()
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Give the clock back; after the last user close the device."""
+        self._users -= 1
+        if self._users > 0:
+            self._ask_default()
+            return
+        _open.pop(self._request, None)
+        try:
+            if self._requests is not None:
+                self._requests.close()
+        finally:
+            self.choice.gpu.close()
+
+    def _ask_default(self) -> None:
+        self._holder = self
+        if self._requests is not None:
+            self._requests.put(Request(None, self.choice.gpu.now_s()))
+
+
+def shared_device(request: DeviceRequest) -> SharedDevice:
+    """Open a device, or use the one that another engine of this process has opened.
+
+    Raises:
+        DeviceError: it cannot be opened.
+    """
+    if request not in _open:
+        _open[request] = SharedDevice(request, choose(request))
+    return _open[request].use()

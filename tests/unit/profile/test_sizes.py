@@ -1,0 +1,58 @@
+"""Batches of different shapes are compared at one size, and variation that nobody explains is seen."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.profile import CounterTrace, Interval, Window
+from perseus_ds.profile.estimate import estimate
+from perseus_ds.profile.sizes import at_size, differ, elasticity, spread
+from perseus_ds.schedule import Instruction, Kind
+
+RANDOM = np.random.default_rng(3)
+FORWARD = Instruction(0, Kind.FORWARD, 0)
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 1.6])
+def test_values_are_brought_to_one_size_by_how_they_grow(power: float) -> None:
+    sizes = RANDOM.choice([100.0, 200.0, 400.0], 60)
+    values = 3.0 * (sizes / 200.0) ** power * RANDOM.normal(1.0, 0.005, 60)
+    assert elasticity((sizes, values)) == pytest.approx(power, abs=0.02)
+    assert at_size(values, sizes, 200.0).mean() == pytest.approx(3.0, rel=0.01)
+
+
+def test_levels_of_several_groups_do_not_matter() -> None:
+    small, large = np.array([100.0, 110.0]), np.array([300.0, 330.0])
+    assert elasticity((small, small), (large, 7.0 * large)) == pytest.approx(1.0)
+
+
+def test_one_size_alone_is_taken_as_proportional_and_an_untold_one_as_it_is() -> None:
+    assert at_size(np.array([2.0, 2.0]), np.array([50.0, 50.0]), 100.0).tolist() == [4.0, 4.0]
+    assert at_size(np.array([2.0, 3.0]), np.array([0.0, 0.0]), 100.0).tolist() == [2.0, 3.0]
+    assert not differ(np.array([0.0, 5.0]))
+    assert not differ(np.array([100.0, 101.0]))
+
+
+def window(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
+    """One forward after another, in proportion to its size, at 100 W."""
+    runs, now_s = [], 0.0
+    for size in sizes:
+        lasts_s = size / 100.0 * clock
+        runs.append(Interval(FORWARD, now_s, now_s + lasts_s, size if told else 0))
+        now_s += lasts_s
+    ticks_s = np.arange(0.0, now_s, 0.1)
+    return Window(1000, 0.0, now_s, tuple(runs), CounterTrace(ticks_s, 100.0 * ticks_s), sizes={0: 100.0})
+
+
+def test_windows_of_other_batches_at_other_clocks_tell_the_clocks_alone() -> None:
+    """Small batches at one clock, large ones at a slower one: without sizes they would differ threefold."""
+    high = estimate(window([50, 100, 100, 50], told=True)).points[0, Kind.FORWARD]
+    low = estimate(window([200, 100, 200, 100], told=True, clock=1.2)).points[0, Kind.FORWARD]
+    assert low.time_s / high.time_s == pytest.approx(1.2)
+    assert low.energy_j / high.energy_j == pytest.approx(1.2, rel=0.01)
+
+
+def test_what_varies_beyond_its_size_is_seen() -> None:
+    sizes = [50, 100, 150, 100] * 3
+    assert estimate(window(sizes, told=True)).spread < 0.01
+    assert estimate(window(sizes, told=False)).spread > 0.5
+    assert spread(np.full(10, 2.0)) == 0.0

@@ -1,0 +1,67 @@
+"""Core and memory clock of one device: what is new is asked for, and both are given back."""
+
+import pytest
+
+from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.errors import DeviceUnsupportedError
+from perseus_ds.runtime.control.clock_requests import Request
+from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.control.virtual_requests import VirtualRequests
+
+LATENCY_S = 0.01
+
+
+def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, VirtualRequests]:
+    clock = VirtualTime()
+    device = SimulatedGpu(SimulatedSettings(gpu=gpu, switch_latency_s=LATENCY_S), time=clock)
+    return device, clock, VirtualRequests(device, clock)
+
+
+def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:
+    clock.pass_s(3 * LATENCY_S)
+    achieved = gpu.achieved()
+    return achieved.clock_mhz, achieved.memory_clock_mhz
+
+
+def test_both_clocks_are_set_and_given_back() -> None:
+    gpu, clock, requests = opened("rtx-3080-ti")
+    default = in_force(gpu, clock)
+    sequencer = ClockSequencer(requests, gpu.now_s, event=lambda: None)
+    sequencer.request(1200, 5001)
+    assert in_force(gpu, clock) == (1200, 5001)
+    sequencer.request_later(1200, 0.5)
+    assert in_force(gpu, clock) == (1200, 5001)
+    clock.pass_s(0.5)
+    assert in_force(gpu, clock) == (1200, default[1]), "the memory's own clock, after the delay"
+    sequencer.request(1200, 810)
+    assert requests.changes == 3
+    requests.close()
+    assert in_force(gpu, clock) == default
+
+
+def test_what_is_asked_for_already_is_not_asked_again() -> None:
+    gpu, clock, requests = opened("rtx-3080-ti")
+    for _ in range(3):
+        requests.put(Request(1200, clock.now_s(), memory_mhz=5001))
+        clock.pass_s(1.0)
+    assert requests.changes == 1
+    assert gpu.achieved().memory_clock_mhz == 5001
+
+
+def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
+    gpu, clock, requests = opened("a100-sxm4-80gb")
+    requests.put(Request(1200, clock.now_s(), memory_mhz=810))
+    clock.pass_s(1.0)
+    assert isinstance(requests.error, DeviceUnsupportedError)
+    assert "one memory clock" in str(requests.error)
+    assert gpu.achieved().clock_mhz == 1200
+
+
+@pytest.mark.parametrize("gpu", ["rtx-3080-ti", "a100-sxm4-80gb"])
+def test_nothing_asked_for_is_nothing_given_back(gpu: str) -> None:
+    device, _, requests = opened(gpu)
+    requests.close()
+    assert requests.changes == 0
+    assert requests.error is None
+    assert device.truth.locks == 0

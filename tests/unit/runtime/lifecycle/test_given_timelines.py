@@ -1,0 +1,63 @@
+"""Timelines that a job is given: those that its GPU cannot run are left out, counted, with a reason."""
+
+import pytest
+
+from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.kernels import ClockPair, InstructionTimelines
+from perseus_ds.kernels.segment import Step, Timeline
+from perseus_ds.runtime.lifecycle.given_timelines import Playable, playable
+from perseus_ds.schedule import Kind
+
+
+def line(*pairs: ClockPair) -> Timeline:
+    steps = tuple(Step(place, 0.1 * place, pair) for place, pair in enumerate(pairs))
+    return Timeline(1.0, 100.0, steps)
+
+
+WHOLE, LOW, SLOW_MEMORY = (
+    line(ClockPair()),
+    line(ClockPair(), ClockPair(None, 900)),
+    line(ClockPair(5001, 900)),
+)
+
+
+def sorted_out(*lines: Timeline, gpu: str = "rtx-3080-ti", memory: bool = True, stage: int = 0) -> Playable:
+    able = SimulatedGpu(SimulatedSettings(gpu=gpu), time=VirtualTime()).capabilities()
+    given = [InstructionTimelines(stage, Kind.FORWARD, lines)]
+    return playable(given, able, memory=memory, stages=2)
+
+
+def test_what_the_gpu_can_run_is_kept_as_it_is() -> None:
+    found = sorted_out(WHOLE, LOW, SLOW_MEMORY)
+    assert found.instructions == (InstructionTimelines(0, Kind.FORWARD, (WHOLE, LOW, SLOW_MEMORY)),)
+    assert found.left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "memory", "reason"),
+    [
+        ("a100-sxm4-80gb", True, "its memory clock cannot be set: it has one memory clock, 1593 MHz"),
+        ("rtx-3080-ti", False, "memory clocks are set on simulated GPUs only"),
+    ],
+)
+def test_memory_clocks_that_are_not_set_are_left_out(gpu: str, *, memory: bool, reason: str) -> None:
+    found = sorted_out(WHOLE, LOW, SLOW_MEMORY, gpu=gpu, memory=memory)
+    assert [one.timelines for one in found.instructions] == [(WHOLE, LOW)]
+    assert (found.left_out, found.reason) == (1, reason)
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (ClockPair(None, 901), "901 MHz is not a clock of this GPU"),
+        (ClockPair(5002, 900), "5002 MHz is not a memory clock of this GPU"),
+    ],
+)
+def test_clocks_that_the_gpu_has_not_are_named(pair: ClockPair, reason: str) -> None:
+    found = sorted_out(line(ClockPair(), pair))
+    assert (found.instructions, found.left_out, found.reason) == ((), 1, reason)
+
+
+def test_a_stage_that_is_not_there_is_left_out() -> None:
+    assert sorted_out(WHOLE, stage=2) == Playable((), 1, "there is no stage 2")

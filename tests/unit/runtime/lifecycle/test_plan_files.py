@@ -1,0 +1,59 @@
+"""Plans for batches of several sizes lie beside each other, and each is found again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.errors import PlanMismatchError
+from perseus_ds.plan import loads, write_plans
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.job import Job, schedule_traits
+from perseus_ds.runtime.lifecycle.batches.plan_files import files_for, found_plans, needed_plans
+from perseus_ds.schedule import textbook
+
+
+def job(microbatches: int, gpu: str = "A100") -> Job:
+    schedule = textbook("1f1b", stages=2, microbatches=microbatches)
+    return Job(0, 2, 0, 0, schedule, {"gpu": gpu, "replicas": "1", **schedule_traits(schedule)})
+
+
+def leave(one: Job, file: Path) -> None:
+    write_plans(replace(hand_made(), fingerprint=dict(one.plan_fingerprint())), file)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDirectory) -> None:
+    assert files_for(job(4), directory) == [directory.plan]
+    leave(job(4), directory.plan)
+    assert files_for(job(4), directory) == [directory.plan]
+    (beside,) = files_for(job(8), directory)
+    assert beside.name == "plan.m8.json"
+    leave(job(8), beside)
+    for size in (4, 8):
+        (text,), why = found_plans(job(size), directory)
+        assert loads(text).fingerprint["microbatches"] == str(size)
+        assert why == ""
+
+
+def test_another_jobs_plan_is_replaced(directory: RunDirectory) -> None:
+    leave(job(4, gpu="H100"), directory.plan)
+    assert files_for(job(8), directory) == [directory.plan]
+
+
+def test_a_plan_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None:
+    directory.plan.write_text("torn")
+    assert files_for(job(8), directory) == [directory.plan]
+
+
+def test_where_none_fits_the_first_one_says_why(directory: RunDirectory) -> None:
+    leave(job(4), directory.plan)
+    with pytest.raises(PlanMismatchError, match=r"plan\.json was made for another job: microbatches is 4"):
+        needed_plans(job(8), directory)

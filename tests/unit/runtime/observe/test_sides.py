@@ -1,0 +1,41 @@
+"""A saving compares batches of one size, whatever batches fell on either side."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+from perseus_ds.runtime.measure.accounting import Sample, Total
+from perseus_ds.runtime.observe.sides import Side, at_one_size
+
+RANDOM = np.random.default_rng(5)
+
+
+def side(sizes: list[float], *, energy: float, time: float = 1.0) -> Side:
+    """Two ranks; time grows a little slower than the batch, energy in proportion."""
+    ranks = []
+    for _ in range(2):
+        samples = deque(
+            Sample(i, 1, time * (0.1 + 0.9 * size), energy * size * RANDOM.normal(1.0, 0.002), size)
+            for i, size in enumerate(sizes)
+        )
+        ranks.append(Total(len(sizes), samples))
+    found = Side.of(ranks)
+    assert found is not None
+    return found
+
+
+def test_larger_batches_on_one_side_do_not_look_like_a_loss() -> None:
+    baseline = side([0.8, 1.0, 1.2] * 4, energy=1000.0)
+    planned = side([1.0, 1.2, 1.4] * 8, energy=800.0, time=1.01)
+    raw = [one.measured() for one in (baseline, planned)]
+    assert raw[1].energy_j / raw[0].energy_j > 0.9
+    before, after = (one.measured() for one in at_one_size([baseline, planned]))
+    assert after.energy_j / before.energy_j == pytest.approx(0.8, abs=0.005)
+    assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
+
+
+def test_batches_of_one_size_and_untold_ones_are_left_as_they_are() -> None:
+    for sizes in ([1.0] * 6, [0.0] * 6):
+        sides = [side(sizes, energy=1000.0), side(sizes, energy=800.0)]
+        assert at_one_size(sides) == sides

@@ -1,0 +1,87 @@
+"""A straggler's coming and going: said once each, with what those who wait save."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import Cause, Straggler, StragglerDecision
+
+SLOW = Straggler(1, 1.25, Cause.MEASURED)
+PLANS = hand_made()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+@pytest.fixture
+def reporter(folder: RunDirectory) -> StragglerReporter:
+    log = EventLog(0)
+    log.writes_to(folder)
+    return StragglerReporter(log, [PLANS, PLANS])
+
+
+def decided(
+    *stragglers: Straggler, sync_time_s: float | None = None, unconfirmed: tuple[int, ...] = ()
+) -> StragglerDecision:
+    return StragglerDecision(
+        sync_time_s, stragglers, np.full(2, np.nan), (0,) if stragglers else (), unconfirmed, changed=True
+    )
+
+
+def test_coming_and_going_are_a_line_each(
+    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = len(PLANS) - 1
+    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
+    for _ in range(2):
+        reporter.report(decided(SLOW, sync_time_s=sync_time_s), [last, 0])
+    for _ in range(2):
+        reporter.report(decided(), [0, 0])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2
+    assert said[0].startswith("perseus: straggler: replica 1 is 1.25 times slower than its peers")
+    assert f"with plan {last} of {len(PLANS)}: " in said[0]
+    assert said[1] == "perseus: replica 1 keeps up again: everyone is back at the objective's plan"
+    events = list(read_events(folder.events))
+    assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
+    assert events[0]["plans"] == [last, 0]
+    assert events[0]["stragglers"] == [{"replica": 1, "slowdown": 1.25, "cause": Cause.MEASURED.value}]
+    ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
+    beside_j = baseline.energy_j + baseline.blocking_power_w * ranks * (
+        sync_time_s - baseline.iteration_time_s
+    )
+    now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * sync_time_s
+    assert events[0]["predicted_saving_pct"] == pytest.approx(100.0 * (1.0 - now_j / beside_j))
+
+
+def test_another_plan_beside_the_same_straggler_is_for_the_journal(
+    reporter: StragglerReporter, folder: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sync_time_s = 1.5 * PLANS.baseline.iteration_time_s
+    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [1, 0])
+    capsys.readouterr()
+    reporter.report(decided(SLOW, sync_time_s=sync_time_s), [0, 0])
+    assert capsys.readouterr().out == ""
+    assert [event["plans"] for event in read_events(folder.events)] == [[1, 0], [0, 0]]
+
+
+def test_slow_but_waited_for_by_nobody_is_no_news(reporter: StragglerReporter, folder: RunDirectory) -> None:
+    reporter.report(decided(SLOW), [0, 0])
+    assert not folder.events.exists()
+
+
+def test_an_announcement_that_nothing_confirms_is_said_once(
+    reporter: StragglerReporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        reporter.report(decided(unconfirmed=(1,)), [0, 0])
+    assert capsys.readouterr().out == (
+        "perseus: replica 1 was announced as slow and measures as fast as the others\n"
+    )

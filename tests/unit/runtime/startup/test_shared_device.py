@@ -1,0 +1,46 @@
+"""One GPU under several engines: opened once, its clock one at a time, closed after the last."""
+
+from perseus_ds.device import DeviceRequest, SimulatedSettings
+from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.runtime.control.clock_requests import Request
+from perseus_ds.runtime.startup.shared_device import shared_device
+
+REQUEST = DeviceRequest("simulated", simulated=SimulatedSettings(switch_latency_s=0.0))
+OTHER = DeviceRequest("simulated", local_rank=1, simulated=SimulatedSettings(switch_latency_s=0.0))
+
+
+def test_the_same_request_gets_the_same_device_until_the_last_has_left() -> None:
+    first, second, other = shared_device(REQUEST), shared_device(REQUEST), shared_device(OTHER)
+    assert first is second
+    assert first is not other
+    first.release()
+    again = shared_device(REQUEST)
+    assert again is first
+    second.release()
+    again.release()
+    fresh = shared_device(REQUEST)
+    assert fresh is not first
+    fresh.release()
+    other.release()
+
+
+def test_a_turn_is_taken_when_somebody_else_had_it() -> None:
+    device = shared_device(REQUEST)
+    assert [device.take(who) for who in ("a", "a", "b", "b", "a")] == [False, False, True, False, True]
+    device.release()
+
+
+def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
+    device = shared_device(REQUEST)
+    shared_device(REQUEST)
+    gpu = device.choice.gpu
+    assert isinstance(gpu, SimulatedGpu)
+    device.take("a")
+    device.requests.put(Request(1200, gpu.now_s()))
+    gpu.sleep(0.1)
+    assert gpu.true_now().clock_mhz == 1200
+    device.release()
+    gpu.sleep(0.1)
+    assert gpu.true_now().clock_mhz == gpu.model.max_clock_mhz
+    assert device.take("b")
+    device.release()

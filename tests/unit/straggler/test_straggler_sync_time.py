@@ -1,0 +1,119 @@
+"""Who can wait how slowly: limits by hand, and limits that stay where little has moved."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
+
+MARGIN = 0.001
+"""What is kept below T' where nothing varies."""
+NOBODY = np.full(3, np.nan)
+
+
+def demand(free_s: list[float], *, least_s: float = 10.0, error: float = 0.0) -> ReplicaDemand:
+    """Three replicas of one plan of 10 s; the last is the one that needs longest."""
+    free = np.array(free_s)
+    return ReplicaDemand(
+        free_s=free,
+        error=np.full(3, error),
+        scatter=np.zeros(3),
+        least_s=np.full(3, least_s),
+        pace=free / least_s,
+        known=np.ones(3, dtype=bool),
+        last=int(free.argmax()),
+    )
+
+
+def test_who_is_done_early_may_take_as_long_as_the_last_less_the_margin() -> None:
+    found = limits_s(demand([10.0, 11.0, 12.0]), NOBODY)
+    assert found[0] == pytest.approx(12.0 * (1 - MARGIN))
+    assert found[1] == pytest.approx(12.0 * (1 - MARGIN) / 1.1), "in seconds of its own plan"
+    assert np.isnan(found[2])
+
+
+def test_the_last_never_waits_for_itself() -> None:
+    """Even where it needs less by now than its pace says: it becomes faster, all meet where it will be."""
+    late = demand([10.0, 10.0, 12.0])
+    sooner = dataclasses.replace(late, pace=np.array([1.0, 1.0, 1.0]))
+    assert np.isnan(limits_s(sooner, NOBODY)[2])
+    assert np.isnan(limits_s(sooner, np.array([np.nan, np.nan, 11.0]))[2]), "held or not"
+
+
+def test_who_is_not_known_yet_is_not_slowed_down_and_goes_on_if_it_is() -> None:
+    new = dataclasses.replace(demand([10.0, 10.0, 12.0]), known=np.array([False, False, True]))
+    assert np.isnan(limits_s(new, NOBODY)).all()
+    held_s = np.array([11.0, np.nan, np.nan])
+    assert np.isfinite(limits_s(new, held_s)).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("last_s", "begins", "goes_on"),
+    [(10.0, False, False), (10.05, False, False), (10.09, False, True), (10.2, True, True)],
+)
+def test_slack_has_to_be_worth_it_and_half_as_much_keeps_it(
+    last_s: float, *, begins: bool, goes_on: bool
+) -> None:
+    """1 % to begin with, 0.5 % to go on, after the margin."""
+    now = demand([10.0, 10.0, last_s])
+    assert np.isfinite(limits_s(now, NOBODY)[0]) == begins
+    assert np.isfinite(limits_s(now, np.array([10.1, np.nan, np.nan]))[0]) == goes_on
+
+
+@pytest.mark.parametrize("error", [0.004, 0.01])
+def test_noise_asks_for_more_slack(error: float) -> None:
+    """Five standard errors of both to begin with, two to go on."""
+    both = math.hypot(error, error)
+    kept = margin(demand([10.0] * 3, error=error))[0]
+    for factor, begins, goes_on in (
+        (1.9, False, False),
+        (2.1, False, True),
+        (4.9, False, True),
+        (5.1, True, True),
+    ):
+        last_s = 10.0 * (1.0 + factor * both) / (1.0 - kept)
+        now = demand([10.0, 10.0, last_s], error=error)
+        assert np.isfinite(limits_s(now, NOBODY)[0]) == begins
+        assert np.isfinite(limits_s(now, np.array([10.0, np.nan, np.nan]))[0]) == goes_on
+
+
+@pytest.mark.parametrize(("moved", "error", "stays"), [(0.0019, 0.0, True), (0.0021, 0.0, False)])
+@pytest.mark.parametrize("way", [1.0, -1.0])
+def test_a_limit_is_moved_when_it_has_moved_by_more_than_the_noise(
+    moved: float, error: float, way: float, *, stays: bool
+) -> None:
+    now = demand([10.0, 10.0, 12.0], error=error)
+    new_s = 12.0 * (1.0 - margin(now)[0])
+    held_s = new_s / (1.0 + way * moved)
+    found = limits_s(now, np.array([held_s, np.nan, np.nan]))[0]
+    assert found == pytest.approx(held_s if stays else new_s, rel=1e-12)
+
+
+def test_with_noise_a_limit_is_held_within_one_and_a_half_standard_errors() -> None:
+    now = demand([10.0, 10.0, 14.0], error=0.01)
+    new_s = 14.0 * (1.0 - margin(now)[0])
+    both = math.hypot(0.01, 0.01)
+    for factor, stays in ((1.45, True), (1.55, False)):
+        held_s = new_s / (1.0 + factor * both)
+        found = limits_s(now, np.array([held_s, np.nan, np.nan]))[0]
+        assert found == pytest.approx(held_s if stays else new_s, rel=1e-12)
+
+
+def test_the_margin_covers_the_slowest_of_all_who_vary() -> None:
+    """The expected maximum of n normal numbers, less the excess that is accepted; never below the least."""
+    calm = demand([10.0, 10.0, 12.0])
+    assert margin(calm) == pytest.approx(MARGIN)
+    noisy = dataclasses.replace(calm, scatter=np.array([0.02, 0.0, 0.02]), error=np.array([0.0, 0.0, 0.015]))
+    slowest = math.sqrt(2 * math.log(3)) - 0.55
+    assert margin(noisy) == pytest.approx(
+        [slowest * math.hypot(0.02, 0.015) - 0.0027, slowest * 0.015 - 0.0027, slowest * 0.025 - 0.0027]
+    )
+
+
+def test_alone_or_in_twos_the_margin_is_that_of_two() -> None:
+    one = dataclasses.replace(
+        demand([10.0] * 3), free_s=np.array([10.0]), scatter=np.array([0.05]), error=np.zeros(1), last=0
+    )
+    assert margin(one) == pytest.approx((math.sqrt(2 * math.log(2)) - 0.55) * 0.05 - 0.0027)
