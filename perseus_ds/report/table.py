@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents, read_contents
-from perseus_ds.report.figures import Figures, Row, Saving, figures
+from perseus_ds.report.contents.figures import Figures, Row, Saving, figures
 from perseus_ds.report.number import short, signed
 
 _COLUMNS = 80

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
-from perseus_ds.report.figures import figures
-from perseus_ds.report.headline import headline
-from perseus_ds.report.trace import write_trace
-from perseus_ds.report.walk import Walk, walk_of
-from perseus_ds.report.worth import Prices
+from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.contents.headline import headline
+from perseus_ds.report.contents.worth import Prices
+from perseus_ds.report.timeline.trace import write_trace
+from perseus_ds.report.walk.walk import Walk, walk_of
 from perseus_ds.run_directory import write_whole
 
 
@@ -24,8 +24,8 @@ def write_report(run_dir: Path, *, page: Path | None = None, prices: Prices | No
         OSError: the report cannot be written there.
     """
     # matplotlib loads here: a job that only prints the table shall not wait for it.
-    from perseus_ds.report.gallery import draw_all  # noqa: PLC0415
-    from perseus_ds.report.page import page_of  # noqa: PLC0415
+    from perseus_ds.report.page.page import page_of  # noqa: PLC0415
+    from perseus_ds.report.pictures.gallery import draw_all  # noqa: PLC0415
 
     contents = read_contents(run_dir)
     found = figures(contents)
@@ -41,7 +41,7 @@ def write_report(run_dir: Path, *, page: Path | None = None, prices: Prices | No
 
 def _beside(contents: Contents, walk: Walk | None, directory: Path) -> list[Path]:
     """What is not a picture of the page: the walk as a GIF, the trace."""
-    from perseus_ds.report.walk_gif import write_gif  # noqa: PLC0415  # as above
+    from perseus_ds.report.walk.gif import write_gif  # noqa: PLC0415  # as above
 
     written = [] if walk is None else [write_gif(walk, directory / "walk.gif")]
     if contents.timelines:

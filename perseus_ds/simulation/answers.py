@@ -1,54 +1,37 @@
-"""The product's own answer to stragglers in virtual time: observed in one iteration, played some later."""
+"""The product's own answer to stragglers in virtual time: what is observed of an iteration arrives later."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from perseus_ds.straggler import FrontierIndex, ReplicaObservation, StragglerController, StragglerDecision
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus, StragglerDecision
 
 
 class Answers:
-    """Which plan every replica plays; what is observed of iteration n holds from n + ``lag`` on.
+    """`ReplicaPlans` as a job asks them: the numbers of iteration n decide what runs from n + ``lag`` on.
 
-    The engine collects the numbers of an iteration at the end of the next one: its lag is 2. ``answered``
-    False plays the objective's plans throughout, for comparison; decisions are made all the same.
+    A job collects the numbers of an iteration at the end of the next one: its lag is 2. Like a job, it
+    judges no replica by the first iteration, in which clocks change. ``decisions`` are those in hand as
+    each iteration ends. ``answered`` False plays the objective's plans throughout, for comparison.
     """
 
     def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
-        self._indexes = indexes
-        self._answered = answered
-        self._objective = [index.objective for index in indexes]
-        self._coming = [list(self._objective) for _ in range(lag)]
-        self._controller = StragglerController(
-            np.array([index.objective_s for index in indexes]),
-            np.array([index.fastest_s for index in indexes]),
-        )
+        self._replica_plans = ReplicaPlans(indexes, answered=answered)
+        self._under_way = deque(ReplicaStatus.unknown(len(indexes)) for _ in range(lag - 1))
+        self._lag = lag
         self.decisions: list[StragglerDecision] = []
 
-    def next_plans(self) -> list[int]:
-        """Return what the next iteration is played at, a plan per replica."""
-        return self._coming.pop(0)
+    @property
+    def plans(self) -> Sequence[int]:
+        """What the next iteration is run at, a plan per replica."""
+        return self._replica_plans.plans
 
-    def observe(
-        self,
-        own_s: NDArray[np.float64],
-        plans: Sequence[int],
-        *,
-        announced: NDArray[np.float64],
-        capped: NDArray[np.bool_],
-    ) -> StragglerDecision:
-        """Hand over one iteration as the ranks exchange it; NaN is unknown.
-
-        Shape: vectors [replicas].
-        """
-        planned_s = np.array(
-            [index.expected_s[plan] for index, plan in zip(self._indexes, plans, strict=True)]
-        )
-        decision = self._controller.observe(ReplicaObservation(own_s, planned_s, announced, capped))
-        self.decisions.append(decision)
-        chosen = [index.choose(decision.budget(replica)) for replica, index in enumerate(self._indexes)]
-        self._coming.append(chosen if self._answered else list(self._objective))
-        return decision
+    def observe(self, status: ReplicaStatus) -> None:
+        """End an iteration, of which the replicas report this."""
+        index = len(self.decisions)
+        self._under_way.append(status)
+        self._replica_plans.observe(index + 1 - self._lag, self._under_way.popleft())
+        self._replica_plans.will_run(index + 1)
+        assert self._replica_plans.decision is not None
+        self.decisions.append(self._replica_plans.decision)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.simulation.answers import Answers
 from perseus_ds.simulation.pipeline import Pipeline
-from perseus_ds.straggler import StragglerDecision
+from perseus_ds.straggler import ReplicaStatus, StragglerDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Played:
     """What happened, iteration by iteration.
 
     Shape: ``own_s``, ``plan`` [iterations, replicas]; ``free_s`` is what each would have taken at its
-    objective's plan (its fastest, for a straggler the same here); ``decisions`` are those reached with the
-    numbers of each iteration.
+    objective's plan (its fastest, for a straggler the same here); ``decisions`` are those in hand
+    as each iteration ends.
     """
 
     own_s: NDArray[np.float64]
@@ -83,16 +83,17 @@ class Cluster:
         own_s, free_s = np.zeros((iterations, count)), np.zeros((iterations, count))
         plan = np.zeros((iterations, count), dtype=np.int64)
         for n in range(iterations):
-            plan[n] = answers.next_plans()
+            plan[n] = answers.plans
             beset = [trouble(replica, n) for replica in range(count)]
             for replica, one in enumerate(beset):
                 own_s[n, replica] = self._own_s(replica, int(plan[n, replica]), n, one)
                 free_s[n, replica] = self._own_s(replica, indexes[replica].objective, n, one)
             answers.observe(
-                np.where([one.unknown for one in beset], np.nan, own_s[n]),
-                plan[n].tolist(),
-                announced=np.array([one.announced for one in beset]),
-                capped=np.array(list(map(self._capped, range(count), plan[n].tolist(), beset))),
+                ReplicaStatus(
+                    own_s=np.where([one.unknown for one in beset], np.nan, own_s[n]),
+                    capped=np.array(list(map(self._capped, range(count), plan[n].tolist(), beset))),
+                    announced=np.array([one.announced for one in beset]),
+                )
             )
         return Played(own_s, plan, free_s, tuple(answers.decisions))
 

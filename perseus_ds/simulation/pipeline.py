@@ -56,9 +56,10 @@ class Pipeline:
         if cap_mhz is None:
             return False
         return any(
-            self.plans.options[i.stage, i.kind].clock_mhz[option] > cap_mhz
+            segment.clock_mhz > cap_mhz
             for i, portions in self._portions(plan).items()
             for option, _ in portions
+            for segment in self.plans.options[i.stage, i.kind].segments(option)
         )
 
     def _compute(
@@ -83,6 +84,8 @@ class Pipeline:
         if instruction not in self._computed:
             return self.plans.fixed_s[key]
         options = self.plans.options[key]
-        least = 0 if cap_mhz is None else int(np.argmax(options.clock_mhz <= cap_mhz))
         portions = self._portions(plan)[instruction]
-        return sum(share * float(options.time_s[max(option, least)]) for option, share in portions)
+        times_s = options.time_s
+        if cap_mhz is not None:  # nothing is faster than the highest clock that is left
+            times_s = np.maximum(times_s, times_s[int(np.argmax(options.clock_mhz <= cap_mhz))])
+        return sum(share * float(times_s[option]) for option, share in portions)

@@ -16,7 +16,9 @@ from perseus_ds.simulation.emulator.records import CAUSES, PENDING, Gpus
 class ClusterShape:
     """Pipelines of ``tensor`` GPUs per rank, numbered pipeline by pipeline, rank by rank, node after node.
 
-    ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: the plan's blocking power.
+    ``change`` is how clocks really change, ``reckoned`` what the job believes of it and asks ahead by (None:
+    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: the plan's blocking
+    power.
 
     Raises:
         ConfigError: no pipelines, no GPUs.
@@ -26,6 +28,7 @@ class ClusterShape:
     tensor: int = 1
     gpus_per_node: int = 8
     change: ClockChange = field(default_factory=ClockChange)
+    reckoned: ClockChange | None = None
     waiting_w: Mapping[int, float] | float | None = None
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble, che
 from perseus_ds.simulation.emulator.result import Emulated
 from perseus_ds.simulation.emulator.run import JobRun
 from perseus_ds.simulation.emulator.world import Conditions, World
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler import FrontierIndex, ReplicaStatus
 
 
 class Emulator:
@@ -73,11 +73,11 @@ class Emulator:
         answers = Answers([self._index] * cluster.pipelines, answered=answered)
         with JobRun(self._world, iterations) as run:
             for n in range(iterations):
-                planned = answers.next_plans()
+                planned = answers.plans
                 here = tuple(one for one in troubles if one.at(n))
                 run.iterate(n, planned if always is None else [always] * len(planned), here)
                 own_s, capped = run.observed(n)
-                answers.observe(own_s, planned, announced=_announced(here, cluster.pipelines), capped=capped)
+                answers.observe(ReplicaStatus(own_s, capped, _announced(here, cluster.pipelines)))
                 if progress is not None:
                     progress((n + 1) / iterations)
             return run.result(tuple(answers.decisions))

@@ -18,7 +18,7 @@ from perseus_ds.simulation.emulator.records import (
     Iteration,
     Play,
 )
-from perseus_ds.solver.compiled import compiled, inlined, inner
+from perseus_ds.solver.compiled import compiled, inner
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.
 FORCE, DONE, RELEASE, START, ASK = range(5)
@@ -66,7 +66,7 @@ def play_pipelines(play: Play, now: Iteration) -> None:
             _ask(heap, play, event)
 
 
-@inlined
+@inner
 def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
     """Put what is under way, the releases and the first instructions on the heap."""
     shape, program, gpus = play.shape, play.program, play.gpus
@@ -99,7 +99,7 @@ def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
     return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left)
 
 
-@inlined
+@inner
 def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
     when_s, _, gpu, clock = event
@@ -121,7 +121,7 @@ def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
             heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
 
 
-@inlined
+@inner
 def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
@@ -131,10 +131,14 @@ def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
         account(play, gpu, now.cap[gpu], when_s)
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
-        heappush(heap, (when_s, ASK, place, requests.opening[now.plan[pipeline], place % shape.ranks]))
+        plan, rank = now.plan[pipeline], place % shape.ranks
+        heappush(heap, (when_s, ASK, place, requests.opening[plan, rank]))
+        row = len(play.program.rank) + rank
+        for k in range(requests.first[plan, row], requests.first[plan, row + 1]):
+            heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
-@inlined
+@inner
 def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
     when_s, _, place, node = event
@@ -161,7 +165,7 @@ def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
             heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
-@inlined
+@inner
 def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
     """A node ends, and those that waited for it alone can begin."""
     when_s, _, place, node = event
@@ -197,7 +201,7 @@ def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Eve
             heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
 
 
-@inlined
+@inner
 def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
     """Whether a rank's work has ended; where a clock fell meanwhile, look again when it should have."""
     when_s, _, place, node = event
@@ -211,7 +215,7 @@ def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> 
     return bool(end_s <= when_s)
 
 
-@inlined
+@inner
 def _ask(heap: Heap, play: Play, event: Event) -> None:
     """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again."""
     when_s, _, place, clock = event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.simulation.emulator.records import PEERS, WORKING, Floats, Ints, Play, PowerTrace
-from perseus_ds.solver.compiled import compiled, inlined, inner
+from perseus_ds.solver.compiled import compiled, inner
 
 
 @inner
@@ -30,7 +30,7 @@ def book(
         since_s[gpu] = until_s
 
 
-@inlined
+@inner
 def account(play: Play, gpu: int, cap: int, until_s: float) -> None:
     """Book a GPU up to a moment: stalled by a change, working, waiting for its peers, or waiting."""
     gpus, tables = play.gpus, play.tables
@@ -48,7 +48,7 @@ def account(play: Play, gpu: int, cap: int, until_s: float) -> None:
     book(books, gpu, PEERS, waiting_w, until_s)
 
 
-@inlined
+@inner
 def expect(play: Play, gpu: int, cap: int, now_s: float) -> None:
     """Foretell when a GPU that is booked up to now will be done with what it does, if its clock stays."""
     gpus, tables = play.gpus, play.tables

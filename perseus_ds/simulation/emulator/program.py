@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,23 +18,25 @@ _AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
 class JobProgram:
     """What all pipelines run, with names.
 
-    ``rows`` are the computations that rows of the tables stand for. ``tail_s`` is what each rank does from
-    the moment that it has met the other pipelines; ``by_rank`` says that each rank meets its peers alone
-    (the reduction of its own gradients), and not all ranks all others.
+    ``rows`` are the computations that rows of the tables stand for. ``by_rank`` says that each rank meets its
+    peers of the other pipelines alone, for the reduction of its own gradients; else all ranks meet all
+    others. ``reduction_s`` is what a rank does from there until the ranks of a pipeline meet for the norm of
+    the gradients, ``step_s`` what it does after that.
 
-    Shape: ``nodes`` as in ``program``; ``tail_s`` [ranks].
+    Shape: ``nodes`` as in ``program``; ``reduction_s``, ``step_s`` [ranks].
     """
 
     program: Program
     nodes: tuple[Instruction, ...]
     rows: tuple[Computation, ...]
-    tail_s: Floats
+    reduction_s: Floats
+    step_s: Floats
     by_rank: bool
 
     @property
     def ranks(self) -> int:
         """Pipeline ranks."""
-        return len(self.tail_s)
+        return len(self.step_s)
 
 
 def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> JobProgram:
@@ -69,8 +71,15 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
         delay_s=np.array([edge[2] for edge in edges], dtype=np.float64),
         crosses=rank[before] != rank[after],
     )
-    tail_s = np.array([sum(fixed_s.get((i.stage, i.kind), 0.0) for i in tail) for tail in tails])
-    return JobProgram(program, nodes, rows, tail_s, by_rank=any(tails))
+    reduction_s, step_s = zip(*(_tail_s(tail, fixed_s) for tail in tails), strict=True)
+    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=any(tails))
+
+
+def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -> tuple[float, float]:
+    """How long a rank's last instructions take before its step, and from there on."""
+    lasts_s = [_fixed_s(instruction, fixed_s) for instruction in tail]
+    step = next((n for n, instruction in enumerate(tail) if instruction.kind is Kind.STEP), len(tail))
+    return sum(lasts_s[:step]), sum(lasts_s[step:])
 
 
 def _tail(order: tuple[Instruction, ...]) -> Iterator[Instruction]:

@@ -65,9 +65,10 @@ class Requests(NamedTuple):
 
     ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
     it. Clocks are places in the grid.
-    ``opening`` is asked for as an iteration begins.
+    ``opening`` is asked for as an iteration begins; what a rank asks for some time after that stands
+    behind all nodes.
 
-    Shape: ``first`` [plans, nodes + 1] bounds each node's part of ``offset_s``, ``clock`` [requests];
+    Shape: ``first`` [plans, nodes + ranks + 1] bounds each part of ``offset_s``, ``clock`` [requests];
     ``opening`` [plans, ranks].
     """
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import PlanSet, clock_requests, first_clock_mhz
+from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.simulation.emulator.program import JobProgram
 from perseus_ds.simulation.emulator.records import Ints, Requests
 
@@ -23,15 +23,16 @@ class Wanted(NamedTuple):
 
 
 class PlanRequests(NamedTuple):
-    """All that one plan asks for; ``opening_mhz`` by rank as the iteration begins."""
+    """All that a plan asks for; ``opening_mhz`` by rank as an iteration begins, ``opening`` from then on."""
 
     of_node: Mapping[int, Sequence[Wanted]]
     opening_mhz: Sequence[int]
+    opening: Mapping[int, Sequence[Wanted]]
 
 
 def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
     """One clock for the whole iteration."""
-    return PlanRequests({}, [clock_mhz] * job.ranks)
+    return PlanRequests({}, [clock_mhz] * job.ranks, {})
 
 
 def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange) -> PlanRequests:
@@ -39,29 +40,37 @@ def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChan
     place = {node: index for index, node in enumerate(job.nodes)}
     chosen = plans.plan(plan)
     of_node: dict[int, list[Wanted]] = {}
-    opening = []
+    opening_mhz: list[int] = []
+    opening: dict[int, list[Wanted]] = {}
     for rank in range(job.ranks):
         own = [instruction for _, instruction in plans.computations_of(rank)]
-        opening.append(first_clock_mhz(chosen, rank))
-        for request in clock_requests(chosen, rank, change):
+        requests = clock_requests(chosen, rank, change)
+        opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
+        for request in requests:
             offset_s = request.offset_s
+            if request.position == OPENING:
+                opening.setdefault(rank, []).append(Wanted(offset_s, request.clock_mhz))
+                continue
             if request.over:
                 offset_s = -offset_s if offset_s else AT_END_S
             asked = of_node.setdefault(place[own[request.position]], [])
             asked.append(Wanted(offset_s, request.clock_mhz))
-    return PlanRequests(of_node, opening)
+    return PlanRequests(of_node, opening_mhz, opening)
 
 
 def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> Requests:
     """Put several plans' requests into arrays; clocks become places in the grid."""
     place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
-    first = np.zeros((len(plans), len(job.nodes) + 1), dtype=np.int64)
+    nodes = len(job.nodes)
+    first = np.zeros((len(plans), nodes + job.ranks + 1), dtype=np.int64)
     offsets: list[float] = []
     clocks: list[int] = []
     for index, plan in enumerate(plans):
-        for node in range(len(job.nodes)):
-            first[index, node] = len(offsets)
-            for offset_s, clock_mhz in plan.of_node.get(node, ()):
+        wanted = [plan.of_node.get(node, ()) for node in range(nodes)]
+        wanted += [plan.opening.get(rank, ()) for rank in range(job.ranks)]
+        for row, asked in enumerate(wanted):
+            first[index, row] = len(offsets)
+            for offset_s, clock_mhz in asked:
                 offsets.append(offset_s)
                 clocks.append(place[clock_mhz])
         first[index, -1] = len(offsets)

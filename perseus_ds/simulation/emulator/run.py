@@ -76,14 +76,15 @@ class JobRun:
         before_j, before = self._gpus.energy_j.sum(axis=0), int(self._gpus.changes.sum())
         now = self._now = self._iteration(n, job, place, troubles)
         self._play(job, requests, now)
-        release_s = self._release_s(job, now)
+        met_s = self._met_s(job, now)
+        released_s = float((met_s + job.reduction_s).max()) + job.step_s  # all meet for the norm
+        release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
         everyone = self._with(job, requests, 0, world.cluster.pipelines, self._traces[0])
         settle(everyone, now.cap, release_s.ravel())
         self._plan[n] = plans
         alive = now.alive
-        self._own_s[n, alive] = (now.arrival_s - now.start_s)[alive, 0] + job.tail_s[0]
-        if not job.by_rank:
-            self._own_s[n, alive] = (now.arrival_s.max(axis=1) - now.start_s[:, 0])[alive]
+        arrival_s = now.arrival_s[alive, 0] if job.by_rank else now.arrival_s[alive].max(axis=1)
+        self._own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]
         self._job_s[n] = float((release_s - self._start_s)[:, 0].max())
         self._energy_j[n] = self._gpus.energy_j.sum(axis=0) - before_j
         self._changes[n] = int(self._gpus.changes.sum()) - before
@@ -154,13 +155,13 @@ class JobRun:
         shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
         return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
 
-    def _release_s(self, job: JobProgram, now: Iteration) -> Floats:
-        """When each rank is let go: with its peers of the other pipelines, or all with the last of all."""
+    def _met_s(self, job: JobProgram, now: Iteration) -> Floats:
+        """When each rank has met its peers of the other pipelines, or all have met the last of all."""
         if not now.alive.any():
             raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
         arrived = now.arrival_s[now.alive]
-        met_s = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
-        return np.broadcast_to(met_s + job.tail_s, now.arrival_s.shape).copy()
+        met_s: Floats = arrived.max(axis=0) if job.by_rank else np.full(job.ranks, arrived.max())
+        return met_s
 
 
 def _trace(world: World, iterations: int) -> PowerTrace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import textbook
@@ -41,6 +42,11 @@ class World:
     def __init__(
         self, plans: PlanSet, profile: Profile, cluster: ClusterShape, conditions: Conditions
     ) -> None:
+        if any(options.timelines for options in plans.options.values()):
+            raise PlanError(
+                "the plan has timelines of kernels: an emulated GPU knows computations at whole clocks",
+                hint="emulate a plan made without --timelines",
+            )
         self.plans, self.cluster, self.conditions = plans, cluster, conditions
         self.job = job_program(plans.schedule, plans.fixed_s)
         waiting_w = plans.blocking_power_w if cluster.waiting_w is None else cluster.waiting_w
@@ -76,5 +82,6 @@ class World:
         if plan == DEFAULT_CLOCKS:
             return steady(self.highest_mhz, self.job)
         if plan not in self._asked:
-            self._asked[plan] = requests_of(self.plans, plan, self.job, change=self.cluster.change)
+            reckoned = self.cluster.reckoned or self.cluster.change
+            self._asked[plan] = requests_of(self.plans, plan, self.job, change=reckoned)
         return self._asked[plan]

@@ -10,10 +10,10 @@ from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.play import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report import theme
-from perseus_ds.report.clocks_picture import clocks_mhz, draw_clocks
-from perseus_ds.report.lanes import chunks, energy_j, lanes
-from perseus_ds.report.timeline_picture import draw_timelines
-from perseus_ds.report.timeline_svg import timelines_svg
+from perseus_ds.report.page.timeline_svg import timelines_svg
+from perseus_ds.report.pictures.clocks import clocks_mhz, draw_clocks
+from perseus_ds.report.pictures.timeline import draw_timelines
+from perseus_ds.report.timeline.lanes import chunks, energy_j, lanes
 from perseus_ds.run_directory import Span, Timeline, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 

@@ -11,16 +11,16 @@ from PIL import Image
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
-from perseus_ds.plan.play import play
-from perseus_ds.report.critical_path import critical_path
-from perseus_ds.report.energy_causes import causes, clock_changes
-from perseus_ds.report.lanes import energy_j
-from perseus_ds.report.straggler_table import straggler_rows
-from perseus_ds.report.trace import write_trace
-from perseus_ds.report.walk import walk_of
-from perseus_ds.report.walk_gif import write_gif
-from perseus_ds.report.walk_page import walk_html
-from perseus_ds.report.worth import Prices, worth
+from perseus_ds.plan.play import play, play_baseline
+from perseus_ds.report.contents.straggler_table import straggler_rows
+from perseus_ds.report.contents.worth import Prices, worth
+from perseus_ds.report.timeline.critical_path import critical_path
+from perseus_ds.report.timeline.energy_causes import causes, clock_changes
+from perseus_ds.report.timeline.lanes import energy_j
+from perseus_ds.report.timeline.trace import write_trace
+from perseus_ds.report.walk.canvas import walk_html
+from perseus_ds.report.walk.gif import write_gif
+from perseus_ds.report.walk.walk import walk_of
 from perseus_ds.run_directory import Measured, Span, Summary, Timeline
 from perseus_ds.schedule import Instruction, textbook
 
@@ -54,6 +54,17 @@ def test_the_critical_path_by_hand() -> None:
     )
     path = critical_path(Timeline("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
     assert " ".join(map(str, path)) == "0F0 1F0 1B0 1F1 1B1 0B1"
+
+
+def test_every_frame_of_the_walk_is_its_plan_as_played(plans: PlanSet) -> None:
+    walk = walk_of(plans)
+    for frame, name in enumerate(walk.names[:-1]):
+        boxes = [one for one in play(plans.plan(int(name.split()[1]))) if one.parts]
+        assert walk.start_s[frame] == pytest.approx([one.start_s for one in boxes])
+        assert walk.duration_s[frame] == pytest.approx([one.duration_s for one in boxes])
+        assert walk.power_w[frame] == pytest.approx([one.energy_j / one.duration_s for one in boxes])
+    slowest = [one for one in play_baseline(plans) if one.parts]
+    assert walk.start_s[-1] == pytest.approx([one.start_s for one in slowest])
 
 
 def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:

@@ -1,16 +1,17 @@
 """Figures, the chosen plan, and what may stand beside a frontier."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perseus_ds.plan import PlanSet
-from perseus_ds.report.chosen import chosen_plan
-from perseus_ds.report.comparable import per_pipeline
+from perseus_ds.plan import PlanSet, read_plans, write_plans
 from perseus_ds.report.contents import read_contents
-from perseus_ds.report.figures import Quantity, Saving, figures
-from perseus_ds.report.headline import headline, predicted_headline
+from perseus_ds.report.contents.chosen import chosen_plan
+from perseus_ds.report.contents.comparable import per_pipeline
+from perseus_ds.report.contents.figures import Quantity, Saving, figures
+from perseus_ds.report.contents.headline import headline, predicted_headline
 from perseus_ds.report.number import short, signed
 from perseus_ds.run_directory import Measured, Summary
 
@@ -59,8 +60,9 @@ def test_measured_and_predicted_never_stand_in_for_each_other(write_run: Callabl
 
 def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("plan", events=[])
-    plan = run_dir / "plan.json"
-    plan.write_text(plan.read_text().replace('"simulated": "0123456789abcdef"', '"simulated": "no"'))
+    plans = read_plans(run_dir / "plan.json")
+    real = replace(plans, fingerprint=dict(plans.fingerprint) | {"simulated": "no"})
+    write_plans(real, run_dir / "plan.json")
     contents = read_contents(run_dir)
     assert not contents.simulated
     assert headline(figures(contents)).endswith("predicted, not yet measured")

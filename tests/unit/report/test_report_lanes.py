@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.report.lanes import Gap, energy_j, height, lanes
+from perseus_ds.report.timeline.lanes import Gap, energy_j, height, lanes
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Instruction, Kind
 

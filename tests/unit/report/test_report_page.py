@@ -9,9 +9,9 @@ import pytest
 
 from perseus_ds.report import write_report
 from perseus_ds.report.contents import read_contents
-from perseus_ds.report.figures import figures
-from perseus_ds.report.page import page_of
-from perseus_ds.report.worth import Prices
+from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.contents.worth import Prices
+from perseus_ds.report.page.page import page_of
 
 _VOID = {"meta", "img", "link", "br", "rect", "path", "input"}
 
@@ -123,6 +123,22 @@ def test_prices_stand_on_the_page_where_there_are_some(write_run: Callable[..., 
     priced = page_of(contents, figures(contents), [], title="t", prices=prices)
     assert "at 0.25 per kWh" in priced
     assert "at 400 g per kWh" in priced
+
+
+@pytest.mark.parametrize("file", ["profile.json", "plan.json", "summary.json", "timelines.json"])
+def test_whatever_a_file_holds_it_is_named_and_nothing_breaks(
+    write_run: Callable[..., Path], file: str
+) -> None:
+    run_dir = write_run()
+    whole = (run_dir / file).read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"\xff\xfe\x00", b"[]", b"{}", b"null", b"[" * 100_000):
+        (run_dir / file).write_bytes(damaged)
+        (missing,) = read_contents(run_dir).missing
+        assert missing.file == file
+        assert "\n" not in missing.why
+    (run_dir / file).unlink()
+    (run_dir / file).mkdir()
+    assert [missing.file for missing in read_contents(run_dir).missing] == [file]
 
 
 def test_torn_files_are_named_and_the_rest_is_drawn(write_run: Callable[..., Path]) -> None:

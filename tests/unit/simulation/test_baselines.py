@@ -20,7 +20,10 @@ BLOCKING_W = 70.0
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data"))
 A100 = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
-needs_measurements = pytest.mark.skipif(not A100.exists(), reason=f"the published profile is not in {DATA}")
+needs_measurements = pytest.mark.skipif(
+    not A100.exists(),
+    reason=f"the published {A100.name} is not in {DATA}: docs/solver.md says where to get it",
+)
 
 
 def small(stages: int = 3, microbatches: int = 4) -> baselines.Instance:

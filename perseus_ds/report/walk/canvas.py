@@ -8,8 +8,8 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.report.walk import Walk
-from perseus_ds.report.walk_gif import power_steps, walk_colours
+from perseus_ds.report.walk.gif import power_steps, walk_colours
+from perseus_ds.report.walk.walk import Walk
 
 _FINE = 65_535
 
@@ -22,7 +22,7 @@ def walk_html(walk: Walk) -> str:
     longest_s = float(walk.time_s.max())
     colours = walk_colours(walk)
     data = {
-        "lanes": walk.lanes,
+        "lanes": walk.lane_names,
         "lane": _packed(walk.lane),
         "backward": _packed(walk.backward),
         "start": _packed(_fine(walk.start_s / longest_s)),
@@ -38,8 +38,8 @@ def walk_html(walk: Walk) -> str:
     return (
         f'<div class="walk"><label>T* <input type="range" id="walk-at" min="0" max="{last}"'
         f' value="{max(0, last - 1)}" aria-label="plan"> full speed, then default clocks</label>'
-        '<p id="walk-words" class="faint"></p><canvas id="walk" height="360" role="img"'
-        ' aria-label="the pipeline at the chosen plan"></canvas></div>\n'
+        '<p id="walk-words" class="faint"></p><div class="picture"><canvas id="walk" height="360" role="img"'
+        ' aria-label="the pipeline at the chosen plan"></canvas></div></div>\n'
         f'<script type="application/json" id="walk-data">{json.dumps(data, separators=(",", ":"))}</script>\n'
         f"<script>{_SCRIPT}</script>"
     )
@@ -67,14 +67,14 @@ _SCRIPT = """
     const frame = +at.value, ratio = devicePixelRatio || 1;
     canvas.width = canvas.clientWidth * ratio; canvas.height = 360 * ratio;
     const pen = canvas.getContext("2d"); pen.scale(ratio, ratio);
-    const left = 60, width = canvas.clientWidth - left - 10, tall = 350 / walk.lanes;
-    const dark = getComputedStyle(document.body).color;
+    const left = 60, width = canvas.clientWidth - left - 10, tall = 350 / walk.lanes.length;
+    const dark = "#1c2430";
     pen.font = "11px system-ui, sans-serif";
     const end = left + width * walk.time[frame] / longest;
-    for (let row = 0; row < walk.lanes; row++) {
+    for (let row = 0; row < walk.lanes.length; row++) {
       const floor = (row + 0.96) * tall;
       pen.fillStyle = walk.waiting; pen.fillRect(left, floor - 0.2 * tall, end - left, 0.2 * tall);
-      pen.fillStyle = dark; pen.fillText("rank " + row, 4, floor - 0.3 * tall);
+      pen.fillStyle = dark; pen.fillText(walk.lanes[row], 4, floor - 0.3 * tall);
     }
     for (let box = 0; box < boxes; box++) {
       const place = frame * boxes + box, floor = (lane[box] + 0.96) * tall;

@@ -23,6 +23,7 @@ p { margin: .3rem 0; max-width: 75ch; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem 1.2rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
+section > table { display: block; max-width: 100%; overflow-x: auto; }
 th { font-weight: 600; } td.n, th.n { text-align: right; }
 .picture { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: .6rem;
   margin: .6rem 0; break-inside: avoid; overflow-x: auto; }
@@ -37,12 +38,13 @@ svg.timeline rect.work { stroke: #fff; stroke-width: .8; } svg.timeline rect:hov
   stroke-width: 1.6; }
 svg.timeline .tick { stroke: #5f6975; }
 svg.timeline .end { stroke: #1c2430; stroke-width: 1.6; }
-.scale { display: flex; align-items: center; gap: .6rem; color: #5f6975; font-size: .8rem;
-  padding: .3rem 4.2rem; }
-.scale i { flex: 0 0 220px; height: 10px; border-radius: 3px; }
+.scale { display: flex; flex-wrap: wrap; align-items: center; gap: .2rem .6rem;
+  color: #5f6975; font-size: .8rem; padding: .3rem min(4.2rem, 5%); }
+.scale i { flex: 0 1 220px; min-width: 90px; height: 10px; border-radius: 3px; }
 svg.timeline rect.critical { fill: #1c2430; pointer-events: none; }
 .walk { margin: .6rem 0; } .walk canvas { width: 100%; height: 360px; display: block; }
-.walk label { display: flex; align-items: center; gap: .8rem; } .walk input { flex: 1 1 auto; }
+.walk label { display: flex; flex-wrap: wrap; align-items: center; gap: .2rem .8rem; }
+.walk input { flex: 1 1 12rem; min-width: 0; }
 #tip { position: fixed; display: none; pointer-events: none; background: #1c2430; color: #fff; z-index: 9;
   font-size: .82rem; padding: .3rem .6rem; border-radius: 5px; max-width: 28rem; }
 .journal { max-height: 24rem; overflow-y: auto; }

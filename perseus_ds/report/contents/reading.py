@@ -11,8 +11,8 @@ from typing import TypeVar
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.report.chosen import chosen_plan
-from perseus_ds.report.critical_path import critical_path
+from perseus_ds.report.contents.chosen import chosen_plan
+from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.run_directory import (
     RunDirectory,
     Summary,

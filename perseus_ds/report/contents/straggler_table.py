@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perseus_ds.report.journal import clock_of
+from perseus_ds.report.contents.journal import clock_of
 
 Event = Mapping[str, object]
 HEADER = ("from", "to", "who", "meet at", "events")

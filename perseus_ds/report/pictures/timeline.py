@@ -8,10 +8,18 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from perseus_ds.report import theme
-from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
 from perseus_ds.report.number import short
-from perseus_ds.report.power_scale import PowerScale, power_scale
-from perseus_ds.report.timeline_key import draw_key
+from perseus_ds.report.pictures.timeline_key import draw_key
+from perseus_ds.report.timeline.lanes import (
+    STRIPE_HEIGHT,
+    WAITING_HEIGHT,
+    Lane,
+    energy_j,
+    height,
+    lanes,
+    panel_name,
+)
+from perseus_ds.report.timeline.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Instruction
 

@@ -6,11 +6,12 @@ times in microseconds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perseus_ds.report.lanes import Lane, lanes, panel_name
-from perseus_ds.run_directory import Timeline, write_json
+from perseus_ds.report.timeline.lanes import Lane, lanes, panel_name
+from perseus_ds.run_directory import Timeline, write_whole
 from perseus_ds.schedule import Instruction
 
 Event = dict[str, object]
@@ -27,7 +28,8 @@ def write_trace(
     ]
     simulated = any(timeline.simulated for timeline in timelines)
     facts = {"producer": "perseus_ds", "simulated": "yes" if simulated else "no"}
-    write_json(path, {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts})
+    content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
+    write_whole(path, json.dumps(content, separators=(",", ":")))
     return path
 
 

@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from perseus_ds.report import theme
 from perseus_ds.report.number import signed
-from perseus_ds.report.power_scale import PowerScale
-from perseus_ds.report.walk import Walk
+from perseus_ds.report.timeline.power_scale import PowerScale
+from perseus_ds.report.walk.walk import Walk
 
 _WIDTH, _LANES_HEIGHT, _CURVE_HEIGHT, _LEFT, _TOP = 960, 300, 190, 70, 64
 _STEPS = 255
@@ -76,7 +76,7 @@ def _lanes(draw: ImageDraw.ImageDraw, walk: Walk, number: int, step: list[int], 
     for lane in range(walk.lanes):
         floor = _TOP + (lane + 0.95) * tall
         draw.rectangle((_LEFT, floor - 0.2 * tall, end, floor), colours[-1])
-        draw.text((8, floor - 0.7 * tall), f"rank {lane}", _FAINT, _font(11))
+        draw.text((8, floor - 0.7 * tall), walk.lane_names[lane], _FAINT, _font(11))
     lefts = (_LEFT + walk.start_s[number] * per_second).tolist()
     rights = (_LEFT + (walk.start_s[number] + walk.duration_s[number]) * per_second).tolist()
     boxes = zip(walk.lane.tolist(), walk.backward.tolist(), lefts, rights, step, strict=True)

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from perseus_ds.report import theme
-from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, chunks, height
-from perseus_ds.report.power_scale import PowerScale
+from perseus_ds.report.timeline.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, chunks, height
+from perseus_ds.report.timeline.power_scale import PowerScale
 from perseus_ds.run_directory import Timeline
 from perseus_ds.schedule import Kind
 

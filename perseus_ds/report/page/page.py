@@ -8,18 +8,18 @@ from html import escape
 
 from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.figures import Figures
-from perseus_ds.report.gallery import MEASURED_DURATIONS, Picture, Place
-from perseus_ds.report.html_parts import card, section, table
-from perseus_ds.report.journal import journal_lines, named_value
+from perseus_ds.report.contents.figures import Figures
+from perseus_ds.report.contents.journal import journal_lines, named_value
+from perseus_ds.report.contents.straggler_table import HEADER, straggler_rows
+from perseus_ds.report.contents.worth import Prices, worth
 from perseus_ds.report.number import short, signed
-from perseus_ds.report.page_style import SCRIPT, STYLE
-from perseus_ds.report.power_scale import power_scale
-from perseus_ds.report.straggler_table import HEADER, straggler_rows
-from perseus_ds.report.timeline_svg import MOST_SPANS, timelines_svg
-from perseus_ds.report.walk import Walk
-from perseus_ds.report.walk_page import walk_html
-from perseus_ds.report.worth import Prices, worth
+from perseus_ds.report.page.html_parts import card, section, table
+from perseus_ds.report.page.style import SCRIPT, STYLE
+from perseus_ds.report.page.timeline_svg import timelines_svg
+from perseus_ds.report.pictures.gallery import MEASURED_DURATIONS, MOST_SPANS, Picture, Place
+from perseus_ds.report.timeline.power_scale import power_scale
+from perseus_ds.report.walk.canvas import walk_html
+from perseus_ds.report.walk.walk import Walk
 from perseus_ds.run_directory import Timeline
 
 
@@ -105,16 +105,15 @@ def _worth(contents: Contents, prices: Prices) -> str:
         return ""
     known = prices.or_from(contents.summary.facts)
     found = worth(contents.summary, known)
+    building = "" if known.pue == 1.0 else f", the building's share with it (PUE {known.pue:g})"
     rows = [
         ["energy per iteration", f"{short(found.per_iteration_j)} J"],
-        ["energy per day of training", f"{short(found.per_day_kwh)} kWh"],
+        [f"energy per day of training{building}", f"{short(found.per_day_kwh)} kWh"],
     ]
     if found.per_day_money is not None:
         rows.append(["money per day", f"{short(found.per_day_money)} at {known.price_per_kwh:g} per kWh"])
     if found.per_day_kgco2 is not None:
         rows.append(["CO2 per day", f"{short(found.per_day_kgco2)} kg at {known.gco2_per_kwh:g} g per kWh"])
-    if known.pue != 1.0:
-        rows.append(["per day with the building's share", f"PUE {known.pue:g}"])
     return section("What the saving is worth", table(["the whole job saves", ""], rows, numbers_from=1))
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.report import theme
-from perseus_ds.report.comparable import PerPipeline
+from perseus_ds.report.contents.comparable import PerPipeline
 from perseus_ds.report.number import signed
 
 _SIZE_IN = (9.6, 6.6)
@@ -139,6 +139,7 @@ def _gap(axes: Axes, plans: PlanSet) -> None:
     gap_pct = plans.waiting_gap_pct
     axes.fill_between(plans.iteration_time_s, gap_pct, color=theme.BOUND, alpha=0.18, linewidth=0)
     axes.plot(plans.iteration_time_s, gap_pct, color=theme.BOUND, linewidth=1.0)
-    axes.set_ylim(0.0, 1.25 * max(float(gap_pct.max()), 1e-3))
+    highest = 1.25 * max(float(gap_pct.max()), 1e-3)
+    axes.set_ylim(-0.06 * highest, highest)  # a gap of nothing is seen too
     axes.set_ylabel("gap over\nthat time (%)")
     axes.set_xlabel("iteration time (s)")

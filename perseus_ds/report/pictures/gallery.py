@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from perseus_ds.report.causes_picture import draw_causes
-from perseus_ds.report.clocks_picture import draw_clocks
-from perseus_ds.report.comparable import per_pipeline
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.energy_causes import causes, clock_changes
-from perseus_ds.report.figures import Figures
-from perseus_ds.report.frontier_picture import draw_frontier
-from perseus_ds.report.headline import headline, predicted_headline
-from perseus_ds.report.profile_picture import draw_profile
-from perseus_ds.report.saving_picture import draw_saving
-from perseus_ds.report.timeline_picture import draw_timelines
-from perseus_ds.report.timeline_svg import MOST_SPANS
+from perseus_ds.report.contents.comparable import per_pipeline
+from perseus_ds.report.contents.figures import Figures
+from perseus_ds.report.contents.headline import headline, predicted_headline
+from perseus_ds.report.pictures.causes import draw_causes
+from perseus_ds.report.pictures.clocks import draw_clocks
+from perseus_ds.report.pictures.frontier import draw_frontier
+from perseus_ds.report.pictures.profile import draw_profile
+from perseus_ds.report.pictures.saving import draw_saving
+from perseus_ds.report.pictures.timeline import draw_timelines
+from perseus_ds.report.timeline.energy_causes import causes, clock_changes
 
+MOST_SPANS = 12_000
+"""Of the timelines together that the page draws box by box: about 2 MB of SVG."""
 MEASURED_DURATIONS = (
     "Measured durations, placed by the schedule's graph; colour is mean power, dark feet the critical path."
 )
@@ -106,7 +107,10 @@ def _frontier(contents: Contents, found: Figures, path: Path) -> Picture:
 def _clocks(contents: Contents, found: Figures, path: Path) -> Picture:
     assert contents.chosen is not None
     draw_clocks(contents.chosen, path, title=_clocks_title(contents), subtitle=found.job)
-    return Picture(path, "Clocks of the plan", "What each stage runs each microbatch at.", Place.WIDE)
+    caption = "What each stage runs each microbatch at."
+    if len(contents.chosen.of.splits):
+        caption += " Where a computation changes its clock while it runs, the mean over its work."
+    return Picture(path, "Clocks of the plan", caption, Place.WIDE)
 
 
 def _clocks_title(contents: Contents) -> str:

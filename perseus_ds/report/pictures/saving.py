@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from perseus_ds.report import theme
-from perseus_ds.report.figures import Figures, Row
+from perseus_ds.report.contents.figures import Figures, Row
 from perseus_ds.report.number import short, signed
 
 _SIZE_IN = (9.6, 4.9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseus_ds.report.figures import Figures, Saving
+from perseus_ds.report.contents.figures import Figures, Saving
 from perseus_ds.report.number import signed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perseus_ds.report.lanes import lanes
+from perseus_ds.report.timeline.lanes import lanes
 from perseus_ds.run_directory import Timeline
 
 

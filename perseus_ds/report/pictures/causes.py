@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perseus_ds.report import theme
-from perseus_ds.report.energy_causes import Causes
 from perseus_ds.report.number import short
+from perseus_ds.report.timeline.energy_causes import Causes
 
 _SIZE_IN = (9.6, 3.9)
 _MARGINS = theme.Margins(left=1.5, right=0.9, bottom=0.95)

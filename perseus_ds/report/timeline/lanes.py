@@ -41,12 +41,17 @@ class Lane:
 
     @property
     def name(self) -> str:
-        """What stands beside it: a rank that runs the stage of its own number alone is called after it."""
-        return f"stage {self.rank}" if self.stages == (self.rank,) else f"rank {self.rank}"
+        """What stands beside it."""
+        return lane_name(self.rank, self.stages)
 
     def chunk_of(self, span: Span) -> int:
         """Which of the rank's model stages a span belongs to, counted from its lowest."""
         return self.stages.index(span.instruction.stage)
+
+
+def lane_name(rank: int, stages: tuple[int, ...]) -> str:
+    """Call a rank that runs the stage of its own number alone after that."""
+    return f"stage {rank}" if stages == (rank,) else f"rank {rank}"
 
 
 def lanes(timeline: Timeline) -> list[Lane]:

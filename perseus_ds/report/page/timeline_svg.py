@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from html import escape
 
 from perseus_ds.report import theme
-from perseus_ds.report.lanes import STRIPE_HEIGHT, WAITING_HEIGHT, Lane, energy_j, height, lanes, panel_name
 from perseus_ds.report.number import short
-from perseus_ds.report.power_scale import PowerScale, power_scale
+from perseus_ds.report.timeline.lanes import (
+    STRIPE_HEIGHT,
+    WAITING_HEIGHT,
+    Lane,
+    energy_j,
+    height,
+    lanes,
+    panel_name,
+)
+from perseus_ds.report.timeline.power_scale import PowerScale, power_scale
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Instruction
 
-MOST_SPANS = 12_000  # about 2 MB of SVG
 _LEFT, _WIDTH, _LANE, _HEAD, _FOOT, _AXIS = 70, 1130, 34, 26, 14, 22
 _DIGIT = 6.5
 _LEAST_TICKS = 5

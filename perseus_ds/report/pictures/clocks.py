@@ -17,6 +17,7 @@ from perseus_ds.schedule import Kind
 _WIDTH_IN = 13.3
 _MARGINS = theme.Margins(left=0.85, right=1.4, bottom=0.65)
 _MOST_NUMBERS = 32  # microbatches
+_MOST_SEPARATED = 96  # of more, the lines between them would cover what they part
 _DARK_FROM = 0.4  # of the colour scale
 
 
@@ -59,7 +60,7 @@ def clocks_mhz(plan: FrequencyPlan) -> NDArray[np.float64]:
     for instruction, shares in portions.items():
         options = plan.of.options[instruction.stage, instruction.kind]
         place = kinds.index(instruction.kind), instruction.stage, instruction.microbatch
-        clocks[place] = sum(share * options.clock_mhz[option] for option, share in shares)
+        clocks[place] = sum(share * options.mean_mhz(option) for option, share in shares)
     return clocks
 
 
@@ -69,7 +70,8 @@ def _panel(axes: Axes, matrix: NDArray[np.float64], scale: Normalize) -> AxesIma
     axes.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_xticks(np.arange(0.5, microbatches), minor=True)
+    if microbatches <= _MOST_SEPARATED:
+        axes.set_xticks(np.arange(0.5, microbatches), minor=True)
     axes.set_yticks(np.arange(0.5, stages), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.8)
     axes.tick_params(which="minor", length=0)

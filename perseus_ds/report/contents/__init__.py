@@ -1,0 +1,5 @@
+"""What a run directory tells: its parts, which plan was chosen, the figures, and their words."""
+
+from perseus_ds.report.contents.reading import Contents, Missing, read_contents
+
+__all__ = ["Contents", "Missing", "read_contents"]

@@ -1,0 +1,1 @@
+"""The HTML page: its parts, its looks, the timelines in it."""

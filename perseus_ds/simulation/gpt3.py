@@ -1,0 +1,62 @@
+"""GPT-3 175B on eight stages of simulated A100s: the published profile's shape, for who does not have it.
+
+``python -m perseus_ds.simulation.gpt3 PROFILE`` writes it, as a ``.csv`` in the form of Zeus or a ``.json``.
+The published one is ``sosp24_data/emulation/stage_profile/gpt3-175b+a100_sxm_bf16.csv`` in the branch
+``kronos`` of github.com/ml-energy/zeus (Apache-2.0); it is not copied here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from perseus_ds.device.simulated import Work, model_named
+from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.errors import ProfileError
+from perseus_ds.profile import Point, Profile, write_csv, write_profile
+from perseus_ds.schedule import Kind
+
+STAGES = 8
+BLOCKING_POWER_W = 83.64
+"""Power of one GPU that waits. Source: Perseus artifact (ml-energy/zeus, branch kronos)."""
+
+_GPU = model_named("a100-sxm4-80gb")
+_LOWEST_MHZ = 855
+_LAST_STAGE_IS_HEAVIER = 1.077
+_WORK = {Kind.FORWARD: Work(0.049, 0.065, 1.0), Kind.BACKWARD: Work(0.091, 0.12, 1.0)}
+
+
+def gpt3_profile() -> Profile:
+    """Return what the simulated GPU takes for a forward and a backward of every stage, at 38 clocks.
+
+    As published, stages 0 to 6 are alike, the last one has more to do, and 1410 MHz is not held under the
+    power cap. Without noise: the same on every machine.
+    """
+    points = {
+        (stage, kind): _points(work.scaled(_LAST_STAGE_IS_HEAVIER if stage == STAGES - 1 else 1.0))
+        for stage in range(STAGES)
+        for kind, work in _WORK.items()
+    }
+    return Profile(points, blocking_power_w=BLOCKING_POWER_W)
+
+
+def _points(work: Work) -> tuple[Point, ...]:
+    clocks_mhz = [clock for clock in _GPU.clocks_mhz if clock >= _LOWEST_MHZ]
+    return tuple(Point(mhz, duration_s(_GPU, mhz, work), energy_j(_GPU, mhz, work)) for mhz in clocks_mhz)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the profile; wrong usage is one line and exit code 2."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m perseus_ds.simulation.gpt3 PROFILE.csv|PROFILE.json\n")
+        return 2
+    path = Path(arguments[0])
+    write = {".csv": write_csv, ".json": write_profile}.get(path.suffix.lower())
+    if write is None:
+        raise SystemExit(str(ProfileError(f"{path}: a profile is written as .csv or .json")))
+    write(gpt3_profile(), path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
