@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseus_ds.plan import FrequencyPlan, certified
+from perseus_ds.plan import FrequencyPlan, Options, certified
 from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
 
@@ -15,6 +15,23 @@ def headline(plan: FrequencyPlan) -> str:
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
         f"\n{certified(float(plans.gap_pct[plan.index]))}\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"
+    )
+
+
+def waiting(plan: FrequencyPlan, straggler_s: float) -> str:
+    """Say what the plan is worth while others are waited for: both sides over the straggler's time.
+
+    Source: arXiv 2312.06902, equation 3.
+    """
+    plans, baseline = plan.of, plan.of.baseline
+    until_s = max(straggler_s, baseline.iteration_time_s, plan.iteration_time_s)
+    planned_j = float(plans.effective_energy_j[plan.index]) + plans.blocking_total_w * until_s
+    waited_w = baseline.blocking_power_w * plans.schedule.ranks
+    all_j = baseline.energy_j + waited_w * (until_s - baseline.iteration_time_s)
+    saved_pct = signed(100.0 * (1.0 - planned_j / all_j), decimals=2)
+    return (
+        f"beside a straggler of {straggler_s:.6g} s: {planned_j:.6g} J per pipeline with the wait"
+        f" ({saved_pct} % saved of {all_j:.6g} J)"
     )
 
 
@@ -36,12 +53,18 @@ def clock_grid(plan: FrequencyPlan, *, width: int = 100) -> str:
 
 
 def _clocks_mhz(plan: FrequencyPlan) -> dict[Instruction, str]:
-    """One clock for a computation, or two joined in the order of time."""
+    """One clock for a computation, or two joined in the order of time; of a timeline the mean."""
     options = plan.of.options
     return {
-        i: "-".join(str(options[i.stage, i.kind].clock_mhz[option]) for option, _ in portions)
+        i: "-".join(_clock_text(options[i.stage, i.kind], option) for option, _ in portions)
         for i, portions in plan.portions().items()
     }
+
+
+def _clock_text(options: Options, option: int) -> str:
+    mark = "~" if len(options.segments(option)) > 1 else ""
+    memories = {segment.memory_mhz for segment in options.segments(option)} - {None}
+    return f"{mark}{options.mean_mhz(option):.0f}{'m' if memories else ''}"
 
 
 def _row(kind: Kind, stage: int, clocks_mhz: list[str | None], width: int) -> str:

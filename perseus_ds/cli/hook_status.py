@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
@@ -13,6 +13,10 @@ ENABLED_BY_FILE = "PERSEUS_CONFIG"
 GROUP, NAME = "torch.backends", "perseus_ds"
 SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _TORCH_AT_LEAST = (2, 5)
+
+
+VersionOf = Callable[[str], str | None]
+"""What answers which version of a package is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,15 @@ class HookStatus:
         return {"armed": self.armed} | asdict(self)
 
 
-def hook_status(environment: Mapping[str, str] = os.environ) -> HookStatus:
+def hook_status(
+    environment: Mapping[str, str] = os.environ, *, version_of: VersionOf | None = None
+) -> HookStatus:
     """Look at the installed packages and the environment of this Python."""
     found = next((point.value for point in entry_points(group=GROUP) if point.name == NAME), None)
-    torch, deepspeed = _version("torch"), _version("deepspeed")
+    version_of = version_of or installed_version
+    torch, deepspeed = version_of("torch"), version_of("deepspeed")
     autoload = environment.get(SWITCH, "1")
-    trains = bool(deepspeed or _version("megatron-core") or environment.get(ENABLED_BY_FILE))
+    trains = bool(deepspeed or version_of("megatron-core") or environment.get(ENABLED_BY_FILE))
     reason, remedy = _obstacle(found, torch, autoload, trains=trains)
     return HookStatus(sys.executable, found, autoload, torch, deepspeed, reason, remedy)
 
@@ -70,7 +77,8 @@ def _obstacle(entry_point: str | None, torch: str | None, autoload: str, *, trai
     return "", ""
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """The version of a package in this Python; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

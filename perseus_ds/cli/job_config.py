@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.config import PerseusConfig, load, read_deepspeed_json
+from perseus_ds.config import PerseusConfig, given_config, load, read_deepspeed_json
 from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError
 
@@ -28,30 +28,30 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One DeepSpeed JSON: its checked ``perseus`` block, if it asks for us, and what would go wrong."""
+    """One DeepSpeed configuration: its checked block, if it asks for us, and what would go wrong."""
 
-    path: Path
+    name: str
     perseus: PerseusConfig | None
     findings: tuple[Finding, ...]
 
 
 def read_job_config(
-    path: Path, environment: Mapping[str, str], *, deepspeed_version: str | None
+    source: str | Path, environment: Mapping[str, str], *, deepspeed_version: str | None
 ) -> JobConfig:
     """Check the block and what stands beside it.
 
     Raises:
-        ConfigError: the file cannot be read, or its block is refused.
+        ConfigError: it cannot be read, or its block is refused.
     """
-    perseus = load(path, environment)
+    perseus = load(source, environment)
     if perseus is not None and perseus.device == "simulated":
         simulated_settings(perseus.simulated)
-    findings = _findings(read_deepspeed_json(path), deepspeed_version)
-    return JobConfig(path, perseus, tuple(findings))
+    findings = _findings(read_deepspeed_json(source), deepspeed_version)
+    return JobConfig(given_config(source).name, perseus, tuple(findings))
 
 
-def deepspeed_config_of(command: list[str]) -> Path | None:
-    """Find ``--deepspeed_config FILE`` in a job's command line.
+def deepspeed_config_of(command: list[str]) -> str | None:
+    """Find ``--deepspeed_config``, a file's name or base64, in a job's command line.
 
     Raises:
         ConfigError: the flag is the last word.
@@ -61,10 +61,10 @@ def deepspeed_config_of(command: list[str]) -> Path | None:
         if flag not in {"--deepspeed_config", "--deepspeed-config"}:
             continue
         if equals:
-            return Path(value)
+            return value
         if position + 1 == len(command):
             raise ConfigError(f"{flag} names no file", hint=f"{flag} ds.json")
-        return Path(command[position + 1])
+        return command[position + 1]
     return None
 
 

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     plan = read_kernel_plan(options.plan)
     say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes))
     if options.picture is not None:
-        draw = import_module("perseus_ds.report.kernels_picture").draw_kernels
+        draw = import_module("perseus_ds.report.pictures.kernels").draw_kernels
         subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
         draw(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
         remark(f"drew {options.picture}")

@@ -1,9 +1,11 @@
 """Turn a profile into a frontier of plans.
 
 PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it
-(stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Prints the fastest time
-T_min, the time of least effective energy T*, what some points of the frontier save, and how far the
-plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
+(stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Beside the
+plan_request.json that the job left in the run directory it is planned as the job plans, and `mode: run`
+takes the file that -o writes there as plan.json; what flags change of that is told in one line. Prints
+the fastest time T_min, the time of least effective energy T*, what some points of the frontier save, and
+how far the plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
 `perseus-ds show` and for training.
 """
 
@@ -17,32 +19,30 @@ from pathlib import Path
 from perseus_ds.cli.exit_code import DONE
 from perseus_ds.cli.frontier_csv import write_frontier
 from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.plan_request import request_of, switching_of
 from perseus_ds.cli.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import count, not_negative, positive, waiting_powers
-from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
+from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, verify, write_plans
-from perseus_ds.plan.switching import Switching
-from perseus_ds.profile import Profile, read_profile
-from perseus_ds.schedule import TEXTBOOK, textbook
-
-ASSUMED_BLOCKING_POWER_W = 83.64  # A100; Perseus artifact (ml-energy/zeus, branch kronos)
+from perseus_ds.plan.budget import GPUS_PER_NODE
+from perseus_ds.profile import read_profile
+from perseus_ds.schedule import TEXTBOOK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds plan``."""
     parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
-    parser.add_argument("--stages", type=count, required=True, metavar="S", help="stages of the model")
+    parser.add_argument("--stages", type=count, metavar="S", help="stages of the model; default: the job's")
     parser.add_argument(
-        "--microbatches", type=count, required=True, metavar="M", help="microbatches of an iteration"
+        "--microbatches", type=count, metavar="M", help="microbatches of an iteration; default: the job's"
     )
     parser.add_argument(
         "--schedule",
         choices=TEXTBOOK,
-        default="1f1b",
         metavar="NAME",
-        help=f"{', '.join(TEXTBOOK)}; default: %(default)s",
+        help=f"{', '.join(TEXTBOOK)}; default: the job's, else 1f1b",
     )
     parser.add_argument(
         "--chunks",
@@ -68,20 +68,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--waits",
         choices=["auto", "never"],
-        default="never",
-        help="lower the clock in long waits; default: never",
+        help="lower the clock in long waits; default: the job's, else never",
     )
     parser.add_argument(
         "--split",
         choices=["auto", "never"],
-        default="auto",
-        help="change clocks inside computations; default: auto",
+        help="change clocks inside computations; default: the job's, else auto",
+    )
+    parser.add_argument(
+        "--reserve-pct",
+        type=not_negative,
+        metavar="PCT",
+        help="plan stretched computations as if they took so much longer; default: the job's, else 0",
+    )
+    parser.add_argument(
+        "--timelines",
+        type=Path,
+        metavar="FILE",
+        help="further ways to run each instruction: of `kernels plan --timelines`, or made elsewhere",
     )
     parser.add_argument(
         "--switch-latency-ms",
         type=not_negative,
         metavar="MS",
         help="plan for changes of clock that take so long; default: as the profile was calibrated",
+    )
+    parser.add_argument(
+        "--changes-per-s",
+        type=not_negative,
+        metavar="N",
+        help="change one GPU's clock at most so often; default: no limit",
+    )
+    parser.add_argument(
+        "--node-changes-per-s",
+        type=not_negative,
+        metavar="N",
+        help="change the clocks of a node's GPUs together at most so often; default: no limit",
+    )
+    parser.add_argument(
+        "--gpus-per-node",
+        type=count,
+        metavar="G",
+        help=f"GPUs of the pipeline that share a node; default: {GPUS_PER_NODE}",
+    )
+    parser.add_argument(
+        "--dwell-ms", type=not_negative, metavar="MS", help="hold every clock at least so long; default: 0"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
     parser.add_argument(
@@ -101,27 +132,17 @@ def run(options: argparse.Namespace) -> int:
             f"{options.profile} does not say what waiting takes by clock",
             hint="give --wait-power-w MHZ:W,...",
         )
-    if profile.stages != options.stages:
-        raise PlanError(
-            f"{options.profile} has {profile.stages} stages, --stages is {options.stages}",
-            hint=f"give --stages {profile.stages}",
-        )
-    schedule = textbook(
-        options.schedule,
-        stages=options.stages,
-        microbatches=options.microbatches,
-        chunks=options.chunks,
-        group=options.group,
-    )
-    power_w = _blocking_power_w(profile, options.blocking_power_w)
+    request = request_of(options, profile)
     with bar("planning") as progress:
         plans = build(
             profile,
-            schedule,
-            blocking_power_w=power_w,
-            switching=_switching(options, profile),
+            request.schedule,
+            blocking_power_w=request.blocking_power_w,
+            reserve_pct=request.reserve_pct,
+            switching=switching_of(request, options, profile),
+            timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
             verify=options.verify,
-            fingerprint=profile.fingerprint,
+            fingerprint=request.fingerprint,
             progress=progress,
         )
     if doubtful := doubt(plans):
@@ -134,30 +155,3 @@ def run(options: argparse.Namespace) -> int:
     summary = summarise(plans, checked=checked)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
-
-
-def _switching(options: argparse.Namespace, profile: Profile) -> Switching:
-    """What the flags say, else the profile's calibration; a latency is a call and, as long, its settling."""
-    switching = Switching.of(profile)
-    if options.switch_latency_ms is not None:
-        half_s = options.switch_latency_ms / 2e3
-        shortest_s = min(point.time_s for points in profile.points.values() for point in points)
-        if 2.0 * half_s > shortest_s:
-            remark(
-                f"a change of {options.switch_latency_ms:g} ms is longer than the shortest computation"
-                f" ({1e3 * shortest_s:.3g} ms): clocks are asked for in the one before"
-            )
-        switching = Switching(ClockChange(half_s, half_s, half_s))
-    return replace(switching, split=options.split, waits=options.waits)
-
-
-def _blocking_power_w(profile: Profile, given_w: float | None) -> float:
-    if given_w is not None:
-        return given_w
-    if profile.blocking_power_w is not None:
-        return profile.blocking_power_w
-    remark(
-        f"assuming a blocking power of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus artifact);"
-        " give --blocking-power-w"
-    )
-    return ASSUMED_BLOCKING_POWER_W

@@ -29,6 +29,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def index(text: str) -> int:
+    """Read a whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
 def _number(text: str) -> float:
     try:
         value = float(text)

@@ -74,15 +74,15 @@ def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -
     Raises:
         ConfigError: training would refuse it, or it does not ask for the plugin.
     """
-    path, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
-    if path is None:
+    source, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
+    if source is None:
         return None if file is None else parse({"enabled": True, **read_block(file)}, environment)
-    config = read_job_config(path, environment, deepspeed_version=hook.deepspeed_version)
+    config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
     if config.perseus is None and file is not None:
         return parse({"enabled": True, **read_block(file)}, environment)
     if config.perseus is None:
         raise ConfigError(
-            f"{path} does not ask for the plugin",
+            f"{config.name} does not ask for the plugin",
             hint='add "perseus": {"enabled": true}, or start it plainly',
         )
     refuse_two_blocks(environment)

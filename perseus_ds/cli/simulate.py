@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         )
     summary = compared(before, after)
     if options.output is not None:
-        from perseus_ds.report.emulation_picture import Series, draw_emulation  # noqa: PLC0415  # matplotlib
+        from perseus_ds.report.pictures.emulation import Series, draw_emulation  # noqa: PLC0415  # matplotlib
 
         series = [
             Series(name, found.job_s, found.energy_j.sum(axis=1), found.power_w, found.trace.bin_s)

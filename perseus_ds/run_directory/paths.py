@@ -26,9 +26,15 @@ class RunDirectory:
         """A team of replicas with the same GPUs has its own; the first one's is ``profile``."""
         return self.profile if team == 0 else self.path / f"profile.{team}.json"
 
-    def plan_of(self, team: int) -> Path:
-        """Likewise; the first team's is ``plan``."""
-        return self.plan if team == 0 else self.path / f"plan.{team}.json"
+    def plan_of(self, team: int, microbatches: int | None = None) -> Path:
+        """Likewise; the first team's is ``plan``. Batches of other sizes have files of their own."""
+        whose = f".{team}" if team else ""
+        size = f".m{microbatches}" if microbatches is not None else ""
+        return self.path / f"plan{whose}{size}.json"
+
+    def request_of(self, team: int) -> Path:
+        """What its planning is asked (``perseus_ds.plan``); likewise."""
+        return self.path / ("plan_request.json" if team == 0 else f"plan_request.{team}.json")
 
     @property
     def kernels(self) -> Path:
@@ -38,6 +44,11 @@ class RunDirectory:
     def kernels_of(self, rank: int) -> Path:
         """What one rank traced."""
         return self.kernels / f"rank{rank}.json"
+
+    @property
+    def given_timelines(self) -> Path:
+        """What the planner was given of the timelines of kernels (``perseus_ds.kernels``)."""
+        return self.path / "kernel_timelines.json"
 
     @property
     def summary(self) -> Path:

@@ -40,7 +40,7 @@ class Spent:
 class Summary:
     """What the job saved, measured side by side: blocks of audit iterations against blocks at the plan.
 
-    ``predicted_*`` is what the plan promised, kept beside the measurement and never in its place.
+    ``predicted_*`` is what was to be expected, kept beside the measurement and never in its place.
     ``facts`` holds what a reader wants beside it (GPU, stages, plan, gap, host cost of an instruction).
     """
 
@@ -143,5 +143,5 @@ def read_summary(path: Path) -> Summary:
         raise PerseusError(
             f"{path}: {error.strerror}", hint="the job has not measured its plan yet"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PerseusError(f"{path} is not a summary: {type(error).__name__} {error}") from error

@@ -54,6 +54,17 @@ def write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
     write_json(path, [asdict(t) | {"spans": [_row(span) for span in t.spans]} for t in timelines])
 
 
+_NO_TIMELINE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    RecursionError,
+    ScheduleError,
+)
+
+
 def read_timelines(path: Path) -> list[Timeline]:
     """Read what ``write_timelines`` wrote.
 
@@ -62,10 +73,12 @@ def read_timelines(path: Path) -> list[Timeline]:
     """
     try:
         content = json.loads(path.read_text())
+        if not (isinstance(content, list) and content):
+            raise TypeError("it holds no timeline")
         return [_timeline(row) for row in content]
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ScheduleError) as error:
+    except _NO_TIMELINE as error:
         raise PerseusError(f"{path} is not a list of timelines: {type(error).__name__} {error}") from error
 
 

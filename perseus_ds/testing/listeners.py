@@ -34,8 +34,9 @@ class Noting:
         self._running = None
         return self.wants
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Note it; what ran before must have ended."""
+        del size
         noted = self.iterations[-1]
         noted.unpaired |= self._running is not None
         noted.kinds.append(kind)
@@ -67,9 +68,9 @@ class Leaving(Noting):
         self.calls = 0
         self._remove = remove
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Leave at once."""
-        del kind
+        del kind, size
         self.calls += 1
         self._remove()
 
@@ -84,8 +85,9 @@ class Failing(Noting):
         super().__init__()
         self._where = where
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Raise, if it is the place."""
+        del size
         if self._where == "before":
             raise ZeroDivisionError(f"a bug of ours at {kind.value}")
 

@@ -113,10 +113,10 @@ def test_doctor_names_a_slice(on_node: Program, node: fake_nvml.FakeNvml) -> Non
 def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     from perseus_ds.errors import DeviceUnavailableError  # noqa: PLC0415
 
-    def nothing() -> int:
+    def nothing() -> object:
         raise DeviceUnavailableError("count GPUs: no driver", hint="check that nvidia-smi works here")
 
-    monkeypatch.setattr("perseus_ds.cli.local_gpus._count", nothing)
+    monkeypatch.setattr("perseus_ds.cli.local_gpus.load_nvml", nothing)
     answer = perseus("doctor")
     assert answer.code == 0
     assert "gpu      count GPUs: no driver (check that nvidia-smi works here)" in answer.out

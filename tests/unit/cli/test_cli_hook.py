@@ -11,20 +11,19 @@ from perseus_ds.cli.hook_status import HookStatus, hook_status
 
 
 @pytest.fixture
-def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
-    found: dict[str, str | None] = {"torch": "2.7.1+cu128", "deepspeed": "0.19.8"}
-    monkeypatch.setattr(module, "_version", found.get)
-    return found
+def versions() -> dict[str, str | None]:
+    """What is installed, as far as these tests go."""
+    return {"torch": "2.7.1+cu128", "deepspeed": "0.19.8"}
 
 
 def test_armed(versions: dict[str, str | None]) -> None:
-    status = hook_status({})
+    status = hook_status({}, version_of=versions.get)
     assert (status.armed, status.reason, status.remedy) == (True, "", "")
     assert status.entry_point == "perseus_ds._autoload:arm"
 
 
 def test_switched_off_by_the_environment(versions: dict[str, str | None]) -> None:
-    status = hook_status({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    status = hook_status({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, version_of=versions.get)
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD is 0" in status.reason
     assert status.remedy == "unset TORCH_DEVICE_BACKEND_AUTOLOAD"
 
@@ -42,7 +41,7 @@ def test_what_is_installed_decides(
     versions: dict[str, str | None], package: str, version: str | None, why: str
 ) -> None:
     versions[package] = version
-    status = hook_status({})
+    status = hook_status({}, version_of=versions.get)
     assert not status.armed
     assert why in status.reason
     assert status.remedy
@@ -50,26 +49,26 @@ def test_what_is_installed_decides(
 
 def test_megatron_or_a_file_will_do(versions: dict[str, str | None]) -> None:
     versions["deepspeed"] = None
-    assert hook_status({"PERSEUS_CONFIG": "perseus.json"}).armed
+    assert hook_status({"PERSEUS_CONFIG": "perseus.json"}, version_of=versions.get).armed
     versions["megatron-core"] = "0.16.1"
-    assert hook_status({}).armed
+    assert hook_status({}, version_of=versions.get).armed
 
 
 def test_no_entry_point(versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "entry_points", lambda **_: [])
-    assert "no entry point perseus_ds" in hook_status({}).reason
+    assert "no entry point perseus_ds" in hook_status({}, version_of=versions.get).reason
 
 
 @pytest.mark.parametrize("version", ["2.5.0", "2.13.0+cpu", "2.10.0a0+git123", "3.0"])
 def test_new_enough(versions: dict[str, str | None], version: str) -> None:
     versions["torch"] = version
-    assert hook_status({}).armed
+    assert hook_status({}, version_of=versions.get).armed
 
 
 def test_the_command_prints_and_tells_by_its_code(
     perseus: Program, versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.cli.hook.hook_status", lambda: hook_status({}))
+    monkeypatch.setattr("perseus_ds.cli.hook.hook_status", lambda: hook_status({}, version_of=versions.get))
     armed = perseus("hook", "status")
     assert (armed.code, armed.out.splitlines()[0]) == (0, "start-up hook: armed")
     versions["torch"] = "2.0.0"

@@ -24,7 +24,7 @@ def _rows(text: str) -> list[dict[str, str]]:
 
 def test_csv_has_the_contracts_columns(perseus: Program, plan_file: Path) -> None:
     text = perseus("show", plan_file, "--format", "csv").out
-    assert text.splitlines()[0] == "stage,microbatch,kind,clock_mhz,start_s,duration_s,energy_j"
+    assert text.splitlines()[0] == "stage,microbatch,kind,clock_mhz,memory_mhz,start_s,duration_s,energy_j"
     rows = _rows(text)
     keys = [(row["stage"], row["kind"], row["microbatch"]) for row in rows]
     assert len(set(keys)) == 2 * 2 * 3  # a computation that changes its clock while it runs has two rows
@@ -109,7 +109,7 @@ def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], pl
     ("damage", "named"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"version": 2', '"version": 7', 1), "version 7"),
+        (lambda text: text.replace('"version": 3', '"version": 7', 1), "version 7"),
         (lambda _: '{"format": "something"}', "is not a plan"),
         (lambda text: text.replace('"choice"', '"choices"'), "damaged"),
         (lambda text: text.replace('"F"', '"Q"', 1), "damaged"),
@@ -127,3 +127,51 @@ def test_a_bad_plan_file_is_one_line(
 
 def test_no_plan_file(refused: Callable[..., str], tmp_path: Path) -> None:
     assert refused("show", tmp_path / "none.json") == f"{tmp_path / 'none.json'}: No such file or directory"
+
+
+def test_a_plan_is_shown_by_its_number(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    last = len(plans) - 1
+    shown = json.loads(perseus("show", plan_file, "--plan", str(last), "--format", "json").out)
+    assert shown["iteration_time_s"] == pytest.approx(float(plans.iteration_time_s[last]))
+    assert f"plan {last} of {len(plans)}" in perseus("show", plan_file, "--plan", str(last)).out
+
+
+def test_a_number_that_no_plan_has_is_refused(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    done = perseus("show", plan_file, "--plan", str(len(plans)))
+    assert done.code == 1
+    assert f"there is no plan {len(plans)}" in done.err
+    assert f"0 to {len(plans) - 1}" in done.err
+
+
+def test_beside_a_straggler_stands_what_a_job_would_run(
+    perseus: Program, plan_file: Path, plans: PlanSet
+) -> None:
+    """No slower than the straggler, and no other plan as fast takes less beside it."""
+    for times in (0.5, 1.02, 1.3, 10.0):
+        straggler_s = times * plans.baseline.iteration_time_s
+        shown = json.loads(perseus("show", plan_file, "--beside", str(straggler_s), "--format", "json").out)
+        if straggler_s < plans.baseline.iteration_time_s:
+            assert shown["iteration_time_s"] == pytest.approx(select(plans, Objective()).iteration_time_s)
+            continue
+        chosen = plans.iteration_time_s.tolist().index(shown["iteration_time_s"])
+        fits = plans.iteration_time_s <= straggler_s
+        assert plans.effective_energy_j[chosen] <= plans.effective_energy_j[fits].min() + 1e-9
+
+
+def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
+    perseus: Program, plan_file: Path, plans: PlanSet
+) -> None:
+    baseline, straggler_s = plans.baseline, 2.0 * plans.baseline.iteration_time_s
+    told = perseus("show", plan_file, "--beside", str(straggler_s)).out
+    line = next(line for line in told.splitlines() if line.startswith("beside"))
+    waited_j = baseline.energy_j + 70.0 * 2 * (straggler_s - baseline.iteration_time_s)
+    least_j = float(plans.effective_energy_j.min()) + 70.0 * 2 * straggler_s
+    assert f"{least_j:.6g} J per pipeline" in line
+    assert f"of {waited_j:.6g} J" in line
+
+
+@pytest.mark.parametrize("words", [["--plan", "1.5"], ["--plan", "0", "--beside", "3"], ["--beside", "0"]])
+def test_what_is_no_choice_is_a_mistake_in_usage(perseus: Program, plan_file: Path, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        perseus("show", plan_file, *words)
+    assert refused.value.code == 2

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
+from perseus_ds.plan.digest import KEY, digest_of
+
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 
 
@@ -21,7 +23,7 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
     content = json.loads(plan_file.read_text())
     bounds = content["frontier"]["effective_bound_j"]
     bounds[0] -= 0.02 * content["baseline"]["energy_j"]
-    plan_file.write_text(json.dumps(content))
+    plan_file.write_text(json.dumps(content | {KEY: digest_of(content)}))
     line = refused("verify", plan_file)
     assert line.startswith(f"{plan_file} is not what it says: plan 0: its bound on effective energy")
 

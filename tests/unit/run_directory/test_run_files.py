@@ -55,6 +55,15 @@ def test_the_files_of_the_contract_have_their_names() -> None:
     ]
 
 
+def test_files_of_a_rank_or_a_team_have_their_names_too() -> None:
+    run = RunDirectory(Path("here"))
+    assert [str(run.profile_of(team)) for team in (0, 1)] == ["here/profile.json", "here/profile.1.json"]
+    assert [str(run.plan_of(team)) for team in (0, 2)] == ["here/plan.json", "here/plan.2.json"]
+    assert str(run.rank(7)) == "here/ranks/rank_00007.json"
+    assert str(run.kernels_of(3)) == "here/kernels/rank3.json"
+    assert str(run.notices) == "here/notices"
+
+
 def test_summary_comes_back_and_has_the_contracts_keys(tmp_path: Path) -> None:
     file = tmp_path / "run" / "summary.json"
     write_summary(SUMMARY, file)

@@ -1,0 +1,146 @@
+"""``perseus-ds plan RUN_DIR/profile.json``: the job's own plan, unless flags say otherwise."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.plan import PlanRequest, PlanSet, build, read_plans, write_request
+from perseus_ds.profile import Profile, write_profile
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation import textbook_profile
+
+OF_BOTH = {"gpu": "A100", "stages": "2"}
+FINGERPRINT = {
+    **OF_BOTH,
+    "microbatches": "3",
+    "schedule": "gpipe 0a1b",
+    "reserve_pct": "1.5",
+    "clock_changes": "split never, waits never",
+}
+SCHEDULE = textbook("gpipe", stages=2, microbatches=3)
+REQUEST = PlanRequest(
+    SCHEDULE, fingerprint=FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="never"
+)
+
+
+def measured(gpu: str = "A100") -> Profile:
+    own = textbook_profile([1.0, 1.2])
+    return Profile(own.points, blocking_power_w=61.5, fingerprint={**OF_BOTH, "gpu": gpu})
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_profile(measured(), tmp_path / "profile.json")
+    write_request(tmp_path / "plan_request.json", REQUEST)
+    return tmp_path
+
+
+def same(one: PlanSet, other: PlanSet) -> bool:
+    """All but how long solving took."""
+    return (
+        one.iteration_time_s.tolist() == other.iteration_time_s.tolist()
+        and one.effective_energy_j.tolist() == other.effective_energy_j.tolist()
+        and one.choice.tolist() == other.choice.tolist()
+        and (one.baseline, one.schedule) == (other.baseline, other.schedule)
+        and (one.fingerprint, one.reserve_pct) == (other.fingerprint, other.reserve_pct)
+    )
+
+
+def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> None:
+    answer = perseus("plan", run_dir / "profile.json", "-o", run_dir / "plan.json")
+    assert answer.code == 0
+    assert answer.err == ("perseus-ds: as the job plans: gpipe 2 x 3 of 12 instructions, reserve 1.5 %\n")
+    jobs = run_dir / "jobs.json"
+    words = [str(run_dir / name) for name in ("profile.json", "plan_request.json", "jobs.json")]
+    from perseus_ds.plan.__main__ import main as plan_beside_the_training  # noqa: PLC0415  # the job's planner
+
+    assert plan_beside_the_training(words) == 0
+    assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
+
+
+def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
+    words = (
+        "--stages",
+        2,
+        "--microbatches",
+        3,
+        "--schedule",
+        "gpipe",
+        "--split",
+        "never",
+        "--reserve-pct",
+        1.5,
+    )
+    assert perseus("plan", run_dir / "profile.json", "-o", run_dir / "a.json").code == 0
+    answer = perseus("plan", run_dir / "profile.json", *words, "-o", run_dir / "b.json")
+    assert "as the job plans: gpipe" in answer.err
+    assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "changed"),
+    [
+        (("--reserve-pct", 3), "reserve 3 % (the job: 1.5 %)", {"reserve_pct": "3"}),
+        (("--split", "auto"), "split auto (the job: never)", {"clock_changes": "split auto, waits never"}),
+        (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
+        (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
+    ],
+)
+def test_what_flags_change_is_told_in_one_line(
+    run_dir: Path, perseus: Program, words: tuple[object, ...], told: str, changed: dict[str, str]
+) -> None:
+    answer = perseus("plan", run_dir / "profile.json", *words, "-o", run_dir / "plan.json")
+    assert answer.err == f"perseus-ds: not as the job plans: {told}\n"
+    assert read_plans(run_dir / "plan.json").fingerprint == {**FINGERPRINT, **changed}
+
+
+def test_another_schedule_is_no_plan_for_the_job(run_dir: Path, perseus: Program) -> None:
+    answer = perseus("plan", run_dir / "profile.json", "--microbatches", 5, "-o", run_dir / "plan.json")
+    assert answer.err == (
+        "perseus-ds: not as the job plans: schedule gpipe 2 x 5 of 20 instructions"
+        " (the job: gpipe 2 x 3 of 12 instructions)\n"
+    )
+    plans = read_plans(run_dir / "plan.json")
+    assert plans.fingerprint == OF_BOTH
+    expected = build(
+        measured(), textbook("gpipe", stages=2, microbatches=5), blocking_power_w=61.5, reserve_pct=1.5
+    )
+    assert plans.baseline == expected.baseline
+
+
+def test_a_request_of_another_job_is_not_used(
+    run_dir: Path, perseus: Program, refused: Callable[..., str]
+) -> None:
+    write_profile(measured(gpu="H100"), run_dir / "profile.json")
+    answer = perseus("plan", run_dir / "profile.json", "--stages", 2, "--microbatches", 3)
+    assert "plan_request.json is not of the job that measured profile.json (gpu): not used" in answer.err
+    (run_dir / "plan_request.json").unlink()
+    said = refused("plan", run_dir / "profile.json")
+    assert said.endswith("(give --stages and --microbatches)")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"orders": 3}', '{"orders": ["0F0"], "microbatches": NaN}']
+)
+def test_a_broken_request_is_refused_in_one_line(
+    run_dir: Path, refused: Callable[..., str], text: str
+) -> None:
+    (run_dir / "plan_request.json").write_text(text)
+    assert refused("plan", run_dir / "profile.json").startswith(f"{run_dir / 'plan_request.json'} is not a")
+
+
+def test_a_second_group_has_its_own_request(run_dir: Path, perseus: Program) -> None:
+    write_profile(measured(gpu="H100"), run_dir / "profile.1.json")
+    second = PlanRequest(
+        SCHEDULE,
+        fingerprint={**FINGERPRINT, "gpu": "H100"},
+        blocking_power_w=61.5,
+        reserve_pct=0.5,
+        split="never",
+    )
+    write_request(run_dir / "plan_request.1.json", second)
+    answer = perseus("plan", run_dir / "profile.1.json", "-o", run_dir / "plan.1.json")
+    assert "as the job plans" in answer.err
+    assert read_plans(run_dir / "plan.1.json").fingerprint["gpu"] == "H100"
