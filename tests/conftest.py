@@ -2,6 +2,9 @@
 
 import pytest
 from hypothesis import HealthCheck, settings
+from own_signals import hear_what_was_ignored
+
+hear_what_was_ignored()  # by nohup, or a shell that started us with &: what tests start has its own
 
 pytest.register_assert_rewrite("perseus_ds.testing")  # its assertions are ours: show what they compared
 

@@ -5,6 +5,9 @@ The only conftest below e2e: its tests import from it by name.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +38,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
         monkeypatch.setenv(name, value)
     yield node
     until_s = time.monotonic() + 20
-    while left := node.processes():
-        assert time.monotonic() < until_s, f"the test has left processes: {left}"
-        time.sleep(0.02)
+    try:
+        while left := node.processes():
+            assert time.monotonic() < until_s, f"the test has left processes: {left}"
+            time.sleep(0.02)
+    finally:  # they would hold the GPUs of the next test
+        for number in node.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)

@@ -81,7 +81,11 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
 
 
 def train(
-    rank: int, content: Mapping[str, Any], stages: int, steps: int, flags: Mapping[str, str] | None = None
+    rank: int,
+    content: Mapping[str, Any] | str,
+    stages: int,
+    steps: int,
+    flags: Mapping[str, str] | None = None,
 ) -> Trained:
     """Train a fixed number of steps; ``flags`` stand in rank 0's environment alone."""
     if rank == 0:
@@ -156,7 +160,7 @@ def plain_losses(
 def copy_of(run_dir: Path, to: Path, *, without: tuple[str, ...] = ()) -> Path:
     """A run directory with an earlier run's profile and plan, and none of its journal."""
     to.mkdir(parents=True)
-    for name in ("profile.json", "plan.json"):
+    for name in ("profile.json", "plan_request.json", "plan.json"):
         if name not in without:
             shutil.copy(run_dir / name, to / name)
     return to

@@ -29,6 +29,7 @@ import torch
 import torch._dynamo
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe.engine import PipelineEngine
+from own_signals import begin_as_a_program
 from torch import nn
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -106,6 +107,7 @@ def _rank(
     args: tuple[object, ...],
     environment: Mapping[str, str],
 ) -> None:
+    begin_as_a_program()
     output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)  # pytest's own would swallow it
@@ -155,9 +157,12 @@ def config(
 
 
 def build(
-    content: Mapping[str, Any], *, stages: int, inner: tuple[int, ...] | None = None, seed: int = 7
+    content: Mapping[str, Any] | str, *, stages: int, inner: tuple[int, ...] | None = None, seed: int = 7
 ) -> PipelineEngine:
-    """A pipeline engine with one layer per stage; ``inner`` widths make stages uneven."""
+    """A pipeline engine with one layer per stage; ``inner`` widths make stages uneven.
+
+    A configuration that is a word is one in base64, which goes to DeepSpeed as it is.
+    """
     torch.manual_seed(seed)
     widths = inner or (8,) * stages
     module = PipelineModule(
@@ -168,7 +173,9 @@ def build(
         seed_layers=True,
     )
     engine, *_ = deepspeed.initialize(
-        model=module, model_parameters=list(module.parameters()), config=dict(content)
+        model=module,
+        model_parameters=list(module.parameters()),
+        config=content if isinstance(content, str) else dict(content),
     )
     return engine
 

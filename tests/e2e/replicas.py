@@ -79,9 +79,13 @@ def straggle(
     iterations: int,
     *,
     act: Act | None = None,
+    act_on: Callable[[PipelineEngine, int], None] | None = None,
     slow_stage: int | None = None,
 ) -> Book:
-    """Train so many iterations at the plan; ``slow_stage`` slows one stage of a replica alone."""
+    """Train so many iterations at the plan; ``slow_stage`` slows one stage of a replica alone.
+
+    ``act_on`` does something with the engine before an iteration of the plan.
+    """
     book = Book()
     engine = build(content, stages=stages)
     replica = engine.grid.get_data_parallel_rank()
@@ -90,6 +94,8 @@ def straggle(
     while len(book.plans) < iterations:
         if act is not None:
             act(rank, len(book.plans))
+        if act_on is not None:
+            act_on(engine, len(book.plans))
         for gpu in opened():
             gpu.slowness = slowness(mine, len(book.plans))
         active_plan = book.begin(engine)

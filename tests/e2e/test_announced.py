@@ -13,7 +13,7 @@ from jobs import STAGES, Lifecycle, block, copy_of, happened, lines, train_until
 from ranks import config, run_ranks
 from replicas import Book, planned_job, straggle
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FORWARD_S = (0.4, 0.5)
 SLOWED, ENDED, ITERATIONS = 8, 20, 30

@@ -13,7 +13,7 @@ from deepspeed_hosts import dualpipe_v, users_own
 from jobs import block, events, lines
 from ranks import batches, run_ranks
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 MOST_STEPS = 400
 Build = Callable[..., PipelineEngine]
@@ -35,7 +35,11 @@ def until_measured(rank: int, build: Build, perseus: Mapping[str, Any] | None, s
     return losses
 
 
-@pytest.mark.parametrize("build", [dualpipe_v, users_own], ids=["DualPipe-V", "a user's own schedule"])
+@pytest.mark.parametrize(
+    "build",
+    [dualpipe_v, users_own],
+    ids=["DualPipe-V", "a user's own schedule"],
+)
 def test_a_job_is_profiled_planned_run_and_measured(tmp_path: Path, build: Build) -> None:
     said = run_ranks(2, until_measured, build, block(tmp_path), MOST_STEPS)
     names = [one["event"] for one in events(tmp_path)]

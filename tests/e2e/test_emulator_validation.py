@@ -10,20 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jobs import events
 from planned_by_physics import CLOCKS_MHZ, SETTINGS
 from ranks import run_ranks
 from replicas import Book, Spells, planned_job, straggle
 
-from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import Work, model_named, opened, physics
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind
 from perseus_ds.simulation.emulator import ClusterShape, Disturbance, Emulated, Emulator, Trouble
-from perseus_ds.straggler import FrontierIndex
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ITERATIONS, REPLICAS = 40, 2
 MODEL = model_named(SETTINGS.gpu)
@@ -31,10 +30,11 @@ MODEL = model_named(SETTINGS.gpu)
 
 @dataclass(frozen=True)
 class Case:
-    """A job: its stages, when replica 1 is slow, how long a change of clock takes."""
+    """A job: its stages, when replica 1 (or one stage of it) is slow, how long a change of clock takes."""
 
     forward_s: tuple[float, ...]
     slow: tuple[int, int, float] | None = None
+    slow_stage: int | None = None
     latency_s: float = 0.0
 
 
@@ -48,37 +48,36 @@ class Rank:
     def energy_j(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Energy of every iteration but the last as it would be at the reference temperature.
 
-        The emulator has no temperature: leakage above the reference is taken out here.
+        The emulator has no temperature: leakage above the reference is taken out here. Its integral follows
+        from the law of heat, ``tau dT/dt = T_amb + R P - T``, integrated over the iteration.
         """
-        book = self.book
-        began_s = np.array([0.0, *book.end_s[:-1]])
-        took_s = (np.array(book.end_s) - began_s)[:-1]
-        warm_c = (np.array(self.temperature_c[:-1]) + self.temperature_c[1:]) / 2 - MODEL.reference_c
-        return np.array(book.energy_j[:-1]) - MODEL.leakage_w_per_k * warm_c * took_s
+        took_s = np.diff([0.0, *self.book.end_s])[:-1]
+        spent_j, warmed_c = np.array(self.book.energy_j[:-1]), np.diff(self.temperature_c)
+        warm_k_s = (
+            MODEL.thermal_k_per_w * spent_j
+            + (MODEL.ambient_c - MODEL.reference_c) * took_s
+            - MODEL.thermal_s * warmed_c
+        )
+        energy_j: np.ndarray[Any, np.dtype[np.float64]] = spent_j - MODEL.leakage_w_per_k * warm_k_s
+        return energy_j
 
 
 CASES = {
     "calm": Case((0.4, 0.5)),
     "a straggler": Case((0.4, 0.5), slow=(8, 30, 1.2)),
     "a slow spell": Case((0.45, 0.4), slow=(6, 14, 1.3)),
+    "one slow stage": Case((0.4, 0.45), slow=(8, 30, 1.25), slow_stage=1),
     "clocks that take 40 ms to change": Case((0.3, 0.45), slow=(10, 40, 1.15), latency_s=0.04),
 }
 
 
-OPEN = pytest.mark.xfail(
-    strict=False,
-    reason="open: beside a straggler the energies differ by up to 0.4 %, and a slow spell by an iteration",
-)
-SHOWN = [pytest.param(name, marks=[OPEN] if "slow" in name or "straggler" in name else []) for name in CASES]
-
-
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", CASES)
 def test_time_energy_and_decisions_agree(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     ranks, plans = _engine(case, tmp_path)
-    found = _emulated(case, plans)
+    found = _emulated(case, plans, _reckoned(tmp_path / "run"))
     book = ranks[0].book
-    _same_decisions(found, book, FrontierIndex.of(plans, Objective()))
+    assert found.plan.tolist() == book.plans
     time_pct = 100.0 * np.abs(found.job_s[1:] / np.diff(book.end_s) - 1.0)
     engine_j = np.sum([rank.energy_j() for rank in ranks], axis=0)[1:]
     energy_pct = 100.0 * np.abs(found.energy_j.sum(axis=1)[1:-1] / engine_j - 1.0)
@@ -87,16 +86,6 @@ def test_time_energy_and_decisions_agree(name: str, tmp_path: Path) -> None:
     )
     assert time_pct.max() <= 0.2
     assert energy_pct.max() <= 0.3
-
-
-def _same_decisions(found: Emulated, book: Book, index: FrontierIndex) -> None:
-    """Plans change at the same iterations, to plans whose times agree to a tenth of a percent.
-
-    Measured times differ in the sixth digit, so that a limit between two plans may fall on either side.
-    """
-    emulated, engine = found.plan, np.array(book.plans)
-    assert (np.diff(emulated, axis=0) != 0).tolist() == (np.diff(engine, axis=0) != 0).tolist()
-    assert np.abs(index.expected_s[emulated] / index.expected_s[engine] - 1.0).max() <= 0.001
 
 
 def _engine(case: Case, folder: Path) -> tuple[list[Rank], PlanSet]:
@@ -112,30 +101,40 @@ def _engine(case: Case, folder: Path) -> tuple[list[Rank], PlanSet]:
     ranks = REPLICAS * len(case.forward_s)
     content = planned_job(folder, ranks=ranks, forward_s=case.forward_s, perseus={"simulated": simulated})
     spells = {} if case.slow is None else {1: [case.slow]}
-    said = run_ranks(ranks, _train, content, len(case.forward_s), spells)
+    said = run_ranks(ranks, _train, content, len(case.forward_s), spells, case.slow_stage)
     return [one.value for one in said], read_plans(folder / "run" / "plan.json")
 
 
-def _train(rank: int, content: Mapping[str, Any], stages: int, spells: Spells) -> Rank:
+def _train(
+    rank: int, content: Mapping[str, Any], stages: int, spells: Spells, slow_stage: int | None
+) -> Rank:
     temperatures_c: list[float] = []
 
     def note(_rank: int, iteration: int) -> None:
         del temperatures_c[iteration:]
         temperatures_c.extend(gpu.true_now().temperature_c for gpu in opened()[-1:])
 
-    book = straggle(rank, content, stages, spells, ITERATIONS, act=note)
+    book = straggle(rank, content, stages, spells, ITERATIONS, act=note, slow_stage=slow_stage)
     return Rank(book, temperatures_c)
 
 
-def _emulated(case: Case, plans: PlanSet) -> Emulated:
+def _reckoned(run_dir: Path) -> ClockChange:
+    """What the job found out about changes of clock: it looked every half millisecond."""
+    (found,) = [event for event in events(run_dir) if event["event"] == "calibrated"]
+    settle_s = found["together_s"] - found["call_s"]
+    return ClockChange(found["call_s"], settle_s, settle_s)
+
+
+def _emulated(case: Case, plans: PlanSet, reckoned: ClockChange) -> Emulated:
     troubles = []
     if case.slow is not None:
         first, last, factor = case.slow
-        troubles = [Disturbance(Trouble.SLOW, 1, factor, first=first, last=last)]
+        troubles = [Disturbance(Trouble.SLOW, 1, factor, rank=case.slow_stage, first=first, last=last)]
     cluster = ClusterShape(
         REPLICAS,
         gpus_per_node=1,
         change=ClockChange.lasting(case.latency_s),
+        reckoned=reckoned,
         waiting_w={int(mhz): watts for mhz, watts in MODEL.blocking_w},
     )
     return Emulator(plans, _profile(case), cluster).play(ITERATIONS, troubles)

@@ -1,6 +1,8 @@
 """What a job goes through in each mode, from an empty run directory or from what another job left."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,10 +74,15 @@ def test_only_rank_0_speaks(lifecycle: Lifecycle) -> None:
 
 
 def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
-    """Within a few points: on a busy host an audit of six iterations at a hundredth of real time is rough."""
+    """Within a point: an audit of three iterations leaves half a point open, three clocks some more."""
     summary = json.loads((lifecycle.run_dir / "summary.json").read_text())
     assert summary["saving_pct"] > 5
-    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=8)
+    assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=1.0)
+
+
+def test_in_virtual_time_planning_takes_no_iterations(lifecycle: Lifecycle) -> None:
+    """The planner takes seconds, in which this host would train a hundred iterations or none."""
+    assert len(lifecycle.said[0].value.losses) <= 60
 
 
 def test_a_second_start_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:
@@ -86,19 +93,41 @@ def test_a_second_start_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> No
     assert [one.value.losses for one in said] == plain_losses(STEPS)
 
 
+def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "by hand", without=("plan.json",))
+    words = ["plan", str(run_dir / "profile.json"), "-o", str(run_dir / "plan.json")]
+    told = subprocess.run(
+        [sys.executable, "-m", "perseus_ds.cli", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+    )
+    assert told.stderr.startswith("perseus-ds: as the job plans: ")
+    ours, jobs = read_plans(run_dir / "plan.json"), read_plans(lifecycle.run_dir / "plan.json")
+    assert ours.fingerprint == jobs.fingerprint
+    assert (ours.baseline, ours.t_min_s, ours.fixed_s) == (jobs.baseline, jobs.t_min_s, jobs.fixed_s)
+    assert ours.iteration_time_s.tolist() == jobs.iteration_time_s.tolist()
+    assert ours.effective_energy_j.tolist() == jobs.effective_energy_j.tolist()
+    trained_for_a_while(run_dir, mode="run")
+    assert names(run_dir) == ["attached", "calibrated", "warming_up", "running"]
+
+
 def test_other_microbatches_are_planned_from_the_same_profile(lifecycle: Lifecycle, tmp_path: Path) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "more")
     content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
     assert names(run_dir) == ["attached", "calibrated", "warming_up", "planning", "running"]
     assert "microbatches is 4, this job's is 6" in events(run_dir)[0]["line"]
-    assert read_plans(run_dir / "plan.json").schedule.microbatches == 6
+    kept = [read_plans(run_dir / name).schedule.microbatches for name in ("plan.json", "plan.m6.json")]
+    assert kept == [4, 6]
 
 
 def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
     content = config(gradient_clipping=1.0, perseus=block(tmp_path, mode="profile"))
     said = run_ranks(4, train_until, content, STAGES, happened("profiled"))
     assert (tmp_path / "profile.json").exists()
+    assert (tmp_path / "plan_request.json").exists()
     assert not (tmp_path / "plan.json").exists()
     assert [one.value.clock_mhz for one in said] == [1410.0] * STAGES
     assert [one.value.locks for one in said] == [3] * STAGES

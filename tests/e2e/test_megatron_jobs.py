@@ -23,7 +23,7 @@ from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import Kind
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 Done = Callable[[Path], bool]
 TRAINED = 5

@@ -50,7 +50,7 @@ class Notes:
         self.iterations.append([])
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         self.iterations[-1].append(("begins", kind))
 
     def after(self, kind: Kind) -> None:

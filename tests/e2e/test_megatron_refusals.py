@@ -139,3 +139,6 @@ def test_of_two_models_the_first_that_trains_is_served(tmp_path: Path) -> None:
     said = run_ranks(2, two_models, block(tmp_path / "run", mode="observe"))
     assert [one.value for one in said] == [one.value for one in run_ranks(2, two_plain)]
     assert [event["event"] for event in events(tmp_path / "run")].count("attached") == 1
+    assert [line for line in lines(said[0]) if "second model" in line] == [
+        "perseus: a second model trains in this process: it runs at default clocks; the first one is served"
+    ]

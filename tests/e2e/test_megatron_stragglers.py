@@ -21,7 +21,7 @@ from perseus_ds.device.simulated import opened
 from perseus_ds.plan import read_plans
 from perseus_ds.straggler import FrontierIndex
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SHAPE = Shape(2, microbatches=4, data=2, overlap_reduce=True, distributed_optimizer=True)
 STRAGGLER, SLOWDOWN = 1, 1.2

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import (
-    Done,
-    Trained,
     block,
     copy_of,
     events,
@@ -27,16 +24,16 @@ from jobs import (
 from planned_by_physics import deepspeed_schedule, perseus_block, write_plan
 from ranks import Said, config, losses, run_ranks
 from ranks import build as build_engine
-from replicas import Book, look_once, straggle
+from replicas import look_once, straggle
 
 from perseus_ds.config import Objective
-from perseus_ds.device.simulated import MODELS, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import MODELS, SimulatedSettings
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.straggler import FrontierIndex
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 STAGES = REPLICAS = 2
 RANKS = STAGES * REPLICAS
@@ -47,40 +44,17 @@ ITERATIONS = 40
 SETTLED = 12
 
 
-def mixed(body: Callable[..., Any], rank: int, *args: object, **settings: object) -> Any:  # noqa: ANN401
-    """Do something where the second replica's GPUs are other ones, that need 1.2 times as long."""
-    replica = rank % REPLICAS
-    made = SimulatedGpu.__init__
-
-    def other(gpu: SimulatedGpu, asked: SimulatedSettings, *rest: object, **more: object) -> None:
-        seconds = None if asked.forward_s is None else tuple(SLOWER * s for s in asked.forward_s)
-        theirs = replace(asked, gpu=GPUS[1], forward_s=seconds, mean_forward_s=SLOWER * asked.mean_forward_s)
-        made(gpu, theirs if replica else asked, *rest, **more)  # type: ignore[arg-type]
-
-    SimulatedGpu.__init__ = other  # type: ignore[method-assign]  # in a process of the test's own
-    return body(rank, *args, **settings)
-
-
-def train_mixed(rank: int, content: Mapping[str, Any], steps: int) -> Trained:
-    trained = mixed(train, rank, content, STAGES, steps)
-    assert isinstance(trained, Trained)
-    return trained
-
-
-def train_mixed_until(rank: int, content: Mapping[str, Any], done: Done) -> Trained:
-    trained = mixed(train_until, rank, content, STAGES, done)
-    assert isinstance(trained, Trained)
-    return trained
-
-
-def straggle_mixed(rank: int, content: Mapping[str, Any]) -> Book:
-    book = mixed(straggle, rank, content, STAGES, {}, ITERATIONS)
-    assert isinstance(book, Book)
-    return book
-
-
-def look_mixed(rank: int, content: Mapping[str, Any]) -> None:
-    mixed(look_once, rank, content, STAGES)
+def mixed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same job where the second replica's GPUs are other ones, that need 1.2 times as long."""
+    simulated = content["perseus"].get("simulated", {})
+    theirs: dict[str, object] = {
+        "gpu": GPUS[1],
+        "mean_forward_s": SLOWER * SimulatedSettings().mean_forward_s,
+    }
+    if "forward_s" in simulated:
+        theirs["forward_s"] = [SLOWER * seconds for seconds in simulated["forward_s"]]
+    ranks = {str(rank): theirs for rank in range(RANKS) if rank % REPLICAS}
+    return {**content, "perseus": {**content["perseus"], "simulated": {**simulated, "ranks": ranks}}}
 
 
 def frontiers(run_dir: Path) -> list[PlanSet]:
@@ -92,7 +66,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]
     """A whole lifecycle from an empty run directory: each kind of GPU with a grid of its own."""
     run_dir = tmp_path_factory.mktemp("mixed") / "run"
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
-    return run_dir, run_ranks(RANKS, train_mixed_until, content, happened("measured"))
+    return run_dir, run_ranks(RANKS, train_until, mixed(content), STAGES, happened("measured"))
 
 
 def test_each_kind_is_measured_and_planned_by_itself(profiled: tuple[Path, list[Said]]) -> None:
@@ -125,7 +99,7 @@ def test_a_second_start_finds_both_plans(profiled: tuple[Path, list[Said]], tmp_
     again = copy_of(profiled[0], tmp_path / "again")
     for name in ("profile.1.json", "plan.1.json"):
         (again / name).write_bytes((profiled[0] / name).read_bytes())
-    run_ranks(RANKS, train_mixed, config(gradient_clipping=1.0, perseus=block(again)), 6)
+    run_ranks(RANKS, train, mixed(config(gradient_clipping=1.0, perseus=block(again))), STAGES, 6)
     assert events(again)[0]["start"] == "run"
     assert names(again).count("running") == len(GPUS)
     assert "profiling" not in names(again)
@@ -137,7 +111,7 @@ def test_a_plan_that_is_missing_is_made_from_the_profiles(
     again = copy_of(profiled[0], tmp_path / "again")
     (again / "profile.1.json").write_bytes((profiled[0] / "profile.1.json").read_bytes())
     content = config(gradient_clipping=1.0, perseus=block(again))
-    run_ranks(RANKS, train_mixed_until, content, happened("running"))
+    run_ranks(RANKS, train_until, mixed(content), STAGES, happened("running"))
     assert events(again)[0]["start"] == "plan"
     assert "profiling" not in names(again)
     assert len(frontiers(again)[1]) > 1
@@ -149,7 +123,7 @@ def meeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]
     folder = tmp_path_factory.mktemp("meeting")
     playing = perseus_block(folder / "run", FORWARD_S)
     seen = playing | {"mode": "observe", "run_dir": str(folder / "seen")}
-    run_ranks(RANKS, look_mixed, config(perseus=seen, gradient_clipping=1.0))
+    run_ranks(RANKS, look_once, mixed(config(perseus=seen, gradient_clipping=1.0)), STAGES)
     announced = events(folder / "seen")[0]
     schedule = deepspeed_schedule(microbatches=4, stages=STAGES)
     for gpu, group, name, slower in zip(
@@ -157,7 +131,8 @@ def meeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]
     ):
         seconds = [slower * s for s in FORWARD_S]
         write_plan(folder / "run" / name, schedule, seconds, announced["fingerprint"] | group["own"], gpu=gpu)
-    return folder / "run", run_ranks(RANKS, straggle_mixed, config(perseus=playing, gradient_clipping=1.0))
+    content = mixed(config(perseus=playing, gradient_clipping=1.0))
+    return folder / "run", run_ranks(RANKS, straggle, content, STAGES, {}, ITERATIONS)
 
 
 def test_all_ranks_decide_alike(meeting: tuple[Path, list[Said]]) -> None:

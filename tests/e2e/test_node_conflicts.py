@@ -10,7 +10,7 @@ from jobs import events, lines, names, plain_losses
 from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from ranks import Said, config
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 VICTIM = 2
 

@@ -54,7 +54,9 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
-    assert list(dict.fromkeys(names(node_course.run_dir))) == [
+    course = dict.fromkeys(names(node_course.run_dir))
+    course.pop("varying", None)  # in host time: whether durations vary is the machine's business
+    assert list(course) == [
         "attached",
         "calibrated",
         "warming_up",

@@ -14,7 +14,7 @@ from planned_by_physics import deepspeed_schedule, write_plan
 from ranks import batches, build, config, run_ranks
 from replicas import look_once
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FORWARD_S = (0.3, 0.4)
 STEPS = 130
@@ -36,6 +36,7 @@ def job(folder: Path, **changes: object) -> dict[str, Any]:
             "transfer_s": 0.0,
             "switch_latency_s": 0.0,
             "time_scale": TIME_SCALE,
+            "host_step_s": 0.05,
         },
         **changes,
     }

@@ -35,7 +35,7 @@ class Noting:
         self.batches.append(batch)
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         self.iterations[-1].append(kind)
 
     def after(self, kind: Kind) -> None:
@@ -108,7 +108,8 @@ def test_heard_is_what_the_order_says_and_what_torch_ran(name: str, ranks: int, 
 def test_all_ranks_together_make_one_schedule_that_runs_to_its_end(name: str) -> None:
     ranks, microbatches = 2, 4
     places = [said.value for said in run_ranks(ranks, place_of, name, microbatches)]
-    schedule = joined(places, name=name, microbatches=microbatches)
+    schedule = joined(places, name=name)
+    assert schedule.microbatches == microbatches
     dag = dag_of(schedule)
     assert len(dag.topological()) == len(dag.nodes)
     assert (schedule.ranks, schedule.stages) == (ranks, ranks * SCHEDULES[name][1])

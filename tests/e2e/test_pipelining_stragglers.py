@@ -22,7 +22,7 @@ from perseus_ds.device.simulated import opened
 from perseus_ds.plan import read_plans
 from perseus_ds.straggler import FrontierIndex
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 RANKS, REPLICAS, STRAGGLER, SLOWDOWN = 4, 2, 1, 1.2
 SLOW_FROM, SLOW_TO, ITERATIONS = 12, 36, 48

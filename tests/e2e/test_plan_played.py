@@ -45,9 +45,10 @@ def play(rank: int, content: Mapping[str, Any]) -> Held:
     engine = build(content, stages=STAGES, inner=UNEVEN)
     data = batches()
     for _ in range(STEPS):
-        session = session_of(engine)
-        modes.append("neither" if session is None else session.lifecycle.mode.value)
         engine.train_batch(data)
+        session = session_of(engine)
+        assert session is not None
+        modes.append(session.lifecycle.mode.value)
     gpu = opened()[-1]
     clocks = [mean_clock_mhz(gpu, task) for task in gpu.truth.tasks]
     return Held(modes, [clocks[i : i + COMPUTATIONS] for i in range(0, len(clocks), COMPUTATIONS)])

@@ -197,7 +197,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", ["fp32", *(pytest.param(one, marks=pytest.mark.slow) for one in [*VARIANTS][1:])]
+)
 def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: str) -> None:
     """In host time, with the engine's own has_slack: a busy host makes stragglers, so this one is slower."""
     content = planned_job(
@@ -212,7 +214,7 @@ def test_wherever_the_wait_moves_the_straggler_is_seen(tmp_path: Path, variant: 
     ratio = (own_s[8:11, STRAGGLER] / own_s[8:11, 0]).mean()  # not answered yet
     tell(f"{variant}: the slow replica's own time is {ratio:.2f} times the other's")
     assert ratio > 1.1  # 1.6 on an idle host
-    assert book.plans[-1][0] > book.plans[0][0]
+    assert max(plan[0] for plan in book.plans[8:]) > book.plans[0][0]
 
 
 def in_real_time(rank: int, content: dict[str, Any]) -> Book:

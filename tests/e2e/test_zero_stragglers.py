@@ -20,7 +20,7 @@ from perseus_ds.plan import read_plans
 from perseus_ds.schedule import Instruction, Schedule
 from perseus_ds.straggler import FrontierIndex
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SLOWDOWN = 1.2
 SLOW_FROM, SLOW_TO, ITERATIONS = 20, 60, 80

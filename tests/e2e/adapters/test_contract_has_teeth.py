@@ -27,8 +27,8 @@ class Relay:
     def iteration_begins(self, batch: Batch) -> bool:
         return self.to.iteration_begins(batch)
 
-    def before(self, kind: Kind) -> None:
-        self.to.before(kind)
+    def before(self, kind: Kind, size: int = 0) -> None:
+        self.to.before(kind, size)
 
     def after(self, kind: Kind) -> None:
         self.to.after(kind)
@@ -44,8 +44,8 @@ class Relay:
 
 
 class SwapsKinds(Relay):
-    def before(self, kind: Kind) -> None:
-        self.to.before(Kind.BACKWARD if kind is Kind.FORWARD else kind)
+    def before(self, kind: Kind, size: int = 0) -> None:
+        self.to.before(Kind.BACKWARD if kind is Kind.FORWARD else kind, size)
 
     def after(self, kind: Kind) -> None:
         self.to.after(Kind.BACKWARD if kind is Kind.FORWARD else kind)

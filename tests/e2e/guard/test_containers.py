@@ -93,7 +93,6 @@ def test_with_a_journal_on_the_node_the_next_start_finds_it(
     assert free(node)
 
 
-@pytest.mark.flaky(reruns=4)  # open: fails now and then when it comes after others, never alone
 def test_a_lock_left_by_a_container_is_not_taken_for_an_operators(
     inside: Path, node: FakeNvml, start: Start
 ) -> None:

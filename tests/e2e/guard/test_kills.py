@@ -185,9 +185,3 @@ def random_kills(node: FakeNvml, count: int) -> int:
 
 def test_random_kills_leave_nothing(node: FakeNvml) -> None:
     assert random_kills(node, 12) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)  # 200 processes after one another, however busy the machine
-def test_two_hundred_random_kills_in_a_row_leave_nothing(node: FakeNvml) -> None:
-    assert random_kills(node, 200) == 0
