@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from perseus_ds.profile import read_profile
 from perseus_ds.schedule import dag_of, textbook
+from perseus_ds.simulation.gpt3 import gpt3_profile
 from perseus_ds.solver import OptionTable, Problem
 
 BLOCKING_W = 83.64
@@ -17,15 +18,23 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 Tables = dict[tuple[int, str], OptionTable]
 
 
+PROFILE = "PERSEUS_BENCH_PROFILE"
+"""Names the profile for the processes that solve one instance each."""
+
+
+def source() -> str:
+    """Which profile the instances called gpt3 are made of: a file, else the simulated GPU's."""
+    place = Path(os.environ.get("PERSEUS_SHARED_DATA", SHARED)) / "gpt3-175b_a100-sxm_profile.csv"
+    return os.environ.get(PROFILE) or (str(place) if place.exists() else "simulated A100")
+
+
 def measured(stages: int) -> Tables:
     """GPT-3 175B on A100: stages 0 to 6 are alike, the last is heavier."""
-    place = Path(os.environ.get("PERSEUS_SHARED_DATA", SHARED)) / "gpt3-175b_a100-sxm_profile.csv"
-    points: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    with place.open() as lines:
-        for row in csv.DictReader(lines):
-            key = int(row["stage"]), row["instruction"][0].upper()
-            points.setdefault(key, []).append((float(row["time"]), float(row["energy"])))
-    columns = {key: np.array(rows).T for key, rows in points.items()}
+    profile = gpt3_profile() if source() == "simulated A100" else read_profile(Path(source()))
+    columns = {
+        (stage, kind.value): np.array([(point.time_s, point.energy_j) for point in points]).T
+        for (stage, kind), points in profile.points.items()
+    }
     tables = {key: OptionTable(t_s, e_j - BLOCKING_W * t_s) for key, (t_s, e_j) in columns.items()}
     return {(s, k): tables[7 if s == stages - 1 else 0, k] for s in range(stages) for k in "FB"}
 

@@ -1,6 +1,6 @@
 """What the exact frontier and its plans cost in CPU seconds, how near plans are to their bound, how it grows.
 
-Run: ``python scripts/bench/frontier/main.py [--large] [--plot growth.png] > result.json``
+Run: ``python scripts/bench/frontier/main.py [--large] [--profile FILE] [--plot growth.png] > result.json``
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import TypeVar
 import numpy as np
 from instances import (
     BLOCKING_W,
+    PROFILE,
     Tables,
     interleaved,
     measured,
     noisy,
     own_curves,
     pipeline,
+    source,
     split_interleaved,
 )
 
@@ -52,10 +54,12 @@ def main() -> int:
     if arguments.one:
         print(json.dumps(measure(arguments.one)))
         return 0
+    if arguments.profile:
+        os.environ[PROFILE] = str(arguments.profile.resolve())
     names = list(INSTANCES) + (list(LARGE) if arguments.large else [])
     rows = [_apart(name) for name in names]
     cold = _apart("gpt3 8x96", fresh_cache=True)
-    print(json.dumps({"instances": rows, "cold": cold}, indent=1))
+    print(json.dumps({"profile": source(), "instances": rows, "cold": cold}, indent=1))
     if arguments.plot:
         _plot(rows, Path(arguments.plot))
     return 0
@@ -132,7 +136,9 @@ def _apart(name: str, *, fresh_cache: bool = False) -> dict[str, float | int | s
     with tempfile.TemporaryDirectory() as empty:
         place = {"NUMBA_CACHE_DIR": empty} if fresh_cache else {}
         command = [sys.executable, __file__, "--one", name]
-        done = subprocess.run(command, env=os.environ | place, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=os.environ | place, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{name} could not be measured: see above")
     return json.loads(done.stdout)
 
 
@@ -142,6 +148,11 @@ def _arguments() -> argparse.Namespace:
         "--large", action="store_true", help="also 16x256, and 65 536 activities: many minutes"
     )
     parser.add_argument("--plot", help="write a picture of how cost grows")
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        help="profile of the gpt3 instances; default: the published one, else the simulated",
+    )
     parser.add_argument("--one", help="measure one instance in this process")
     return parser.parse_args()
 

@@ -26,14 +26,13 @@ from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
 from perseus_ds.plan import ClockRequest, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.comm.status import RankStatus, ReplicaStatus, StatusLayout
+from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule, ClockSequencer
-from perseus_ds.runtime.control.replica_plans import ReplicaPlans
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch
 from perseus_ds.schedule import Instruction, Kind, textbook
-from perseus_ds.straggler import FrontierIndex
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans, ReplicaStatus
 
 BAR_US = 20.0
 STAGES, MICROBATCHES = 4, 8
@@ -62,7 +61,7 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
         ClockRequest(place, False, 0.4 - latency_s, clock_mhz)
         for place, clock_mhz in enumerate(clocks_mhz[1:])
     ]
-    clock_policy = ClockSchedule.of(requests_of_plan, clocks_mhz[0], computations)
+    clock_policy = ClockSchedule.of(requests_of_plan, (clocks_mhz[0], None), computations)
     found = []
     for _ in range(iterations):
         recorder.begin()
@@ -183,7 +182,7 @@ def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether the bar is met."""
+    """Measure, print, and say on stderr and by the exit code whether the bars are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=4)
@@ -209,6 +208,11 @@ def main() -> int:
         "torch": torch.__version__,
     }
     print(json.dumps(found, indent=1))
+    if not found["met"]:
+        print(f"bar missed: {mean_us:.1f} us per instruction, bar {BAR_US:g} us", file=sys.stderr)
+    if not found["iteration_met"]:
+        missed = f"{iteration_us:.0f} us per iteration, bar {EXCHANGE_BAR_US:g} us"
+        print(f"bar missed: {missed}", file=sys.stderr)
     return 0 if found["met"] and found["iteration_met"] else 1
 
 

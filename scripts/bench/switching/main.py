@@ -14,6 +14,7 @@ from pathlib import Path
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet, build, select
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.costs import costs_of
 from perseus_ds.plan.switching import Switching
 from perseus_ds.profile import Profile, read_profile
@@ -25,6 +26,9 @@ KINDS = {
     "one clock per computation": Switching(split="never"),
     "split": Switching(),
     "split, low waits": Switching(waits="auto"),
+    "at most 10 per second": Switching(budget=ChangeBudget(10.0)),
+    "at most 3 per second": Switching(budget=ChangeBudget(3.0)),
+    "one clock per stage": Switching(budget=ChangeBudget(0.0)),
 }
 ITERATIONS, NOISE = 24, 0.02
 RESERVE_PCT = 1.0  # as a job plans by default, for what varies
