@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from perseus_ds.report.contents import Contents
+from perseus_ds.report.contents.beside_straggler import causes_beside
 from perseus_ds.report.contents.comparable import per_pipeline
 from perseus_ds.report.contents.figures import Figures
 from perseus_ds.report.contents.headline import headline, predicted_headline
@@ -73,9 +74,12 @@ def _timeline(contents: Contents, found: Figures, path: Path) -> Picture:
 
 def _causes(contents: Contents, found: Figures, path: Path) -> Picture:
     parts = [causes(timeline) for timeline in contents.in_order()]
-    draw_causes(parts, path, title="What the energy goes into", subtitle=found.job)
+    beside = [] if contents.plans is None else causes_beside(contents.plans, contents.events)
+    draw_causes([*parts, *beside], path, title="What the energy goes into", subtitle=found.job)
     changes = [f"{clock_changes(timeline):.1f} ({timeline.name})" for timeline in contents.in_order()]
     caption = f"One pipeline, one iteration. Changes of clock per iteration and rank: {', '.join(changes)}."
+    if beside:
+        caption += " The lower two, as planned: until the last straggler arrives."
     return Picture(path, "Energy by cause", caption)
 
 

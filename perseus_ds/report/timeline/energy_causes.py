@@ -1,4 +1,4 @@
-"""What the energy of an iteration goes into: work, what no clock changes, bubbles."""
+"""What the energy of an iteration goes into: work, what no clock changes, bubbles, stragglers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from perseus_ds.run_directory import Timeline
 class Causes:
     """Energy of one pipeline over one iteration, by cause; all that is not work draws blocking power.
 
-    ``fixed_j`` is transfers, reduction, step and the like; ``bubbles_j`` the gaps between instructions.
+    ``fixed_j`` is transfers, reduction, step and the like; ``bubbles_j`` the gaps between instructions;
+    ``straggler_j`` the wait for another pipeline at the iteration's end.
     """
 
     name: str
     working_j: float
     fixed_j: float
     bubbles_j: float
+    straggler_j: float = 0.0
 
     @property
     def total_j(self) -> float:
         """All of it."""
-        return self.working_j + self.fixed_j + self.bubbles_j
+        return self.working_j + self.fixed_j + self.bubbles_j + self.straggler_j
 
 
 def causes(timeline: Timeline) -> Causes:

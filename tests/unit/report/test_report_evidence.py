@@ -12,6 +12,7 @@ from PIL import Image
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.play import play, play_baseline
+from perseus_ds.report.contents.beside_straggler import causes_beside
 from perseus_ds.report.contents.straggler_table import straggler_rows
 from perseus_ds.report.contents.worth import Prices, worth
 from perseus_ds.report.timeline.critical_path import critical_path
@@ -73,6 +74,30 @@ def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> No
     assert parts.total_j == pytest.approx(energy_j(found))
     assert min(parts.working_j, parts.bubbles_j) > 0.0
     assert parts.total_j == pytest.approx(plans.plan(0).energy_j, rel=1e-6)
+
+
+def test_energy_beside_a_straggler_lasts_until_it_arrives(plans: PlanSet) -> None:
+    meet_s, ranks = 1.5 * plans.t_min_s, plans.schedule.ranks
+    event = {"event": "straggler", "sync_time_s": meet_s, "waiting": [1], "plans": [0, 2]}
+    before, after = causes_beside(plans, [event, {"event": "straggler_gone"}])
+    baseline, plan = plans.baseline, plans.plan(2)
+    wait_w = baseline.blocking_power_w * ranks
+    assert before.straggler_j == pytest.approx(wait_w * (meet_s - baseline.iteration_time_s))
+    assert before.total_j == pytest.approx(baseline.energy_j + before.straggler_j)
+    assert after.straggler_j == pytest.approx(plans.blocking_total_w * (meet_s - plan.iteration_time_s))
+    assert after.total_j == pytest.approx(
+        float(plans.effective_energy_j[2]) + plans.blocking_total_w * meet_s
+    )
+    assert after.working_j == pytest.approx(sum(one.energy_j for one in play(plan)))
+
+
+@pytest.mark.parametrize(
+    "torn", [{"sync_time_s": None}, {"waiting": []}, {"plans": [9_999, 9_999]}, {"waiting": [7]}]
+)
+def test_a_straggler_whose_record_is_torn_has_no_bars(plans: PlanSet, torn: dict[str, object]) -> None:
+    event = {"event": "straggler", "sync_time_s": 9.0, "waiting": [0], "plans": [1]}
+    assert causes_beside(plans, [event])
+    assert causes_beside(plans, [event | torn]) == []
 
 
 def test_changes_of_clock_are_counted_round_the_iteration() -> None:
