@@ -37,6 +37,6 @@ def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str =
         OSError: the notice cannot be written.
         PerseusError: a bad number, no such pipeline, no running job, or a user who is not believed.
     """
-    from perseus_ds.straggler.announcing import notify as announce  # noqa: PLC0415  # numpy only when called
+    from perseus_ds.straggler.announcement.announcing import notify as announce  # noqa: PLC0415  # numpy only when called
 
     announce(run_dir, pipeline=pipeline, slowdown=slowdown, reason=reason)

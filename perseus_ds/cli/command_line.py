@@ -21,19 +21,25 @@ class Command:
 
 
 COMMANDS = {
-    "doctor": Command("doctor", "what is here, what the plugin would use, and what would go wrong"),
-    "run": Command("run", "start a training job with the plugin's flags set, and show its progress"),
-    "plan": Command("plan", "turn a profile into a frontier of plans"),
-    "show": Command("show", "one plan of a frontier, instruction by instruction"),
-    "verify": Command("verify", "check that a plan file is what it says"),
-    "simulate": Command("simulate", "play a plan in a job of any size, on emulated GPUs in virtual time"),
-    "report": Command("report", "write the page and the pictures of a run directory"),
-    "notify": Command("notify", "tell a running job about a straggler known in advance"),
-    "kernels": Command("kernels", "a pair of clocks for every kernel: trace, measure, plan, show"),
-    "convert": Command("convert", "a profile from our JSON to the CSV of Zeus, or back"),
-    "clocks": Command("clocks", "put default clocks back"),
-    "guardd": Command("guardd", "the privileged node service: clocks for jobs without the right to set them"),
-    "hook": Command("hook", "whether training jobs of this Python will load the plugin"),
+    "doctor": Command("machine.doctor", "what is here, what the plugin would use, and what would go wrong"),
+    "run": Command("job.run", "start a training job with the plugin's flags set, and show its progress"),
+    "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
+    "show": Command("planning.show", "one plan of a frontier, instruction by instruction"),
+    "verify": Command("planning.verify", "check that a plan file is what it says"),
+    "simulate": Command(
+        "emulation.simulate", "play a plan in a job of any size, on emulated GPUs in virtual time"
+    ),
+    "report": Command("job.report", "write the page and the pictures of a run directory"),
+    "notify": Command("job.notify", "tell a running job about a straggler known in advance"),
+    "kernels": Command(
+        "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
+    ),
+    "convert": Command("planning.convert", "a profile from our JSON to the CSV of Zeus, or back"),
+    "clocks": Command("machine.clocks", "put default clocks back"),
+    "guardd": Command(
+        "machine.guardd", "the privileged node service: clocks for jobs without the right to set them"
+    ),
+    "hook": Command("machine.hook", "whether training jobs of this Python will load the plugin"),
 }
 
 _EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` tells all."

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from perseus_ds.device import amdsmi, guardd, nvml, zeusd
+from perseus_ds.device import guardd
+from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard import container, guarded
 from perseus_ds.device.null import NullGpu
+from perseus_ds.device.nvidia import nvml, zeusd
 from perseus_ds.device.read_only import ReadOnlyGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings

@@ -10,7 +10,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard import GuardClient, GuardedGpu
 from perseus_ds.device.guard.protocol import KIND
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
 

@@ -4,17 +4,17 @@
 """
 
 from perseus_ds.plan.build import build
-from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
-from perseus_ds.plan.doubt import doubt
-from perseus_ds.plan.expected import expected_saving_pct
+from perseus_ds.plan.checking.doubt import doubt
+from perseus_ds.plan.checking.verify import verify
+from perseus_ds.plan.checking.wording import certified
 from perseus_ds.plan.options import Options, Segment
+from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
+from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
+from perseus_ds.plan.playing.expected import expected_saving_pct
 from perseus_ds.plan.record import Baseline, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
 from perseus_ds.plan.splits import Portion, Splits
-from perseus_ds.plan.store import dumps, loads, read_plans, write_plans
-from perseus_ds.plan.verify import verify
-from perseus_ds.plan.wording import certified
 
 __all__ = [
     "OPENING",

@@ -9,9 +9,9 @@ from pathlib import Path
 from perseus_ds.errors import PerseusError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan.build import build
+from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.request import read_request
-from perseus_ds.plan.store import write_plans
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import read_profile
 
 

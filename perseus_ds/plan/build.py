@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import InstructionTimelines
-from perseus_ds.plan.doubt import time_error_pct
-from perseus_ds.plan.lowering import lowered, wait_clock_of
+from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
-from perseus_ds.plan.solve import in_order, solve, with_timelines
-from perseus_ds.plan.switching import FREE, Switching
-from perseus_ds.plan.translation import baseline_of, translate
+from perseus_ds.plan.solving.lowering import lowered, wait_clock_of
+from perseus_ds.plan.solving.solve import in_order, solve, with_timelines
+from perseus_ds.plan.solving.switching import FREE, Switching
+from perseus_ds.plan.solving.translation import baseline_of, translate
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate

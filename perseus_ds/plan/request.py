@@ -10,7 +10,7 @@ from typing import Any, cast
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import read_json
 from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.switching import Split, Wait
+from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Instruction, Schedule
 

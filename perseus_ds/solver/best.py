@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from perseus_ds.solver.dual import bounds_at
-from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.plans import Plans, undominated
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.solver.dual import activity_flow, dual_value, dual_values, members_of, precedence_flow
-from perseus_ds.solver.frontier import Frontier
 from perseus_ds.solver.hull import Hull, hull_of
+from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import Graph, graph_of, longest_seconds
 from perseus_ds.solver.plans import Plans, blended
 from perseus_ds.solver.problem import Floats, Ints, Problem

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Problem
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.frontier import Frontier
+from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.plans import Plans
 from perseus_ds.solver.problem import Floats, Problem
 

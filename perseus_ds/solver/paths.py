@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.compiled import tiered
+from perseus_ds.solver.compiling.compiled import tiered
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 
 

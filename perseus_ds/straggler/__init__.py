@@ -1,10 +1,10 @@
 """Who is slow, and how slowly the others can wait: decided alike on every rank from the same numbers."""
 
-from perseus_ds.straggler.announcing import Announced, notify
+from perseus_ds.straggler.announcement.announcing import Announced, notify
+from perseus_ds.straggler.announcement.notices import Heard, Notices
 from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.notices import Heard, Notices
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 

@@ -14,7 +14,7 @@ import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
 
 from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
-from perseus_ds.device.amdsmi import AmdGpu, load_amdsmi
+from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.errors import (
     DevicePermissionError,

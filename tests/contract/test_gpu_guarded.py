@@ -7,7 +7,7 @@ from fake_nvml import FakeNvml
 
 from perseus_ds.device import DeviceRequest, Gpu
 from perseus_ds.device.guard import GuardedGpu, guarded
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.testing.gpu_contract import GpuContract
 
 

@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceLostError,
     DevicePermissionError,
@@ -52,7 +52,7 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
 def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     code = (
-        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvml import NvmlGpu;"
+        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.nvidia.nvml import NvmlGpu;"
         "print(NvmlGpu(DeviceRequest('nvml')).achieved().event_reasons.name)"
     )
     environment = node.environment(old_driver=True)
@@ -63,7 +63,7 @@ def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
 def test_without_the_right_to_lock_auto_reads_and_says_so(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.device.nvml.missing_right", lambda: "user 1000 is not root")
+    monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
     choice = choose(DeviceRequest("auto"))
     assert choice.backend == "nvml"
     assert not choice.gpu.capabilities().can_lock

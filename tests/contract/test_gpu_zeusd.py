@@ -12,7 +12,7 @@ from fake_nvml import FakeNvml
 
 from perseus_ds.device import DeviceRequest, Gpu, choose
 from perseus_ds.device.guard import GuardedGpu
-from perseus_ds.device.zeusd import ZeusdGpu
+from perseus_ds.device.nvidia.zeusd import ZeusdGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 from perseus_ds.testing.gpu_contract import GpuContract
 

@@ -9,7 +9,7 @@ from typing import Any
 from perseus_ds.adapters.deepspeed.orders import order_of
 from perseus_ds.device.simulated import SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile, candidate_clocks
 from perseus_ds.schedule import Kind, Schedule
 

@@ -10,7 +10,7 @@ import pytest
 from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, happened, lines, names
 from ranks import batches, build, config, run_ranks
 
-from perseus_ds.cli.after_job import leave
+from perseus_ds.cli.job.after_job import leave
 from perseus_ds.run_directory import RunDirectory
 
 pytestmark = pytest.mark.e2e

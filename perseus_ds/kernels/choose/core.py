@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.kernels.choose.rest import Curve, cost_of, curve_from, steps_of
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.problem import Floats, Ints
 
 FEWEST_STATES, WIDER = 256, 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.problem import Floats, Ints
 
 

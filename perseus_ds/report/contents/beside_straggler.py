@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.plan.play import Played, play, play_baseline
+from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.report.timeline.energy_causes import Causes
 
 Event = Mapping[str, object]
@@ -29,7 +29,7 @@ def _plan_met(plans: PlanSet, event: Event) -> FrequencyPlan | None:
     if not (isinstance(waiting, list) and isinstance(chosen, list) and waiting):
         return None
     index = chosen[waiting[0]] if waiting[0] in range(len(chosen)) else None
-    return plans.plan(index) if index in range(len(plans)) else None
+    return plans.plan(index) if isinstance(index, int) and 0 <= index < len(plans) else None
 
 
 def _at_default_clocks(plans: PlanSet, sync_s: float) -> Causes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from perseus_ds.plan import FrequencyPlan
-from perseus_ds.plan.play import play
+from perseus_ds.plan.playing.play import play
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.report import theme
 from perseus_ds.schedule import Kind

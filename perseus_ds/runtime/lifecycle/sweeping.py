@@ -10,9 +10,9 @@ import numpy as np
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, differ, write_profile
-from perseus_ds.runtime.lifecycle.asking_for_plans import plan_request
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
+from perseus_ds.runtime.lifecycle.planned.asking_for_plans import plan_request
 from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration

@@ -18,7 +18,7 @@ from perseus_ds.simulation.emulator.records import (
     Iteration,
     Play,
 )
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import compiled, inner
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.
 FORCE, DONE, RELEASE, START, ASK = range(5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.simulation.emulator.records import PEERS, WORKING, Floats, Ints, Play, PowerTrace
-from perseus_ds.solver.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import compiled, inner
 
 
 @inner

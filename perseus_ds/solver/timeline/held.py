@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.choices import Choices
-from perseus_ds.solver.compiled import inlined, inner
-from perseus_ds.solver.front import Front, Steps, nth, time_code
+from perseus_ds.solver.compiling.compiled import inlined, inner
+from perseus_ds.solver.discrete.choices import Choices
+from perseus_ds.solver.discrete.front import Front, Steps, nth, time_code
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.lanes import Levels
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.choices import Choices
+from perseus_ds.solver.discrete.choices import Choices
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.whole import Whole
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.choices import Choices
-from perseus_ds.solver.compiled import compiled
+from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.discrete.choices import Choices
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.lanes import Lanes, Levels
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.choices import Choices
-from perseus_ds.solver.frontier import Frontier, solve_frontier
+from perseus_ds.solver.discrete.choices import Choices
+from perseus_ds.solver.parametric.frontier import Frontier, solve_frontier
 from perseus_ds.solver.plans import Plans, blended
 from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
-from perseus_ds.solver.split import GRAIN, split
+from perseus_ds.solver.splitting.split import GRAIN, split
 from perseus_ds.solver.timeline.lanes import Lanes, Levels
 
 

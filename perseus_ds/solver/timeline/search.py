@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.beam import Guide, columns_of
-from perseus_ds.solver.choices import Choices, slowest_within
-from perseus_ds.solver.compiled import compiled, inlined, number
-from perseus_ds.solver.front import Front, Steps, begin_after, front_for, steps_for, time_code
+from perseus_ds.solver.compiling.compiled import compiled, inlined, number
+from perseus_ds.solver.discrete.beam import Guide, columns_of
+from perseus_ds.solver.discrete.choices import Choices, slowest_within
+from perseus_ds.solver.discrete.front import Front, Steps, begin_after, front_for, steps_for, time_code
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.held import (

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseus_ds.errors import InfeasibleError
+from perseus_ds.solver.discrete.guide import guide_at
 from perseus_ds.solver.dual import bounds_at
-from perseus_ds.solver.frontier import Frontier
-from perseus_ds.solver.guide import guide_at
+from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
-from perseus_ds.solver.split import GRAIN
+from perseus_ds.solver.splitting.split import GRAIN
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
 from perseus_ds.solver.timeline.outlook import outlook
 from perseus_ds.solver.timeline.polish import Levelled, Timeline, freedom_of, polished

@@ -27,7 +27,7 @@ from perseus_ds.kernels.measure_trace import measure_trace
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
 from perseus_ds.plan import build, select
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.emulation import StageWork, works_of
 from perseus_ds.schedule import Kind, textbook

@@ -9,7 +9,7 @@ import numpy as np
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, textbook
 from perseus_ds.simulation import baselines

@@ -15,8 +15,8 @@ from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet, build, select
 from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.costs import costs_of
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.playing.costs import costs_of
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator

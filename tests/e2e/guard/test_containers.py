@@ -12,7 +12,7 @@ from test_kills import eventually, free
 from test_service import EVERYTHING, Daemon
 
 from perseus_ds.device.guard import repair
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(missing() is not None, reason=missing() or "")]

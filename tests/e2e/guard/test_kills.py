@@ -14,7 +14,7 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.device.guard import Outcome, repair
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
 
 pytestmark = pytest.mark.e2e

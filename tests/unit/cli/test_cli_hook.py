@@ -5,9 +5,9 @@ import json
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli import hook_status as module
-from perseus_ds.cli.hook import render
-from perseus_ds.cli.hook_status import HookStatus, hook_status
+from perseus_ds.cli.machine import hook_status as module
+from perseus_ds.cli.machine.hook import render
+from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def test_new_enough(versions: dict[str, str | None], version: str) -> None:
 def test_the_command_prints_and_tells_by_its_code(
     perseus: Program, versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perseus_ds.cli.hook.hook_status", lambda: hook_status({}, version_of=versions.get))
+    monkeypatch.setattr(
+        "perseus_ds.cli.machine.hook.hook_status", lambda: hook_status({}, version_of=versions.get)
+    )
     armed = perseus("hook", "status")
     assert (armed.code, armed.out.splitlines()[0]) == (0, "start-up hook: armed")
     versions["torch"] = "2.0.0"

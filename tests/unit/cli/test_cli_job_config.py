@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.cli.job_config import read_job_config
+from perseus_ds.cli.job.job_config import read_job_config
 from perseus_ds.errors import ConfigError
 
 

@@ -85,7 +85,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupt(_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perseus_ds.cli.hook.run", interrupt)
+    monkeypatch.setattr("perseus_ds.cli.machine.hook.run", interrupt)
     assert main(["hook", "status"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -96,7 +96,7 @@ def test_an_error_of_the_system_is_one_line(
     def fail(_: object) -> int:
         raise PermissionError(13, "Permission denied", "/root/plan.json")
 
-    monkeypatch.setattr("perseus_ds.cli.hook.run", fail)
+    monkeypatch.setattr("perseus_ds.cli.machine.hook.run", fail)
     assert main(["hook", "status"]) == 1
     assert capsys.readouterr().err == "perseus-ds: /root/plan.json: Permission denied\n"
 

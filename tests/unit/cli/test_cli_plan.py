@@ -167,7 +167,7 @@ def test_a_failed_check_is_a_refusal(
     def fail(_: object) -> int:
         raise CertificateError("plan 3 says iteration time 1 s; played again it is 2 s")
 
-    monkeypatch.setattr("perseus_ds.cli.plan.verify", fail)
+    monkeypatch.setattr("perseus_ds.cli.planning.plan.verify", fail)
     assert "plan 3 says" in refused("plan", profile_csv, *SIZES, "--verify")
 
 

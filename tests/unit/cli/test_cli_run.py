@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.follow import Follower, in_words
-from perseus_ds.cli.hook_status import HookStatus
-from perseus_ds.cli.job_config import deepspeed_config_of, read_job_config
-from perseus_ds.cli.launch import launch
+from perseus_ds.cli.job.follow import Follower, in_words
+from perseus_ds.cli.job.job_config import deepspeed_config_of, read_job_config
+from perseus_ds.cli.job.launch import launch
+from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.errors import ConfigError
 from perseus_ds.run_directory import append_event
 
@@ -23,7 +23,7 @@ ARMED = HookStatus("python", "perseus_ds._autoload:arm", "1", "2.7.1", "0.19.8",
 
 @pytest.fixture(autouse=True)
 def armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: ARMED)
+    monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: ARMED)
     for name in ("PERSEUS_CONFIG", "PERSEUS_MODE", "PERSEUS_DEVICE", "PERSEUS_RUN_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -145,7 +145,7 @@ def test_a_job_that_does_not_ask_for_us(refused: Callable[..., str], tmp_path: P
 
 def test_an_unarmed_hook(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     off = HookStatus("python", None, "0", "2.7.1", "0.19.8", "it is off", "turn it on")
-    monkeypatch.setattr("perseus_ds.cli.run.hook_status", lambda _: off)
+    monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: off)
     assert refused("run", "--", "true") == "the job would not load the plugin: it is off (turn it on)"
 
 
@@ -201,7 +201,8 @@ def test_signals_reach_the_job_once(tmp_path: Path, number: signal.Signals, code
         "signal.pause()\n",
     )
     ours = (
-        "import os, sys; from perseus_ds.cli.launch import launch; sys.exit(launch(sys.argv[1:], os.environ))"
+        "import os, sys; from perseus_ds.cli.job.launch import launch;"
+        " sys.exit(launch(sys.argv[1:], os.environ))"
     )
     with subprocess.Popen([sys.executable, "-c", ours, *job], stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None

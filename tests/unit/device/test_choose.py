@@ -12,10 +12,10 @@ from perseus_ds.device import (
     Gpu,
     NullGpu,
     SimulatedGpu,
-    amdsmi,
     backends,
     choose,
 )
+from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.guard import container
 from perseus_ds.device.read_only import ReadOnlyGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError

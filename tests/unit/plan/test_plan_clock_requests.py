@@ -6,9 +6,9 @@ import pytest
 
 from perseus_ds.device import ChangeQueue, ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
-from perseus_ds.plan.play import Played, play
+from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
-from perseus_ds.plan.switching import Switching
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from perseus_ds.errors import PlanFormatError
 from perseus_ds.plan import PlanSet, dumps, loads, read_plans, write_plans
-from perseus_ds.plan.packing import pack_matrix, unpack_matrix
+from perseus_ds.plan.plan_file.packing import pack_matrix, unpack_matrix
 
 
 def assert_same(read: PlanSet, written: PlanSet) -> None:

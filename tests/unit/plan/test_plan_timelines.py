@@ -14,8 +14,8 @@ from perseus_ds.errors import PlanError, PlanFormatError
 from perseus_ds.kernels import ClockPair, InstructionTimelines
 from perseus_ds.kernels.segment import Spent, Step, Timeline
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
-from perseus_ds.plan.play import play
-from perseus_ds.plan.switching import Split, Switching
+from perseus_ds.plan.playing.play import play
+from perseus_ds.plan.solving.switching import Split, Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator

@@ -7,7 +7,7 @@ import pytest
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
-from perseus_ds.plan.play import play, play_baseline
+from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.textbook_gpu import HIGHEST_MHZ, textbook_profile
 

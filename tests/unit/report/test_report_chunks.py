@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from perseus_ds.plan import FrequencyPlan, build
-from perseus_ds.plan.play import play, play_baseline
+from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.profile import Point, Profile
 from perseus_ds.report import theme
 from perseus_ds.report.page.timeline_svg import timelines_svg

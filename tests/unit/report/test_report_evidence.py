@@ -11,7 +11,7 @@ from PIL import Image
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
-from perseus_ds.plan.play import play, play_baseline
+from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.report.contents.beside_straggler import causes_beside
 from perseus_ds.report.contents.straggler_table import straggler_rows
 from perseus_ds.report.contents.worth import Prices, worth

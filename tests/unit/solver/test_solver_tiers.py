@@ -10,7 +10,7 @@ import pytest
 
 ROOM = {
     "callee.py": """
-from perseus_ds.solver.compiled import inner
+from perseus_ds.solver.compiling.compiled import inner
 
 @inner
 def step(value):
@@ -18,7 +18,7 @@ def step(value):
 """,
     "kernel.py": """
 import numpy as np
-from perseus_ds.solver.compiled import compiled, tiered
+from perseus_ds.solver.compiling.compiled import compiled, tiered
 from room.callee import step
 
 @compiled
@@ -39,7 +39,7 @@ import hashlib, json, sys
 from perseus_ds.plan import build
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
-import perseus_ds.solver.compiled as tiers
+import perseus_ds.solver.compiling.compiled as tiers
 if sys.argv[1] == "compiled":
     tiers.SMALL = -1
 schedule = textbook("1f1b", stages=3, microbatches=4)
@@ -103,7 +103,7 @@ def test_an_edited_callee_is_compiled_anew(room: Path) -> None:
 def test_what_was_asked_often_enough_is_compiled_and_from_then_on_loaded(room: Path) -> None:
     program = """
 import sys, numpy as np
-import perseus_ds.solver.compiled as tiers
+import perseus_ds.solver.compiling.compiled as tiers
 tiers.PATIENCE = 10
 from room.kernel import walked_in_time
 for _ in range(int(sys.argv[1])):

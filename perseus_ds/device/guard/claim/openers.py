@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perseus_ds.device.amdsmi import AmdGpu
+from perseus_ds.device.amd.amdsmi import AmdGpu
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.nvidia.zeusd import ZeusdGpu
 from perseus_ds.device.request import DeviceRequest
-from perseus_ds.device.zeusd import ZeusdGpu
 from perseus_ds.errors import DeviceUnsupportedError
 
 OpenGpu = Callable[[str, str], Gpu]  # (backend, uuid)

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_bounded
-from perseus_ds.plan.bounds import MOST_BYTES
+from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.asking_for_plans import plan_request
 from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
 from perseus_ds.runtime.lifecycle.batches.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.batches.plan_runs import PlanRuns
 from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Idle, Phase, Planning
+from perseus_ds.runtime.lifecycle.planned.asking_for_plans import plan_request
 
 
 @dataclass(frozen=True, slots=True)

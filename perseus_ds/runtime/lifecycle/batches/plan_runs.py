@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from perseus_ds.plan import FrequencyPlan, certified, doubt, loads, select
 from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.lifecycle.activating_plan import active_plan_of
 from perseus_ds.runtime.lifecycle.auditing import audited
-from perseus_ds.runtime.lifecycle.expecting import expected_pct
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.runtime.lifecycle.planned.activating_plan import active_plan_of
+from perseus_ds.runtime.lifecycle.planned.expecting import expected_pct
 
 
 class PlanRuns:

@@ -1,0 +1,1 @@
+"""Commands that play plans on emulated GPUs."""

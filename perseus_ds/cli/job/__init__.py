@@ -1,0 +1,1 @@
+"""Commands about a training job: start it, tell it, report on it."""

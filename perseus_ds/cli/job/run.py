@@ -1,0 +1,98 @@
+"""Start a training job with the plugin's flags set, and show its progress.
+
+What stands after `--` is the job as you would start it: `perseus-ds run --mode profile -- deepspeed
+train.py --deepspeed_config ds.json`. Where the framework has no JSON of its own, `--config` names a
+file with the block, as `PERSEUS_CONFIG` does: `perseus-ds run --config perseus.json -- torchrun
+pretrain_gpt.py ...`. Before the job starts, the start-up hook and the block are checked; what would be
+refused in training is refused here. Signals are passed on to the job, and its exit code is returned.
+Progress goes to standard error, a line per step; the job's own output is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+from perseus_ds.cli.job.follow import Follower, one_place
+from perseus_ds.cli.job.job_config import deepspeed_config_of, read_job_config
+from perseus_ds.cli.job.launch import launch
+from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
+from perseus_ds.cli.output import remark
+from perseus_ds.config import ENABLED_BY_FILE, Mode, PerseusConfig, parse, read_block, refuse_two_blocks
+from perseus_ds.config.settings import DeviceSetting
+from perseus_ds.errors import ConfigError, EngineError
+from perseus_ds.run_directory import RunDirectory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds run``."""
+    parser.usage = "%(prog)s [-h] [--config C] [--mode M] [--device D] [--run-dir R] -- JOB"
+    parser.add_argument(
+        "--config", metavar="C", help="a file with the perseus block, where the job has no DeepSpeed JSON"
+    )
+    parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
+    parser.add_argument("--device", choices=get_args(DeviceSetting), help="in place of the block's device")
+    parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")
+    parser.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="JOB", help="the command to start, as you would without us"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, start, follow, return the job's exit code."""
+    job = options.job[1:] if options.job[:1] == ["--"] else options.job
+    if not job:
+        raise ConfigError("no job to run", hint="perseus-ds run -- deepspeed train.py ...")
+    environment = dict(os.environ) | _flags(options)
+    hook = hook_status(environment)
+    if not hook.armed:
+        raise EngineError(f"the job would not load the plugin: {hook.reason}", hint=hook.remedy)
+    run_dir = _run_dir(_checked(job, environment, hook), environment)
+    if run_dir is None:
+        remark("no --deepspeed_config, --config or --run-dir: the job runs, its progress is not shown")
+        return launch(job, environment)
+    with Follower(RunDirectory(run_dir).events, quiet_about_lines=one_place()):
+        return launch(job, environment)
+
+
+def _flags(options: argparse.Namespace) -> dict[str, str]:
+    given = {
+        ENABLED_BY_FILE: options.config,
+        "PERSEUS_MODE": options.mode,
+        "PERSEUS_DEVICE": options.device,
+        "PERSEUS_RUN_DIR": options.run_dir,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -> PerseusConfig | None:
+    """Read the job's configuration, if its command names one.
+
+    Raises:
+        ConfigError: training would refuse it, or it does not ask for the plugin.
+    """
+    source, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
+    if source is None:
+        return None if file is None else parse({"enabled": True, **read_block(file)}, environment)
+    config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
+    if config.perseus is None and file is not None:
+        return parse({"enabled": True, **read_block(file)}, environment)
+    if config.perseus is None:
+        raise ConfigError(
+            f"{config.name} does not ask for the plugin",
+            hint='add "perseus": {"enabled": true}, or start it plainly',
+        )
+    refuse_two_blocks(environment)
+    for finding in config.findings:
+        remark(str(finding))
+    return config.perseus
+
+
+def _run_dir(config: PerseusConfig | None, environment: Mapping[str, str]) -> Path | None:
+    if config is not None:
+        return Path(config.run_dir)
+    given = environment.get("PERSEUS_RUN_DIR")
+    return Path(given) if given else None

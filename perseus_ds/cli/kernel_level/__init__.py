@@ -1,0 +1,1 @@
+"""Commands about clocks of single kernels."""

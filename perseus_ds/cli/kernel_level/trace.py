@@ -1,0 +1,73 @@
+"""Run a job and note what its instructions are made of.
+
+What stands after `--` is the job as you would start it. After a few iterations, --iterations of them run
+under PyTorch's profiler, at default clocks, and count for no measurement; the rest of the job is as ever.
+On CUDA a launch is an operator with its kernels, else an operator that computes. All ranks write what they
+saw to the run directory; TRACE joins it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.job import run as run_command
+from perseus_ds.cli.output import say
+from perseus_ds.cli.quantity import count
+from perseus_ds.errors import ConfigError
+from perseus_ds.kernels import read_trace, write_trace
+from perseus_ds.kernels.trace import merged
+from perseus_ds.run_directory import RunDirectory
+
+ITERATIONS = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds kernels trace``."""
+    parser.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
+    parser.add_argument(
+        "--iterations", type=count, default=ITERATIONS, metavar="N", help="how many (default %(default)s)"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, metavar="R", help="in place of the block's run_dir"
+    )
+    parser.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="JOB", help="without one: join what a job has left in R"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job where there is one, join what its ranks traced."""
+    os.environ["PERSEUS_TRACE_KERNELS"] = str(options.iterations)
+    directory = RunDirectory(options.run_dir)
+    if options.job:
+        for old in directory.kernels.glob("rank*.json"):
+            old.unlink()
+        code = run_command.run(_as_run(options))
+        if code != DONE:
+            return code
+    files = sorted(directory.kernels.glob("rank*.json"))
+    if not files:
+        raise ConfigError(
+            f"{directory.kernels}: no rank has written a trace",
+            hint=f"the job must train {options.iterations + 3} iterations or more",
+        )
+    trace = merged([read_trace(file) for file in files])
+    write_trace(trace, options.output)
+    overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
+    say(
+        f"{len(trace.sequences)} instructions, {trace.launches} launches per iteration of "
+        f"{len(trace.classes)} kernel classes{overhead}: {options.output}"
+    )
+    return DONE
+
+
+def _as_run(options: argparse.Namespace) -> argparse.Namespace:
+    """What ``perseus-ds run --run-dir R -- JOB`` would have been given."""
+    parser = argparse.ArgumentParser()
+    run_command.add_arguments(parser)
+    job = options.job[1:] if options.job[:1] == ["--"] else options.job
+    return parser.parse_args(["--run-dir", str(options.run_dir), "--", *job])

@@ -1,0 +1,1 @@
+"""Commands about this machine: its GPUs, its hook, its node service."""

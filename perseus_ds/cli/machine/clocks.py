@@ -1,0 +1,68 @@
+"""Put default clocks back.
+
+A job restores clocks when it ends, however it ends. Should a machine have killed even the process that
+does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts back what
+was found before, and reads the clock back before it says so. A GPU that stands as if locked and that no
+journal speaks of is named. With --all it also removes any lock that no journal knows, on every NVIDIA GPU
+of this machine, except where a running job holds the clock. Exit code 1 if a GPU could not be reset.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from perseus_ds.cli.exit_code import DONE, REFUSED
+from perseus_ds.cli.machine.local_gpus import local_gpus
+from perseus_ds.cli.output import say
+from perseus_ds.device.guard import Outcome, Repair, preexisting_lock_mhz, repair, reset
+from perseus_ds.errors import DeviceUnavailableError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds clocks``."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    action = actions.add_parser(
+        "reset",
+        help="put back what a killed job left locked",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    action.add_argument("--all", action="store_true", help="also locks that no journal of ours knows")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Repair what the journals name, then reset the rest if asked; print a line per GPU."""
+    done = repair()
+    if options.all:
+        done += _reset_others(done)
+    for line in map(str, done):
+        say(line)
+    if not done:
+        say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
+    if not options.all:
+        for line in _standing(done):
+            say(line)
+    return DONE if all(one.outcome is Outcome.RESTORED for one in done) else REFUSED
+
+
+def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
+    """Name the GPUs whose clock stands as if locked, though no journal of ours speaks of them."""
+    known = {one.uuid for one in done}
+    for gpu in local_gpus().gpus:
+        if gpu.achieved is None or gpu.identity.uuid in known:
+            continue
+        clock_mhz = preexisting_lock_mhz((gpu.achieved,), gpu.capabilities)
+        if clock_mhz is not None:
+            yield (
+                f"{gpu.identity.uuid}: stands at {clock_mhz} MHz, and no journal here says who locked it: "
+                "an operator, or a job in a container (--all resets it)"
+            )
+
+
+def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
+    found = local_gpus()
+    if not found.gpus:
+        raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(found.refused)}")
+    known = {one.uuid for one in done}
+    return reset(tuple(gpu.identity.uuid for gpu in found.gpus if gpu.identity.uuid not in known))

@@ -1,0 +1,101 @@
+"""What ``perseus-ds doctor`` finds: devices, rights, hook, and what would go wrong in training."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from perseus_ds.cli.job.job_config import Finding, read_job_config
+from perseus_ds.cli.machine.backend_answer import BackendAnswer, answers
+from perseus_ds.cli.machine.calibrate_gpus import Timed, calibrate_gpus
+from perseus_ds.cli.machine.findings import of_container, of_device, of_gpus, of_hook
+from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
+from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
+from perseus_ds.config import PerseusConfig
+from perseus_ds.device.rights import missing_right
+from perseus_ds.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that was found; ``config_refused`` says that the job's own file would be refused.
+
+    ``timed`` is what came of timing clock changes, ``None`` where that was not asked for.
+    """
+
+    hook: HookStatus
+    missing_right: str | None
+    gpus: LocalGpus
+    backends: tuple[BackendAnswer, ...]
+    chosen: str
+    chosen_because: str
+    findings: tuple[Finding, ...]
+    config_refused: bool
+    timed: tuple[Timed, ...] | None
+
+    @property
+    def nothing_timed(self) -> bool:
+        """Whether clock changes were to be timed and not one GPU could be taken for it."""
+        return self.timed is not None and all(one.calibration is None for one in self.timed)
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain values, units in the keys."""
+        return {
+            "hook": self.hook.as_json(),
+            "missing_right": self.missing_right,
+            "devices": [_as_json(gpu) for gpu in self.gpus.gpus],
+            "devices_refused": list(self.gpus.refused),
+            "backends": [asdict(answer) for answer in self.backends],
+            "auto": {"backend": self.chosen, "reason": self.chosen_because},
+            "findings": [asdict(finding) for finding in self.findings],
+            "calibration": None if self.timed is None else [one.as_json() for one in self.timed],
+        }
+
+
+def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
+    """Look at everything; set nothing, unless clock changes are to be timed."""
+    hook, gpus = hook_status(), local_gpus()
+    job, of_config = _of_config(config, hook)
+    setting = "auto" if job is None else job.device
+    answered = tuple(answers())
+    by_itself = [answer for answer in answered if answer.priority is not None and answer.priority >= 0]
+    chosen = max(by_itself, key=lambda answer: answer.priority or 0.0)
+    return Diagnosis(
+        hook=hook,
+        missing_right=missing_right(),
+        gpus=gpus,
+        backends=answered,
+        chosen=chosen.name,
+        chosen_because=chosen.summary,
+        findings=(
+            *of_hook(hook),
+            *of_device(setting, answered, chosen),
+            *of_container(chosen),
+            *of_gpus(gpus, chosen),
+            *of_config,
+        ),
+        config_refused=config is not None and job is None,
+        timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
+    )
+
+
+def _of_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig | None, list[Finding]]:
+    """Read the job's file; no block means that it was refused or does not ask for us."""
+    if config is None:
+        return None, []
+    try:
+        job = read_job_config(config, os.environ, deepspeed_version=hook.deepspeed_version)
+    except ConfigError as error:
+        return None, [Finding(error.message, error.hint or "correct the file")]
+    if job.perseus is None:
+        off = Finding(f"{config} does not ask for the plugin", 'add "perseus": {"enabled": true}')
+        return None, [off, *job.findings]
+    return job.perseus, list(job.findings)
+
+
+def _as_json(gpu: SeenGpu) -> dict[str, object]:
+    content = asdict(gpu)
+    if gpu.achieved is not None:
+        content["achieved"]["event_reasons"] = int(gpu.achieved.event_reasons)
+    return content

@@ -1,0 +1,58 @@
+"""What would go wrong in training with the hook, the device and the GPUs that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perseus_ds.cli.job.job_config import Finding
+from perseus_ds.cli.machine.backend_answer import BackendAnswer
+from perseus_ds.cli.machine.hook_status import HookStatus
+from perseus_ds.cli.machine.local_gpus import LocalGpus
+from perseus_ds.device.guard import container
+
+_LEAST_CLOCKS = 2
+
+
+def of_hook(hook: HookStatus) -> Iterator[Finding]:
+    """Say why jobs would not load the plugin."""
+    if not hook.armed:
+        yield Finding(f"jobs of this Python do not load the plugin: {hook.reason}", hook.remedy)
+
+
+def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say what the device that the job asks for cannot do here."""
+    if setting == "auto" and chosen.name == "null":
+        yield Finding(
+            "no GPU that we know: jobs run at default clocks and save nothing",
+            "device: simulated tries everything out without a GPU",
+        )
+    for answer in answers:
+        if answer.name == setting and answer.refusal:
+            yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: auto")
+
+
+def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say that the job's own guards could leave clocks locked, where the node's service is not there."""
+    why_not = container.why_unguarded()
+    if why_not is not None and chosen.name not in {"guardd", "null"}:
+        yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
+
+
+def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say what each GPU lacks, or suffers from just now."""
+    for gpu in found.gpus:
+        name, able = f"GPU {gpu.identity.index} ({gpu.identity.name})", gpu.capabilities
+        if not able.can_lock and chosen.name == "nvml":
+            yield Finding(
+                f"{name}: clocks can be read and not set: {able.why_not}",
+                "run as root or with CAP_SYS_ADMIN",
+            )
+        if able.counter_period_s is None:
+            yield Finding(f"{name} has no energy counter: nothing can be measured", "use a Volta or newer")
+        if len(able.clocks_mhz) < _LEAST_CLOCKS:
+            yield Finding(f"{name} lists no choice of clocks", "use a GPU that does")
+        if gpu.achieved is not None and gpu.achieved.event_reasons.spoils:
+            yield Finding(
+                f"{name} is throttled just now: {gpu.achieved.event_reasons.name}",
+                "see its power cap and cooling",
+            )

@@ -1,0 +1,81 @@
+"""The NVIDIA GPUs of this machine, looked at and never touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, backends
+from perseus_ds.device.nvidia.nvml import load_nvml
+from perseus_ds.device.nvidia.nvml_errors import translated
+from perseus_ds.errors import DeviceError
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """One GPU: what it is and can do, and what it does just now (None where it does not say)."""
+
+    identity: Identity
+    capabilities: Capabilities
+    achieved: Achieved | None
+    energy_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGpus:
+    """All GPUs that NVML lists; ``refused`` says why one, or NVML itself, cannot be used."""
+
+    gpus: tuple[SeenGpu, ...]
+    refused: tuple[str, ...]
+
+
+def local_gpus() -> LocalGpus:
+    """Open one NVML index after the other, for reading."""
+    nvml = next(backend for backend in backends() if backend.name == "nvml")
+    gpus: list[SeenGpu] = []
+    refused: list[str] = []
+    try:
+        indices = range(_count())
+    except DeviceError as error:
+        return LocalGpus((), (str(error),))
+    for index in indices:
+        try:
+            gpus.append(_look(nvml, index))
+        except DeviceError as error:
+            refused.append(str(error))
+    return LocalGpus(tuple(gpus), tuple(refused))
+
+
+def _count() -> int:
+    """Ask NVML how many GPUs there are.
+
+    Raises:
+        DeviceError: no NVML, no driver.
+    """
+    nvml = load_nvml()
+    try:
+        nvml.nvmlInit()
+        try:
+            return int(nvml.nvmlDeviceGetCount())
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        raise translated(int(error.value), "count GPUs") from error
+
+
+def _look(nvml: Backend, index: int) -> SeenGpu:
+    with nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
+        return SeenGpu(gpu.identify(), gpu.capabilities(), _achieved(gpu), _energy_j(gpu))
+
+
+def _achieved(gpu: Gpu) -> Achieved | None:
+    try:
+        return gpu.achieved()
+    except DeviceError:
+        return None
+
+
+def _energy_j(gpu: Gpu) -> float | None:
+    try:
+        return gpu.energy_j()
+    except DeviceError:
+        return None

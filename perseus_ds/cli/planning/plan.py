@@ -1,0 +1,157 @@
+"""Turn a profile into a frontier of plans.
+
+PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it
+(stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Beside the
+plan_request.json that the job left in the run directory it is planned as the job plans, and `mode: run`
+takes the file that -o writes there as plan.json; what flags change of that is told in one line. Prints
+the fastest time T_min, the time of least effective energy T*, what some points of the frontier save, and
+how far the plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
+`perseus-ds show` and for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.planning.frontier_csv import write_frontier
+from perseus_ds.cli.planning.plan_request import request_of, switching_of
+from perseus_ds.cli.planning.plan_summary import render, summarise
+from perseus_ds.cli.progress import bar
+from perseus_ds.cli.quantity import count, not_negative, positive, waiting_powers
+from perseus_ds.errors import PlanError
+from perseus_ds.kernels import read_timelines
+from perseus_ds.plan import build, doubt, verify, write_plans
+from perseus_ds.plan.budget import GPUS_PER_NODE
+from perseus_ds.profile import read_profile
+from perseus_ds.schedule import TEXTBOOK
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds plan``."""
+    parser.add_argument("profile", type=Path, metavar="PROFILE", help="profile.json, or a CSV of Zeus")
+    parser.add_argument("--stages", type=count, metavar="S", help="stages of the model; default: the job's")
+    parser.add_argument(
+        "--microbatches", type=count, metavar="M", help="microbatches of an iteration; default: the job's"
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=TEXTBOOK,
+        metavar="NAME",
+        help=f"{', '.join(TEXTBOOK)}; default: the job's, else 1f1b",
+    )
+    parser.add_argument(
+        "--chunks",
+        type=count,
+        metavar="V",
+        help="stages that one GPU holds; default: 1, with zbv and dualpipe-v 2",
+    )
+    parser.add_argument(
+        "--group", type=count, metavar="G", help="microbatches that pass a chunk together; default: the ranks"
+    )
+    parser.add_argument(
+        "--blocking-power-w",
+        type=positive,
+        metavar="W",
+        help="power of one GPU that waits; default: the profile's, else 83.64 (A100)",
+    )
+    parser.add_argument(
+        "--wait-power-w",
+        type=waiting_powers,
+        metavar="MHZ:W,...",
+        help="power of a waiting GPU by clock; default: the profile's",
+    )
+    parser.add_argument(
+        "--waits",
+        choices=["auto", "never"],
+        help="lower the clock in long waits; default: the job's, else never",
+    )
+    parser.add_argument(
+        "--split",
+        choices=["auto", "never"],
+        help="change clocks inside computations; default: the job's, else auto",
+    )
+    parser.add_argument(
+        "--reserve-pct",
+        type=not_negative,
+        metavar="PCT",
+        help="plan stretched computations as if they took so much longer; default: the job's, else 0",
+    )
+    parser.add_argument(
+        "--timelines",
+        type=Path,
+        metavar="FILE",
+        help="further ways to run each instruction: of `kernels plan --timelines`, or made elsewhere",
+    )
+    parser.add_argument(
+        "--switch-latency-ms",
+        type=not_negative,
+        metavar="MS",
+        help="plan for changes of clock that take so long; default: as the profile was calibrated",
+    )
+    parser.add_argument(
+        "--changes-per-s",
+        type=not_negative,
+        metavar="N",
+        help="change one GPU's clock at most so often; default: no limit",
+    )
+    parser.add_argument(
+        "--node-changes-per-s",
+        type=not_negative,
+        metavar="N",
+        help="change the clocks of a node's GPUs together at most so often; default: no limit",
+    )
+    parser.add_argument(
+        "--gpus-per-node",
+        type=count,
+        metavar="G",
+        help=f"GPUs of the pipeline that share a node; default: {GPUS_PER_NODE}",
+    )
+    parser.add_argument(
+        "--dwell-ms", type=not_negative, metavar="MS", help="hold every clock at least so long; default: 0"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
+    parser.add_argument(
+        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--verify", action="store_true", help="check every plan and its bound again")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, write what was asked for, print the summary."""
+    profile = read_profile(options.profile)
+    if options.wait_power_w is not None:
+        profile = replace(profile, blocking_w=options.wait_power_w)
+    if options.waits == "auto" and not profile.blocking_w:
+        raise PlanError(
+            f"{options.profile} does not say what waiting takes by clock",
+            hint="give --wait-power-w MHZ:W,...",
+        )
+    request = request_of(options, profile)
+    with bar("planning") as progress:
+        plans = build(
+            profile,
+            request.schedule,
+            blocking_power_w=request.blocking_power_w,
+            reserve_pct=request.reserve_pct,
+            switching=switching_of(request, options, profile),
+            timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
+            verify=options.verify,
+            fingerprint=request.fingerprint,
+            progress=progress,
+        )
+    if doubtful := doubt(plans):
+        remark(doubtful)
+    checked = verify(plans) if options.verify else None
+    if options.output is not None:
+        write_plans(plans, options.output)
+    if options.frontier_csv is not None:
+        write_frontier(plans, options.frontier_csv)
+    summary = summarise(plans, checked=checked)
+    say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
+    return DONE

@@ -1,0 +1,43 @@
+"""Check that a plan file is what it says.
+
+Baseline, iteration times, energies, waits and the shape of the frontier are recomputed for every
+plan from the orders, options and shares in the file; the bounds of the fastest plan, of the one that
+loses no time, of one in the middle and of the slowest by a linear program. Nothing that made the file
+is used for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.output import say
+from perseus_ds.config import Objective
+from perseus_ds.errors import PerseusError, PlanFormatError
+from perseus_ds.plan import read_plans, select, verify
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``perseus-ds verify``."""
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="plan.json of a run directory")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, recompute, say what was checked."""
+    from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp  # noqa: PLC0415  # scipy: not for --help
+
+    plans = read_plans(options.plan)
+    some = sorted({0, select(plans, Objective()).index, len(plans) // 2, len(plans) - 1})
+    try:
+        count = verify(plans)
+        check_bounds_by_lp(plans, some)
+    except PerseusError as error:
+        raise PlanFormatError(
+            f"{options.plan} is not what it says: {error.message}", hint="make it again with perseus-ds plan"
+        ) from error
+    say(
+        f"{options.plan}: {count} plans, their times, energies and the baseline recomputed;"
+        f" {len(some)} bounds proved by a linear program"
+    )
+    return DONE

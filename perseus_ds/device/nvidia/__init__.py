@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: through NVML, and through Zeus's daemon."""

@@ -1,0 +1,1 @@
+"""The plan file: how it is written, packed, sealed and bounded."""

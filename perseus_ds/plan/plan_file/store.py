@@ -1,0 +1,290 @@
+"""The plan file: JSON to read, with the matrix of choices packed; nothing in it can be executed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import PerseusError, PlanFormatError
+from perseus_ds.files import parse_json, read_bounded
+from perseus_ds.files.fields import mapping, real, whole
+from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.checking.verify import check_figures
+from perseus_ds.plan.options import Options
+from perseus_ds.plan.plan_file.bounds import (
+    MOST,
+    MOST_BYTES,
+    MOST_INSTRUCTIONS,
+    MOST_MHZ,
+    clocks_mhz,
+    parsed_orders,
+    reals,
+    timelines_of,
+)
+from perseus_ds.plan.plan_file.digest import KEY, check_digest, digest_of
+from perseus_ds.plan.plan_file.packing import (
+    pack_matrix,
+    pack_splits,
+    pack_waits,
+    unpack_matrix,
+    unpack_splits,
+    unpack_waits,
+)
+from perseus_ds.plan.record import Baseline, PlanSet
+from perseus_ds.plan.waits import WaitClock
+from perseus_ds.profile import Computation
+from perseus_ds.run_directory import write_whole
+from perseus_ds.schedule import Kind, Schedule, validate
+
+FORMAT = "perseus-plan"
+VERSION = 3
+_READ = (2, 3)
+"""Version 2 knows no timelines and has no digest; all else is alike."""
+
+
+def write_plans(plans: PlanSet, path: Path) -> None:
+    """Write atomically: a reader sees the old file or the new one."""
+    write_whole(path, dumps(plans))
+
+
+def read_plans(path: Path) -> PlanSet:
+    """Read a plan file.
+
+    Raises:
+        PlanFormatError: naming the file and what is wrong in it.
+    """
+    try:
+        return loads(read_bounded(path, most_bytes=MOST_BYTES))
+    except OSError as error:
+        raise PlanFormatError(f"{path}: {error.strerror}") from error
+    except PerseusError as error:
+        raise PlanFormatError(f"{path} {error.message}", hint=error.hint) from error
+
+
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, PerseusError, zlib.error)
+_AGAIN = "make it again with perseus-ds plan, or let the job plan"
+
+
+def dumps(plans: PlanSet) -> str:
+    """Return the file's text; also what rank 0 sends to the others."""
+    columns = {
+        "iteration_time_s": plans.iteration_time_s,
+        "effective_energy_j": plans.effective_energy_j,
+        "lower_bound_j": plans.lower_bound_j,
+        "effective_bound_j": plans.effective_bound_j,
+    }
+    content: dict[str, object] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": dict(plans.fingerprint),
+        "schedule": {
+            "name": plans.schedule.name,
+            "microbatches": plans.schedule.microbatches,
+            "orders": [" ".join(map(str, order)) for order in plans.schedule.orders],
+            "unknown": list(plans.schedule.unknown),
+        },
+        "blocking_power_w": plans.blocking_power_w,
+        "t_min_s": plans.t_min_s,
+        "t_star_s": plans.t_star_s,
+        "solve_time_s": plans.solve_time_s,
+        "reserve_pct": plans.reserve_pct,
+        "time_error_pct": plans.time_error_pct,
+        "baseline": {
+            "iteration_time_s": plans.baseline.iteration_time_s,
+            "energy_j": plans.baseline.energy_j,
+            "blocking_power_w": plans.baseline.blocking_power_w,
+        },
+        "options": [_options_row(key, options) for key, options in plans.options.items()],
+        "fixed_s": [
+            {"stage": stage, "kind": kind.value, "time_s": time_s}
+            for (stage, kind), time_s in plans.fixed_s.items()
+        ],
+        "frontier": {name: column.tolist() for name, column in columns.items()},
+        "choice": pack_matrix(plans.choice),
+        "splits": pack_splits(plans.splits, len(plans)),
+        "change": asdict(plans.change),
+        "budget": asdict(plans.budget),
+        "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
+        "waits": pack_waits(plans.waits, len(plans)),
+    }
+    return json.dumps(content | {KEY: digest_of(content)})
+
+
+def loads(text: str | bytes) -> PlanSet:
+    """Read what ``dumps`` wrote; sizes are checked before any work is done with them.
+
+    What can be recomputed is, so that a message says what is wrong; the digest finds the rest.
+
+    Raises:
+        PlanFormatError: the text is not a whole plan of our version.
+    """
+    try:
+        content = parse_json(text)
+    except PerseusError as error:
+        raise PlanFormatError(error.message, hint=_AGAIN) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
+    if content.get("version") not in _READ:
+        raise PlanFormatError(
+            f"is a plan of version {content.get('version')!r:.40}, we read {_READ[0]} and {_READ[1]}",
+            hint=_AGAIN,
+        )
+    try:
+        plans = _plan_set(content)
+        _check_shapes(plans)
+        validate(plans.schedule)
+        check_figures(plans)
+        if content["version"] == VERSION:
+            check_digest(content)
+    except _DAMAGE as error:
+        raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
+    return plans
+
+
+def _said(error: Exception) -> str:
+    """What is wrong, in one line that no file can make long."""
+    kind = "" if type(error) is PerseusError else f"{type(error).__name__} "
+    return f"{kind}{str(error).splitlines()[0]:.200}" if str(error) else kind.strip()
+
+
+def _options_row(key: Computation, options: Options) -> dict[str, object]:
+    return {
+        "stage": key[0],
+        "kind": key[1].value,
+        "clock_mhz": options.clock_mhz.tolist(),
+        "time_s": options.time_s.tolist(),
+        "energy_j": options.energy_j.tolist(),
+        "timelines": [[list(segment) for segment in line] for line in options.timelines],
+    }
+
+
+def _plan_set(content: dict[str, object]) -> PlanSet:
+    schedule = mapping(content["schedule"], "schedule")
+    frontier = mapping(content["frontier"], "frontier")
+    options = cast("list[dict[str, object]]", content["options"])
+    fixed = cast("list[dict[str, object]]", content["fixed_s"])
+    baseline = mapping(content["baseline"], "baseline")
+    orders = cast("list[str]", schedule["orders"])
+    change = _change_of(mapping(content["change"], "change"))
+    choice = unpack_matrix(mapping(content["choice"], "choice"))
+    if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
+        raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
+    return PlanSet(
+        fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
+        schedule=Schedule(
+            str(schedule["name"]),
+            whole(schedule, "microbatches", least=1, most=MOST_INSTRUCTIONS),
+            parsed_orders(orders),
+            tuple(str(name) for name in cast("list[object]", schedule["unknown"])),
+        ),
+        blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
+        options={_key(row): _options_of(row) for row in options},
+        fixed_s={_key(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
+        iteration_time_s=reals(frontier, "iteration_time_s"),
+        effective_energy_j=reals(frontier, "effective_energy_j"),
+        lower_bound_j=reals(frontier, "lower_bound_j"),
+        effective_bound_j=reals(frontier, "effective_bound_j"),
+        choice=choice,
+        splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
+        waits=unpack_waits(mapping(content["waits"], "waits"), *choice.shape),
+        wait_clock=_wait_clock_of(content["wait_clock"], change),
+        change=change,
+        budget=_budget_of(mapping(content.get("budget", {}), "budget")),
+        baseline=Baseline(
+            *(
+                real(baseline, key, least=0, most=MOST)
+                for key in ("iteration_time_s", "energy_j", "blocking_power_w")
+            )
+        ),
+        t_min_s=real(content, "t_min_s", least=0, most=MOST),
+        t_star_s=real(content, "t_star_s", least=0, most=MOST),
+        solve_time_s=real(content, "solve_time_s", least=0, most=MOST),
+        reserve_pct=real(content, "reserve_pct", least=0, most=MOST),
+        time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
+    )
+
+
+def _key(row: Mapping[str, object]) -> Computation:
+    return whole(row, "stage", least=0, most=MOST_INSTRUCTIONS), Kind(row["kind"])
+
+
+def _options_of(row: Mapping[str, object]) -> Options:
+    return Options(
+        clocks_mhz(row, "clock_mhz"),
+        reals(row, "time_s", least=0),
+        reals(row, "energy_j", least=0),
+        timelines_of(row),
+    )
+
+
+def _wait_clock_row(clock: WaitClock) -> dict[str, object]:
+    return {
+        "clock_mhz": clock.clock_mhz,
+        "power_w": clock.power_w,
+        "high_power_w": clock.high_power_w,
+    }
+
+
+def _wait_clock_of(row: object, change: ClockChange) -> WaitClock | None:
+    if row is None:
+        return None
+    fields_ = mapping(row, "wait_clock")
+    low_w, high_w = (real(fields_, key, least=0, most=MOST) for key in ("power_w", "high_power_w"))
+    return WaitClock(whole(fields_, "clock_mhz", least=1, most=MOST_MHZ), low_w, high_w, change)
+
+
+def _budget_of(row: Mapping[str, object]) -> ChangeBudget:
+    """A file without one has none."""
+    if not row:
+        return ChangeBudget()
+    gpu_per_s, node_per_s = (
+        None if row[key] is None else real(row, key, least=0, most=MOST)
+        for key in ("per_gpu_per_s", "per_node_per_s")
+    )
+    return ChangeBudget(
+        gpu_per_s,
+        node_per_s,
+        gpus_per_node=whole(row, "gpus_per_node", least=1, most=MOST_INSTRUCTIONS),
+        dwell_s=real(row, "dwell_s", least=0, most=MOST),
+    )
+
+
+def _change_of(row: Mapping[str, object]) -> ClockChange:
+    return ClockChange(*(real(row, field.name, least=0, most=MOST) for field in fields(ClockChange)))
+
+
+def _check_shapes(plans: PlanSet) -> None:
+    """Refuse a file whose parts do not fit together: it would crash a job later."""
+    computations = plans.computations()
+    if not len(plans) or plans.choice.shape != (len(plans), len(computations)):
+        raise ValueError(
+            f"choices are {plans.choice.shape} for {len(plans)} plans of {len(computations)} computations"
+        )
+    bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
+    _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
+    for (stage, kind), options in plans.options.items():
+        whole = options.time_s[: len(options.time_s) - len(options.timelines)]
+        _check_columns(f"{stage}{kind.value} options", options.clock_mhz, whole)
+        _check_columns(f"{stage}{kind.value} options", options.time_s, options.energy_j)
+    if (np.diff(plans.iteration_time_s) < 0).any():
+        raise ValueError("iteration times do not ascend")
+    highest = plans.choice.max(axis=0)
+    np.maximum.at(highest, plans.splits.column, plans.splits.option.astype(highest.dtype))
+    for instruction, option in zip(computations, highest, strict=True):
+        if option >= len(plans.options[instruction.stage, instruction.kind].time_s):
+            raise ValueError(f"{instruction} has no option {option}")
+
+
+def _check_columns(what: str, *columns: NDArray[np.float64] | NDArray[np.int64]) -> None:
+    if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
+        raise ValueError(f"{what}: columns of unequal length")
+    if not all(np.isfinite(column).all() for column in columns):
+        raise ValueError(f"{what}: a number that is not finite")

@@ -1,0 +1,172 @@
+"""From a plan to what one rank asks its GPU for, and when: every change ahead by its own latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseus_ds.device import ClockChange
+from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.waits import WaitClock
+
+Clocks = tuple[int, int | None]
+"""A core clock and a memory clock, in MHz; None is the device's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """Ask for a clock ``offset_s`` after the start of a computation, or after its end when ``over``.
+
+    ``position`` counts a rank's computations in running order; at ``OPENING`` the offset counts from the
+    moment that the iteration begins, before any of them. ``memory_mhz`` is the memory clock that goes with
+    it, None the device's own.
+    """
+
+    position: int
+    over: bool
+    offset_s: float
+    clock_mhz: int
+    memory_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A clock that is to be in force at ``at_s``, and was not before."""
+
+    at_s: float
+    clocks: Clocks
+    latency_s: float
+
+
+OPENING = -1
+"""The position of what is asked for while a rank waits for its first computation."""
+
+
+def opening_clocks(plan: FrequencyPlan, rank: int, requests: Sequence[ClockRequest]) -> Clocks:
+    """The clocks that a rank has asked for last when an iteration begins.
+
+    That is what it asks for last in the iteration before; the first computation's, where it never changes.
+    """
+    if requests:
+        return requests[-1].clock_mhz, requests[-1].memory_mhz
+    column, instruction = plan.of.computations_of(rank)[0]
+    options = plan.of.options[instruction.stage, instruction.kind]
+    return options.segments(int(plan.of.choice[plan.index, column]))[0][:2]
+
+
+def clock_requests(plan: FrequencyPlan, rank: int, change: ClockChange) -> tuple[ClockRequest, ...]:
+    """List one rank's requests of one iteration in the order of asking.
+
+    A higher clock is asked for so that it is in force at the end of what runs before; where there is a wait
+    of at least its latency, that end is the moment to ask. A lower clock is asked for at the end of what
+    runs before, never earlier: a computation that takes longer than planned (on a slow GPU, or by chance)
+    would be slowed for its last part.
+    The last requests are for the next iteration's first computation, as far as they cannot wait until that
+    iteration has begun. Two requests are apart by at least the time that a call takes; what that delays
+    comes late.
+
+    Shape: ``position`` from ``OPENING`` to the rank's computations less one.
+    Cost: one pass over the schedule's graph.
+    """
+    played = [one for one in play(plan) if one.parts]
+    mine = {instruction for _, instruction in plan.of.computations_of(rank)}
+    own = [one for one in played if one.instruction in mine]
+    low = plan.of.waits.of_plan(plan.index)
+    waits = [column in low for column, _ in plan.of.computations_of(rank)]
+    return requests_of(own, plan.iteration_time_s, change, waits=waits, wait_clock=plan.of.wait_clock)
+
+
+def requests_of(
+    own: Sequence[Played],
+    iteration_time_s: float,
+    change: ClockChange,
+    *,
+    waits: Sequence[bool] = (),
+    wait_clock: WaitClock | None = None,
+) -> tuple[ClockRequest, ...]:
+    """List the requests of one rank's computations as they are played, over and over again.
+
+    ``waits`` says after which of them the clock goes down to ``wait_clock``.
+    """
+    requests = []
+    free_s = -iteration_time_s
+    low = waits if wait_clock is not None and waits else [False] * len(own)
+    for wanted in _wanted(own, iteration_time_s, change, low, wait_clock):
+        ask_s = max(wanted.at_s - wanted.latency_s, free_s)
+        free_s = ask_s + change.call_s
+        requests.append(_placed(own, _within(ask_s, iteration_time_s), wanted.clocks))
+    return tuple(sorted(requests, key=lambda one: (one.position, one.over, one.offset_s)))
+
+
+def _within(moment_s: float, iteration_time_s: float) -> float:
+    """The same moment of an iteration that lasts from 0 to its end, both included."""
+    if moment_s < 0.0:
+        return moment_s + iteration_time_s
+    beyond_s = moment_s - iteration_time_s
+    return beyond_s if beyond_s > _ROUNDING * iteration_time_s else moment_s
+
+
+_ROUNDING = 1e-12
+
+
+def _placed(own: Sequence[Played], ask_s: float, clocks: Clocks) -> ClockRequest:
+    """Count a moment of the iteration from the last start or end before it."""
+    position = max((p for p, one in enumerate(own) if one.start_s <= ask_s), default=OPENING)
+    if position == OPENING:
+        return ClockRequest(OPENING, False, ask_s, *clocks)
+    over = ask_s >= own[position].end_s
+    since_s = own[position].end_s if over else own[position].start_s
+    return ClockRequest(position, over, max(ask_s - since_s, 0.0), *clocks)
+
+
+def _wanted(
+    own: Sequence[Played],
+    iteration_time_s: float,
+    change: ClockChange,
+    low: Sequence[bool],
+    wait_clock: WaitClock | None,
+) -> list[_Wanted]:
+    """When which clock is to be in force, from the first computation to the next iteration's first."""
+    wanted = []
+    for one, following, goes_down in zip(own, [*own[1:], None], low, strict=True):
+        at_s = one.start_s
+        for here, there in zip(one.parts, one.parts[1:], strict=False):
+            at_s += here.duration_s
+            if here.clocks != there.clocks:
+                wanted.append(_Wanted(at_s, there.clocks, _latency_s(change, here.clocks, there.clocks)))
+        before = one.parts[-1].clocks
+        after = (following or own[0]).parts[0].clocks
+        start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
+        if goes_down and wait_clock is not None:
+            wait_s = start_s - one.end_s
+            back_s = start_s - float(wait_clock.guard_s(np.array(wait_s)))
+            low_clocks = wait_clock.clock_mhz, before[1]
+            wanted.append(_Wanted(one.end_s + wait_clock.down_s, low_clocks, wait_clock.down_s))
+            wanted.append(_Wanted(back_s, after, wait_clock.up_s))
+            continue
+        if before == after:
+            continue
+        latency_s = _latency_s(change, before, after)
+        roomy = start_s - one.end_s >= latency_s
+        wanted.append(_Wanted(one.end_s + latency_s * (roomy or _lower(before, after)), after, latency_s))
+    return wanted
+
+
+def _lower(before: Clocks, after: Clocks) -> bool:
+    """Whether a change goes down: one of the two clocks does, or both do."""
+    return after[0] < before[0] or _memory_mhz(after) < _memory_mhz(before)
+
+
+def _latency_s(change: ClockChange, before: Clocks, after: Clocks) -> float:
+    """As the core clock moves, or as the memory clock does where the core's stays."""
+    if before[0] != after[0]:
+        return change.latency_s(before[0], after[0])
+    return change.latency_s(_memory_mhz(before), _memory_mhz(after))
+
+
+def _memory_mhz(clocks: Clocks) -> float:
+    """The device's own memory clock counts as the highest."""
+    return float("inf") if clocks[1] is None else clocks[1]

@@ -1,0 +1,109 @@
+"""What a plan asks of clocks and of the site: changes per second, energy in waits, the swing of power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perseus_ds.plan.playing.clock_requests import clock_requests
+from perseus_ds.plan.playing.play import Played, play, play_baseline
+from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.waits import idle_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Power of one pipeline over an iteration: mean, and how far it swings.
+
+    Units: watts, all GPUs together.
+    """
+
+    mean_w: float
+    least_w: float
+    peak_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """Figures of one plan beside all clocks at maximum.
+
+    ``changes`` are those of the GPU that changes most often, in one iteration; ``waiting_j`` is the energy of
+    all waits of a pipeline.
+    """
+
+    changes: int
+    changes_per_s: float
+    splits: int
+    waiting_j: float
+    waiting_before_j: float
+    power: Power
+    power_before: Power
+
+
+def costs_of(plan: FrequencyPlan) -> PlanCosts:
+    """Play the plan and its baseline, and add up.
+
+    Cost: a pass over the schedule's graph for each rank.
+    """
+    plans, after, before = plan.of, play(plan), play_baseline(plan.of)
+    changes = max(len(clock_requests(plan, rank, plans.change)) for rank in range(plans.schedule.ranks))
+    high_w, ranks = plans.baseline.blocking_power_w, plans.schedule.ranks
+    before_s = plans.baseline.iteration_time_s
+    return PlanCosts(
+        changes=changes,
+        changes_per_s=changes / plan.iteration_time_s,
+        splits=sum(len(one.parts) > 1 for one in after),
+        waiting_j=plan.energy_j - sum(one.energy_j for one in after),
+        waiting_before_j=plans.baseline.energy_j - sum(one.energy_j for one in before),
+        power=_power(after, _lowered(plan, after), plan.iteration_time_s, ranks * high_w, high_w),
+        power_before=_power(before, [], before_s, ranks * high_w, high_w),
+    )
+
+
+def _lowered(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float, float, float]]:
+    """Beginning, end and change of power of every wait at the low clock, cut where the iteration ends."""
+    clock, low = plan.of.wait_clock, plan.of.waits.of_plan(plan.index)
+    if clock is None:
+        return []
+    computed = [one for one in played if one.parts]
+    spans, total_s = [], plan.iteration_time_s
+    for column, following, again in idle_pairs(plan.of.schedule):
+        if column not in low:
+            continue
+        end_s = computed[column].end_s
+        wait_s = computed[following].start_s + (total_s if again else 0.0) - end_s
+        low_s = float(clock.low_s(np.array(wait_s)))
+        begin_s = end_s + clock.down_s
+        for shift_s in (0.0, total_s):
+            left_s, right_s = max(begin_s - shift_s, 0.0), min(begin_s + low_s - shift_s, total_s)
+            if right_s > left_s:
+                spans.append((left_s, right_s, clock.power_w - clock.high_power_w))
+    return spans
+
+
+def _power(
+    played: Sequence[Played],
+    lowered: Sequence[tuple[float, float, float]],
+    total_s: float,
+    waiting_w: float,
+    each_w: float,
+) -> Power:
+    """Sum the power of all ranks piece by piece."""
+    steps = [(start_s, add_w) for start_s, _, add_w in lowered]
+    steps += [(end_s, -add_w) for _, end_s, add_w in lowered]
+    for one in played:
+        at_s = one.start_s
+        for part in one.parts:
+            if part.duration_s > 0.0:
+                add_w = part.energy_j / part.duration_s - each_w
+                steps += [(at_s, add_w), (at_s + part.duration_s, -add_w)]
+            at_s += part.duration_s
+    steps.sort()
+    moments_s = np.array([0.0, *(when for when, _ in steps), total_s])
+    level_w = waiting_w + np.cumsum([0.0, *(add for _, add in steps)])
+    lasts_s = np.diff(moments_s)
+    real = lasts_s > 1e-9 * total_s
+    mean_w = float((level_w * lasts_s).sum() / total_s)
+    return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))

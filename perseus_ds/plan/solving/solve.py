@@ -1,0 +1,158 @@
+"""Which kind of plans is asked for: split anywhere, whole computations, or timelines within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import InfeasibleError, PlanError
+from perseus_ds.plan.options import Options
+from perseus_ds.plan.solving.part_order import slow_first
+from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.solving.translation import Translation
+from perseus_ds.plan.splits import Splits
+from perseus_ds.solver import (
+    REACH,
+    Frontier,
+    Plans,
+    Problem,
+    best_of,
+    discretise,
+    plan_times,
+    solve_frontier,
+    split,
+    worth_keeping,
+)
+from perseus_ds.solver.timeline import Allowance, Lanes, timelines
+
+Matrix = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """Plans as the solver numbers them; ``ordered``: what ``choice`` names comes before ``other`` in time."""
+
+    frontier: Frontier
+    plans: Plans
+    ordered: bool
+
+
+def solve(
+    translation: Translation,
+    switching: Switching,
+    *,
+    base_power_w: float,
+    progress: Callable[[float], None] | None = None,
+) -> Solved:
+    """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
+
+    Raises:
+        PlanError: a budget that no plan meets.
+        SolverError: the problem cannot be solved as stated.
+    """
+    problem = translation.problem
+    frontier = solve_frontier(problem, progress=progress)
+    if switching.budget.limits:
+        return Solved(frontier, _within_budget(translation, frontier, switching, base_power_w), ordered=True)
+    if switching.split == "never":
+        return Solved(frontier, _whole(problem, frontier, base_power_w), ordered=False)
+    times_s = plan_times(problem, frontier, base_power_w=base_power_w, step=REACH)
+    plans = split(problem, frontier, times_s, least_part_s=switching.least_part_s)
+    return Solved(frontier, plans, ordered=False)
+
+
+def _whole(problem: Problem, frontier: Frontier, base_power_w: float) -> Plans:
+    """One option for every computation."""
+    times_s = plan_times(problem, frontier, base_power_w=base_power_w)
+    return worth_keeping(discretise(problem, frontier, times_s), base_power_w=base_power_w)
+
+
+def with_timelines(
+    translation: Translation, frontier: Frontier, without: Plans, unslowed_s: float, base_power_w: float
+) -> Solved:
+    """The best of plans with timelines as whole options, and of those that know clocks only."""
+    unslowed = discretise(translation.problem, frontier, np.array([max(unslowed_s, frontier.t_min_s)]))
+    found = _whole(translation.problem, frontier, base_power_w)
+    return Solved(frontier, best_of(frontier, without, found, unslowed), ordered=False)
+
+
+def _within_budget(
+    translation: Translation, frontier: Frontier, switching: Switching, base_power_w: float
+) -> Plans:
+    """Where clocks may change inside computations, a lower one is known to come late by its latency."""
+    budget, whole = switching.budget, switching.split == "never"
+    clocks = sorted(
+        {clock for o in translation.options.values() for clock in o.clock_mhz.tolist()}, reverse=True
+    )
+    level = {clock: number for number, clock in enumerate(clocks)}
+    levels = [
+        np.array([level[c] for c in o.clock_mhz.tolist()], np.int32) for o in translation.options.values()
+    ]
+    levels += [np.zeros(0, np.int32) for _ in translation.fixed_s]
+    lanes = Lanes(
+        orders=tuple(translation.columns[rank.start : rank.stop] for rank in translation.ranks),
+        level_of=tuple(levels),
+        lag_s=0.0 if whole else switching.change.call_s + switching.change.settle_down_s,
+        dwell_s=budget.dwell_s,
+    )
+    allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
+    times_s = plan_times(translation.problem, frontier, base_power_w=base_power_w, step=REACH)
+    least_part_s = np.inf if whole else switching.least_part_s
+    try:
+        return timelines(translation.problem, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
+    except InfeasibleError as error:
+        raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timelines:
+    """The options of every computation in running order and in the order of time.
+
+    Shape: ``choice`` [plans, computations].
+    """
+
+    choice: NDArray[np.uint8] | NDArray[np.uint16]
+    splits: Splits
+
+
+def in_order(solved: Solved, translation: Translation) -> Timelines:
+    """Reorder the solver's columns (nodes) into running order, computations only, and order their parts."""
+    plans, columns = solved.plans, translation.columns
+    first, rest, share = plans.choice[:, columns], plans.other[:, columns], plans.share[:, columns]
+    if not solved.ordered:
+        fast_mhz, slow_mhz = (clocks_mhz(translation, options) for options in (first, rest))
+        turned = slow_first(translation.ranks, fast_mhz, slow_mhz) & (share < 1.0)
+        first, rest, share = (
+            np.where(turned, rest, first),
+            np.where(turned, first, rest),
+            np.where(turned, 1.0 - share, share),
+        )
+    choice, after = _narrow(first), _narrow(rest)
+    return Timelines(choice, Splits.of(choice, after, share))
+
+
+def clocks_mhz(translation: Translation, options: NDArray[np.int32]) -> Matrix:
+    """Clocks of options of all computations.
+
+    Shape: [plans, computations], both.
+    """
+    nodes = translation.dag.nodes
+    own = [_begins_mhz(translation.options[nodes[c].stage, nodes[c].kind]) for c in translation.columns]
+    return np.column_stack([clock[options[:, column]] for column, clock in enumerate(own)])
+
+
+def _begins_mhz(options: Options) -> NDArray[np.int64]:
+    """The clock that each option begins with.
+
+    Shape: [options].
+    """
+    return np.array([options.segments(option)[0].clock_mhz for option in range(len(options.time_s))])
+
+
+def _narrow(options: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    if options.max(initial=0) <= np.iinfo(np.uint8).max:
+        return options.astype(np.uint8)
+    return options.astype(np.uint16)

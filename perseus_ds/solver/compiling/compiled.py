@@ -1,0 +1,101 @@
+"""The one door to the compiler: what it may take, and when a function that Python calls goes through."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from perseus_ds.solver.compiling.interpreted import interpreted
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SMALL = 32_000
+"""Numbers that one call may be given and still be interpreted: a sweep over some 230 activities."""
+PATIENCE = 6_000_000
+"""Numbers after which a tiered function is compiled: interpreting them takes about as long as compiling."""
+
+
+class Callee(NamedTuple):
+    """What compiled callers mean by ``name``: they compile ``function`` into themselves."""
+
+    name: Callable[..., Any]
+    function: Callable[..., Any]
+
+
+_CALLEES: list[Callee] = []
+
+
+def inner(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` for compiled callers only: without a door for Python it takes half the time."""
+    _CALLEES.append(Callee(function, function))
+    return function
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` for compiled callers, where LLVM may inline it: the few lines of an inner loop.
+
+    numba's own inlining of what is made known by name drops calls that are made for their effect alone.
+    """
+    _CALLEES.append(Callee(function, function))
+    return function
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile ``function`` on its first call; later processes load the result from disk.
+
+    Cost: about one second per kernel on the first call ever.
+    """
+    return _Kernel(function, patience=-1)
+
+
+def tiered(function: Callable[P, R]) -> Callable[P, R]:
+    """Interpret ``function`` until so much was asked of it that compiling pays (tiered compilation).
+
+    Machine code that lies on disk is used at once. Both ways compute the same, to the last bit. For
+    functions whose work is about linear in the arrays they are given.
+    """
+    return _Kernel(function, patience=PATIENCE)
+
+
+@inner
+def number(value: int) -> int:
+    """Return a constant as a plain number: what is called with constants is compiled once more for them."""
+    return int(np.int64(value))
+
+
+class _Kernel(Generic[P, R]):
+    """A function with a door for Python. The compiler is loaded with the first call, not with the module."""
+
+    def __init__(self, function: Callable[P, R], *, patience: int) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._patience = patience
+        self._machine: Callable[P, R] | None = None
+        _CALLEES.append(Callee(self, function))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = self._machine or self._chosen(args)
+        return run(*args, **kwargs)
+
+    def _chosen(self, given: tuple[object, ...]) -> Callable[P, R]:
+        """Machine code where it lies on disk or has become due, else the function as it stands."""
+        from perseus_ds.solver.compiling.machine_code import lies_on_disk, machine_code  # noqa: PLC0415  # numba
+
+        size = _numbers_in(given)
+        self._patience -= size
+        due = self._patience < 0 or size > SMALL
+        if not due and not lies_on_disk(self._function):
+            return interpreted(self._function)
+        self._machine = machine_code(self._function, _CALLEES)
+        return self._machine
+
+
+def _numbers_in(given: object) -> int:
+    """Count the elements of all arrays, also those in tuples."""
+    if isinstance(given, tuple):
+        return sum(map(_numbers_in, given))
+    return given.size if isinstance(given, np.ndarray) else 0

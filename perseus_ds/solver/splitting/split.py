@@ -1,0 +1,79 @@
+"""Plans that are the relaxed optimum itself: an activity may do its work at two options in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perseus_ds.solver.discrete.reclaim import reclaimed
+from perseus_ds.solver.dual import bounds_at
+from perseus_ds.solver.parametric.frontier import Frontier
+from perseus_ds.solver.paths import longest_float
+from perseus_ds.solver.plans import Plans, blended, undominated
+from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
+from perseus_ds.solver.splitting.corner import TICKS, corner_durations
+
+GRAIN = 2**20
+"""Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
+
+
+def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
+    """Choose for every wanted time the optimal durations, each from the two options around it.
+
+    A duration between two options is exactly on the hull when the first part of the work is done at one
+    and the rest at the other: with ``least_part_s`` 0 what is left of a gap is rounding. No part is
+    shorter than ``least_part_s``: the faster option takes over where one would be, and the time that it
+    gains is given to others.
+
+    Raises:
+        InfeasibleError: a wanted time below T_min.
+    Cost: linear in activities per time.
+    """
+    frontier.refuse_below(times_s)
+    rows = [_plan(frontier, float(time_s), least_part_s) for time_s in np.sort(np.asarray(times_s))]
+    choice, other, share = (np.array(column) for column in zip(*rows, strict=True))
+    duration_s, cost_j = blended(problem, choice, other, share)
+    graph = frontier.whole.graph
+    time_s = np.array([longest_float(graph, problem.delay_s, row) for row in duration_s])
+    total_j = cost_j.sum(axis=1)
+    best = undominated(time_s, total_j)
+    bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
+    return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+
+
+def _plan(frontier: Frontier, time_s: float, least_part_s: float) -> tuple[Indices, Indices, Floats]:
+    """The two options of every activity and the share of the first, which is the faster."""
+    duration = corner_durations(frontier, time_s)
+    choice, other, share = _around(frontier, duration, least_part_s)
+    if least_part_s <= 0.0:
+        return choice, other, share
+    duration_s, _ = blended(frontier.whole.problem, choice, other, share)
+    return _around(frontier, reclaimed(frontier, duration_s, time_s, least_part_s), least_part_s)
+
+
+def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[Indices, Indices, Floats]:
+    """Name the options on the hull around every duration; no part is shorter than allowed."""
+    problem, tick = frontier.whole.problem, frontier.whole.tick
+    choice, other = np.zeros(len(problem), np.int32), np.zeros(len(problem), np.int32)
+    share = np.ones(len(problem))
+    for number, hull in enumerate(frontier.whole.hulls):
+        mine = np.flatnonzero(problem.table_of == number)
+        lengths = tick.whole(hull.duration_s)
+        at = np.searchsorted(lengths, duration[mine] + TICKS, side="right") - 1
+        at = np.clip(at, 0, len(lengths) - 1)
+        above = np.minimum(at + 1, len(lengths) - 1)
+        between = (duration[mine] > lengths[at] + TICKS) & (above > at)
+        width = np.where(between, lengths[above] - lengths[at], 1)
+        fast = np.where(between, (lengths[above] - duration[mine]) / width, 1.0)
+        fast = _long_enough(fast, hull.duration_s[at], hull.duration_s[above], least_part_s)
+        choice[mine], share[mine] = hull.option[at], fast
+        other[mine] = np.where(fast < 1.0, hull.option[above], hull.option[at])
+    return choice, other, share
+
+
+def _long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
+    """Share of the faster option: more of it, or all, where a part would be too short."""
+    if least_s <= 0.0:
+        return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
+    more = np.where(fast < 1.0, np.maximum(fast, least_s / fast_s), 1.0)
+    more = np.ceil(more * GRAIN) / GRAIN
+    return np.where((1.0 - more) * slow_s >= least_s, more, 1.0)

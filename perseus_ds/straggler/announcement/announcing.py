@@ -1,0 +1,120 @@
+"""Tell a running job that one of its pipelines is slow, or is so no more."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import check_folder, may_write, write_trusted
+from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.straggler.announcement.notice import Notice, checked_slowdown, file_name
+
+_OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What was done: ``slowdown`` 1 where an announcement was withdrawn; None: not known."""
+
+    path: Path
+    pipeline: int
+    slowdown: float
+    pipelines: int | None
+
+
+def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> Announced:
+    """Announce that one pipeline (data-parallel replica) takes ``slowdown`` times as long; 1 ends it.
+
+    The job takes it within two iterations. It is believed if the run directory's owner or root says it.
+
+    Raises:
+        OSError: the file cannot be written.
+        PerseusError: a bad number, no such pipeline, no running job, or a user who is not believed.
+    """
+    notice = Notice(checked_slowdown(slowdown), reason)
+    directory = RunDirectory(Path(run_dir))
+    pipelines = _pipelines(directory)
+    _check_pipeline(pipeline, pipelines)
+    path = directory.notices / file_name(pipeline)
+    _check_writer(directory)
+    if notice.slowdown > 1.0:
+        directory.notices.mkdir(mode=0o755, exist_ok=True)
+        check_folder(directory.notices, may_write(directory.path))
+        write_trusted(path, notice.to_json())
+    else:
+        path.unlink(missing_ok=True)
+    return Announced(path, pipeline, notice.slowdown, pipelines)
+
+
+def _pipelines(directory: RunDirectory) -> int | None:
+    """How many pipelines the running job has, as its journal says; None where it does not.
+
+    Raises:
+        PerseusError: no run directory, or no job that listens.
+    """
+    if not directory.events.is_file():
+        raise PerseusError(
+            f"{directory.path} is not a run directory: it has no {directory.events.name}",
+            hint="give the run_dir of a job that runs",
+        )
+    attached: Mapping[str, object] | None = None
+    over = None
+    for event in read_events(directory.events):
+        name = str(event.get("event"))
+        if name == "attached":
+            attached, over = event, None
+        over = _OVER.get(name, over)
+    if attached is None:
+        raise PerseusError(f"{directory.path}: no job has started here yet")
+    if over is not None or not _alive(attached):
+        raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would hear")
+    deaf = _deaf(attached)
+    if deaf is not None:
+        raise PerseusError(f"{directory.path}: {deaf}, a notice would change nothing")
+    replicas = attached.get("replicas")
+    return replicas if isinstance(replicas, int) else None
+
+
+def _deaf(attached: Mapping[str, object]) -> str | None:
+    """Why a job that runs does not answer stragglers; None where it does."""
+    if attached.get("replicas") == 1:
+        return "its job has one pipeline and nobody waits for it"
+    if attached.get("start") == "observe":
+        return "its job only observes"
+    if attached.get("stragglers") is False:
+        return "its job has straggler.enabled false"
+    return None
+
+
+def _alive(attached: Mapping[str, object]) -> bool:
+    """Whether rank 0 may still be there; no other host's processes can be seen from here."""
+    pid = attached.get("pid")
+    if attached.get("host") != socket.gethostname() or not isinstance(pid, int):
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _check_pipeline(pipeline: int, pipelines: int | None) -> None:
+    if pipeline < 0:
+        raise PerseusError(f"pipeline {pipeline} does not exist", hint="pipelines count from 0")
+    if pipelines is not None and pipeline >= pipelines:
+        raise PerseusError(f"pipeline {pipeline} does not exist: the job has 0 to {pipelines - 1}")
+
+
+def _check_writer(directory: RunDirectory) -> None:
+    if os.geteuid() not in may_write(directory.path):
+        owner = directory.path.stat().st_uid
+        raise PerseusError(
+            f"{directory.path} belongs to user {owner}: the job hears nobody but them and root",
+            hint=f"run this as user {owner}",
+        )
