@@ -18,6 +18,7 @@ from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
 from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.naming import names_profile
 from perseus_ds.cli.output import say
 from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import count, not_negative, positive
@@ -109,7 +110,9 @@ def _emulator(options: argparse.Namespace) -> Emulator:
     conditions = Conditions(
         noise=options.noise_pct / 100.0, seed=options.seed, work=options.work, trace_bin_s=_TRACE_BIN_S
     )
-    return Emulator(read_plans(options.plan), profile, cluster, conditions=conditions)
+    plans = read_plans(options.plan)
+    with names_profile(options.profile):
+        return Emulator(plans, profile, cluster, conditions=conditions)
 
 
 def _change(options: argparse.Namespace) -> ClockChange:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.cli.exit_code import DONE
+from perseus_ds.cli.naming import names_profile
 from perseus_ds.cli.output import remark, say
 from perseus_ds.cli.planning.frontier_csv import write_frontier
 from perseus_ds.cli.planning.plan_request import request_of, switching_of
@@ -133,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
             hint="give --wait-power-w MHZ:W,...",
         )
     request = request_of(options, profile)
-    with bar("planning") as progress:
+    with names_profile(options.profile), bar("planning") as progress:
         plans = build(
             profile,
             request.schedule,

@@ -20,11 +20,13 @@ def expected_saving_pct(plan: FrequencyPlan, change: ClockChange, waiting_w: Map
 
     The plan itself counts every wait at one power and every computation at its own clock. Really a lower
     clock comes into force when the computation that it is for has begun, and a GPU waits at the clock of
-    what follows. ``waiting_w`` is the power of a waiting GPU by clock, as profiled.
+    what follows. The reserve is what nothing takes while durations are as profiled: an iteration ends when
+    its last instruction does. ``waiting_w`` is the power of a waiting GPU by clock, as profiled.
 
     Cost: a pass over the schedule's graph, and two over its computations.
     """
     played = {one.instruction: one for one in play(plan)}
+    lasts_s = max(one.end_s for one in played.values())
     energy_j = 0.0
     for rank in range(plan.of.schedule.ranks):
         columns = plan.of.computations_of(rank)
@@ -32,16 +34,18 @@ def expected_saving_pct(plan: FrequencyPlan, change: ClockChange, waiting_w: Map
         low = plan.of.waits.of_plan(plan.index)
         requests = requests_of(
             own,
-            plan.iteration_time_s,
+            lasts_s,
             change,
             waits=[column in low for column, _ in columns],
             wait_clock=plan.of.wait_clock,
         )
-        energy_j += _rank_j(plan, own, requests, _Gpu(own[0].parts[0].clock_mhz, change, waiting_w))
+        energy_j += _rank_j(plan, own, requests, lasts_s, _Gpu(own[0].parts[0].clock_mhz, change, waiting_w))
     return 100.0 * (1.0 - energy_j / plan.of.baseline.energy_j)
 
 
-def _rank_j(plan: FrequencyPlan, own: Sequence[Played], requests: Sequence[ClockRequest], gpu: _Gpu) -> float:
+def _rank_j(
+    plan: FrequencyPlan, own: Sequence[Played], requests: Sequence[ClockRequest], lasts_s: float, gpu: _Gpu
+) -> float:
     asked: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
     for request in requests:
         asked[request.position, request.over].append(request)
@@ -52,7 +56,7 @@ def _rank_j(plan: FrequencyPlan, own: Sequence[Played], requests: Sequence[Clock
     }
     counted_j = 0.0
     for iteration in range(_ITERATIONS):
-        begin_s, before_j = iteration * plan.iteration_time_s, gpu.energy_j
+        begin_s, before_j = iteration * lasts_s, gpu.energy_j
         gpu.ask(asked[OPENING, False])
         for position, one in enumerate(own):
             gpu.wait_until(begin_s + one.start_s)
@@ -62,7 +66,7 @@ def _rank_j(plan: FrequencyPlan, own: Sequence[Played], requests: Sequence[Clock
             else:
                 gpu.follow(one)
             gpu.ask(asked[position, True])
-        gpu.wait_until(begin_s + plan.iteration_time_s)
+        gpu.wait_until(begin_s + lasts_s)
         counted_j = gpu.energy_j - before_j
     return counted_j
 

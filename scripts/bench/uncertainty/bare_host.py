@@ -59,7 +59,7 @@ class BareHost:
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all ranks."""
-        return joined(places, name="bare", microbatches=self._batch.microbatches)
+        return joined(places, name="bare")
 
     def traits(self) -> Mapping[str, str]:
         """Return nothing more."""
@@ -89,7 +89,7 @@ class BareHost:
 
     def begin(self, block: Mapping[str, object]) -> None:
         """Be served from here on."""
-        activate(self, self, self._batch, block={"enabled": True, "on_error": "raise", **block})
+        activate(self, self, block={"enabled": True, "on_error": "raise", **block})
 
     def end(self) -> None:
         """Be served no more."""

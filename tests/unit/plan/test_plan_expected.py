@@ -85,3 +85,8 @@ def test_a_clock_that_was_not_profiled_waits_like_the_nearest_one() -> None:
 def test_the_baseline_is_the_plans_own() -> None:
     dearer = replace(WITH_A_WAIT.of, baseline=Baseline(6.0, 3200.0, 50.0)).plan(0)
     assert expected_saving_pct(dearer, ClockChange(), BY_CLOCK) == pytest.approx(100 * (1 - 1520 / 3200))
+
+
+def test_nobody_waits_for_the_end_of_the_reserve() -> None:
+    reserved = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pct=1.0).plan(0)
+    assert expected_j(reserved, ClockChange(), BY_CLOCK) == pytest.approx(1200 + 8.0 * 40)
