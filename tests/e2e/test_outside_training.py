@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from jobs import events
 from planned_by_physics import deepspeed_schedule, write_plan
 from ranks import batches, build, config, run_ranks
@@ -20,6 +21,8 @@ FORWARD_S = (0.3, 0.4)
 STEPS = 130
 PAUSE_S = 6.0
 TIME_SCALE = 0.02
+STATE_NUMBERS = 24_000_000
+LEAST_SAVING_S = 0.04  # 96 MB
 
 
 def job(folder: Path, **changes: object) -> dict[str, Any]:
@@ -53,28 +56,54 @@ def with_pauses(rank: int, content: Mapping[str, Any], every: int) -> None:
             time.sleep(PAUSE_S * TIME_SCALE)
 
 
-def summary_of(folder: Path, every: int) -> dict[str, Any]:
+def with_checkpoints(rank: int, content: Mapping[str, Any], every: int, folder: str) -> None:
+    """Train, and save the engine's own checkpoint (and a large state) after every so many steps."""
+    del rank
+    state = {"tokens seen": torch.zeros(STATE_NUMBERS)}
+    engine, data = build(content, stages=len(FORWARD_S)), batches()
+    for step in range(1, STEPS + 1):
+        engine.train_batch(data)
+        if step % every == 0:
+            engine.save_checkpoint(folder, tag="newest", client_state=state)
+
+
+def planned_job(folder: Path) -> dict[str, Any]:
+    """Leave the plan that the job runs."""
     seen = job(folder, mode="observe", run_dir=str(folder / "seen"))
     run_ranks(2, look_once, seen, len(FORWARD_S))
     schedule = deepspeed_schedule(microbatches=4, stages=len(FORWARD_S))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
     write_plan(folder / "run" / "plan.json", schedule, FORWARD_S, fingerprint)
-    run_ranks(2, with_pauses, job(folder), every)
+    return job(folder)
+
+
+def summary_of(folder: Path, body: Callable[..., None], *args: object) -> dict[str, Any]:
+    run_ranks(2, body, planned_job(folder), *args)
     found: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
     return found
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return summary_of(tmp_path_factory.mktemp("undisturbed"), 0)
+    return summary_of(tmp_path_factory.mktemp("undisturbed"), with_pauses, 0)
 
 
 @pytest.mark.parametrize("every", [3, 5, 8, 16])
 def test_a_pause_after_every_few_steps_changes_no_figure(
     undisturbed: dict[str, Any], tmp_path: Path, every: int
 ) -> None:
-    found = summary_of(tmp_path, every)
+    found = summary_of(tmp_path, with_pauses, every)
     paused_s = PAUSE_S * (STEPS // every)
     assert found["outside"]["time_s"] > 0.6 * paused_s
+    assert found["saving_pct"] == pytest.approx(undisturbed["saving_pct"], abs=0.3)
+    assert found["slowdown_pct"] == pytest.approx(undisturbed["slowdown_pct"], abs=0.2)
+
+
+def test_a_checkpoint_after_every_fifth_step_changes_no_figure(
+    undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    found = summary_of(tmp_path, with_checkpoints, 5, str(tmp_path / "saved"))
+    assert list((tmp_path / "saved" / "newest").glob("*model_states.pt"))
+    assert found["outside"]["time_s"] > STEPS // 5 * LEAST_SAVING_S / TIME_SCALE
     assert found["saving_pct"] == pytest.approx(undisturbed["saving_pct"], abs=0.3)
     assert found["slowdown_pct"] == pytest.approx(undisturbed["slowdown_pct"], abs=0.2)

@@ -42,9 +42,9 @@ class Marking:
         self._recorder.begin()
         return True
 
-    def before(self, kind: Kind) -> None:
+    def before(self, kind: Kind, size: int = 0) -> None:
         """Mark."""
-        self._recorder.started(kind)
+        self._recorder.started(kind, size)
 
     def after(self, kind: Kind) -> None:
         """Mark."""
