@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
@@ -26,10 +27,12 @@ from perseus_ds.run_directory import (
 )
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulated, Emulator, means
+from perseus_ds.straggler import FrontierIndex
 
 GPU = "a100-sxm4-80gb"
 BLOCKING_W = 83.64
 ITERATIONS = 20
+SLOWDOWN = 1.2
 PICTURES = ("timeline.png", "frontier.png", "causes.png", "walk.gif")
 
 
@@ -69,6 +72,15 @@ def _write_run(folder: Path, profile: Profile, plans: PlanSet, pipelines: int) -
     ]
     write_timelines(drawn, files.timelines)
     append_event(files.events, "running", {"plan": plan.index})
+    append_event(files.events, "straggler", _straggler(plans))
+
+
+def _straggler(plans: PlanSet) -> dict[str, object]:
+    """Replica 1 is slow; replica 0 runs what fits until it arrives."""
+    meet_s = SLOWDOWN * plans.baseline.iteration_time_s
+    met = FrontierIndex.of(plans, Objective()).within(meet_s)
+    slow = {"replica": 1, "slowdown": SLOWDOWN, "cause": "slow"}
+    return {"sync_time_s": meet_s, "stragglers": [slow], "waiting": [0], "plans": [met, 0]}
 
 
 def _measured(found: Emulated) -> Measured:
