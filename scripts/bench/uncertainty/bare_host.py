@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -123,6 +124,7 @@ def _rank(
     body: Callable[..., T],
     args: tuple[object, ...],
 ) -> None:
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the job says is no part of the JSON
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
