@@ -219,6 +219,13 @@ def test_a_changed_fingerprint_is_refused_by_the_digest(plans: PlanSet, kind: st
         loads(json.dumps(content))
 
 
+def test_a_file_without_its_digest_is_told_that_it_has_none(plans: PlanSet) -> None:
+    content = json.loads(dumps(plans))
+    del content[KEY]
+    with pytest.raises(PerseusError, match=f"has no {KEY}"):
+        loads(json.dumps(content))
+
+
 def test_how_a_file_is_laid_out_is_not_its_content(plans: PlanSet) -> None:
     content = json.loads(dumps(plans))
     assert len(loads(json.dumps(dict(reversed(content.items())), indent=2))) == len(plans)

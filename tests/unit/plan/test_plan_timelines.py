@@ -14,6 +14,7 @@ from perseus_ds.errors import PlanError, PlanFormatError
 from perseus_ds.kernels import ClockPair, InstructionTimelines
 from perseus_ds.kernels.segment import Spent, Step, Timeline
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.solving.switching import Split, Switching
 from perseus_ds.profile import Profile
@@ -186,6 +187,40 @@ def test_a_damaged_timeline_is_refused_in_one_line(where: str, value: object) ->
     with pytest.raises(PlanFormatError, match="is damaged") as refused:
         loads(_broken(where, value))
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("segment", [[1410, None], [1410, None, 0.5, 1], None, "1410"])
+def test_a_segment_of_other_parts_is_told_what_its_parts_are(segment: object) -> None:
+    with pytest.raises(PlanFormatError, match="core clock, memory clock and seconds"):
+        loads(_broken("segment", segment))
+
+
+def test_timelines_within_a_budget_are_refused() -> None:
+    limited = Switching(CHANGE, budget=ChangeBudget(5.0))
+    with pytest.raises(PlanError, match="not planned within a budget"):
+        build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=limited, timelines=GOOD)
+
+
+def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down() -> None:
+    """Half at the lower memory clock, half at the device's own, at one core clock."""
+    slow_up = ClockChange(call_s=0.001, settle_up_s=0.03, settle_down_s=0.003)
+    lines = []
+    for one in GOOD:
+        fastest = PROFILE.of(one.stage, one.kind)[0]
+        steps = (
+            Step(0, 0.0, ClockPair(MEMORY_MHZ, 1410)),
+            Step(7, fastest.time_s / 2, ClockPair(None, 1410)),
+        )
+        lines.append(replace(one, timelines=(Timeline(fastest.time_s, fastest.energy_j * 0.7, steps),)))
+    switching = Switching(slow_up, split="never")
+    plans = build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=switching, timelines=lines)
+    plan = select(plans, Objective())
+    own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(0)}]
+    both = max(at for at, one in enumerate(own) if len(one.parts) == 2)
+    assert own[both].parts[0].clocks == (1410, MEMORY_MHZ)
+    up = next(one for one in clock_requests(plan, 0, slow_up) if one.position == both and not one.over)
+    assert (up.clock_mhz, up.memory_mhz) == (1410, None)
+    assert up.offset_s == pytest.approx(own[both].parts[0].duration_s - 0.031)
 
 
 def test_the_emulator_says_that_it_knows_no_timelines() -> None:

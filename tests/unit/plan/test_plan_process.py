@@ -1,0 +1,41 @@
+"""The process that plans beside a job's training, as the job starts it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from perseus_ds.plan import PlanRequest, build, read_plans, write_request
+from perseus_ds.profile import write_profile
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+SCHEDULE = textbook("1f1b", stages=2, microbatches=3)
+PROFILE = textbook_profile([1.0, 1.1])
+REQUEST = PlanRequest(SCHEDULE, {"gpu": "one"}, blocking_power_w=70.0, reserve_pct=1.0)
+
+
+def started(*files: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perseus_ds.plan", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_it_writes_the_plans_that_were_asked_for(tmp_path: Path) -> None:
+    profile, request, plan = (tmp_path / name for name in ("profile.json", "request.json", "plan.json"))
+    write_profile(PROFILE, profile)
+    write_request(request, REQUEST)
+    done = started(profile, request, plan)
+    assert (done.returncode, done.stderr) == (0, "")
+    wanted = build(PROFILE, SCHEDULE, blocking_power_w=70.0, reserve_pct=1.0)
+    written = read_plans(plan)
+    assert written.fingerprint == REQUEST.fingerprint
+    assert written.iteration_time_s.tolist() == wanted.iteration_time_s.tolist()
+    assert written.effective_energy_j.tolist() == wanted.effective_energy_j.tolist()
+
+
+def test_a_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    write_request(tmp_path / "request.json", REQUEST)
+    done = started(tmp_path / "none.json", tmp_path / "request.json", tmp_path / "plan.json")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "none.json" in line
+    assert not (tmp_path / "plan.json").exists()
