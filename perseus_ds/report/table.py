@@ -47,6 +47,7 @@ def _savings(found: Figures) -> list[str]:
     if found.measured is not None:
         where = "simulated, " if found.simulated else ""
         lines += _folded(_saving("saving measured", found.measured, where))
+        lines += _within(found.measured)
     if found.predicted is not None:
         lines.append(_saving("saving predicted", found.predicted, ""))
     if found.gap_pct is not None:
@@ -57,6 +58,12 @@ def _savings(found: Figures) -> list[str]:
 def _saving(name: str, saving: Saving, where: str) -> str:
     slower = signed(saving.slowdown_pct, decimals=2)
     return f"{name:<18}{saving.saving_pct:>8.2f} %{slower:>9} % time  ({where}{saving.source})"
+
+
+def _within(saving: Saving) -> list[str]:
+    if saving.within_pct is None or saving.slowdown_within_pct is None:
+        return []
+    return [f"{'  give or take':<18}{saving.within_pct:>8.2f} %{saving.slowdown_within_pct:>9.2f} %"]
 
 
 def _folded(text: str) -> list[str]:

@@ -54,8 +54,8 @@ class Played:
 def play(plan: FrequencyPlan) -> list[Played]:
     """Start each instruction at the end of the longest path to it.
 
-    A transfer appears once, under its sender. The last end is ``plan.iteration_time_s``, less the reserve that
-    it has.
+    A transfer appears once, under its sender. The last end is ``plan.iteration_time_s``, less its
+    reserve.
 
     Shape: rank after rank, each in running order.
     Cost: linear in the nodes and edges of the schedule's graph.

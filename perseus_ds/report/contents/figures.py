@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from perseus_ds.report.contents import Contents
@@ -39,11 +39,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A saving and its price in time, and where the two numbers come from."""
+    """A saving and its price in time, and where the two numbers come from.
+
+    ``within_pct`` and ``slowdown_within_pct`` are half of the intervals that hold the true ones 95 times in
+    100, None where that is not known.
+    """
 
     saving_pct: float
     slowdown_pct: float
     source: str
+    within_pct: float | None = None
+    slowdown_within_pct: float | None = None
 
     def factor(self, quantity: Quantity) -> float:
         """What it multiplies the baseline's quantity by."""
@@ -53,13 +59,17 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All that is known; ``measured`` and ``predicted`` never stand in for each other."""
+    """All that is known; ``measured`` and ``predicted`` never stand in for each other.
+
+    ``planned`` is what the plan says of itself, ``predicted`` what is to be expected of it on these GPUs.
+    """
 
     job: str
     simulated: bool
     rows: tuple[Row, ...]
     measured: Saving | None
     predicted: Saving | None
+    planned: Saving | None
     gap_pct: float | None
 
 
@@ -71,6 +81,7 @@ def figures(contents: Contents) -> Figures:
         rows=_rows(contents),
         measured=_measured(contents),
         predicted=_predicted(contents),
+        planned=_planned(contents),
         gap_pct=None if contents.chosen is None else float(contents.chosen.of.gap_pct[contents.chosen.index]),
     )
 
@@ -118,12 +129,19 @@ def _measured(contents: Contents) -> Saving | None:
     if summary is None:
         return None
     source = f"{summary.baseline.iterations} + {summary.perseus.iterations} iterations"
-    return Saving(summary.saving_pct, summary.slowdown_pct, source)
+    within = summary.saving_within_pct, summary.slowdown_within_pct
+    return Saving(summary.saving_pct, summary.slowdown_pct, source, *within)
 
 
 def _predicted(contents: Contents) -> Saving | None:
+    planned = _planned(contents)
+    if planned is None or contents.summary is None:
+        return planned
+    return replace(planned, saving_pct=contents.summary.predicted_saving_pct)
+
+
+def _planned(contents: Contents) -> Saving | None:
     plan = contents.chosen
     if plan is None:
         return None
-    saving_pct = plan.saving_pct if contents.summary is None else contents.summary.predicted_saving_pct
-    return Saving(saving_pct, plan.slowdown_pct, f"plan {plan.index} of {len(plan.of)}")
+    return Saving(plan.saving_pct, plan.slowdown_pct, f"plan {plan.index} of {len(plan.of)}")

@@ -17,14 +17,15 @@ def headline(found: Figures) -> str:
     return "Profile of a simulated GPU" if found.simulated else "Profile"
 
 
-def predicted_headline(found: Figures) -> str:
-    """State what the frontier's plan promises, whatever was measured."""
-    if found.predicted is None:
+def planned_headline(found: Figures) -> str:
+    """State what the frontier's plan says of itself, whatever was measured."""
+    if found.planned is None:
         return headline(found)
     where = ", simulated GPU" if found.simulated else ""
-    return f"{_in_words(found.predicted)}, predicted{where}"
+    return f"{_in_words(found.planned)}, as planned{where}"
 
 
 def _in_words(saving: Saving) -> str:
-    less = f"{abs(saving.saving_pct):.1f} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
+    within = "" if saving.within_pct is None else f" \N{PLUS-MINUS SIGN} {saving.within_pct:.1f}"
+    less = f"{abs(saving.saving_pct):.1f}{within} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
     return f"{less} at {signed(saving.slowdown_pct, decimals=1)} % time"

@@ -65,9 +65,12 @@ def _cards(found: Figures) -> str:
     cards = []
     if saving := found.measured:
         text = f"energy saved, measured ({saving.source})"
-        cards.append(card("measured", f"{saving.saving_pct:.1f} %", text))
+        within = _within(saving.slowdown_within_pct, 2)
+        cards.append(card("measured", f"{saving.saving_pct:.1f}{_within(saving.within_pct, 1)} %", text))
         cards.append(
-            card("measured", f"{signed(saving.slowdown_pct, decimals=2)} %", "iteration time, measured")
+            card(
+                "measured", f"{signed(saving.slowdown_pct, decimals=2)}{within} %", "iteration time, measured"
+            )
         )
     if saving := found.predicted:
         text = f"energy saved, predicted ({saving.source})"
@@ -75,6 +78,10 @@ def _cards(found: Figures) -> str:
     if found.gap_pct is not None:
         cards.append(card("predicted", f"{found.gap_pct:.3f} %", certified(found.gap_pct)))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _within(points: float | None, decimals: int) -> str:
+    return "" if points is None else f" \N{PLUS-MINUS SIGN} {points:.{decimals}f}"
 
 
 def _figures_table(found: Figures) -> str:

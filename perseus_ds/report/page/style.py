@@ -17,7 +17,8 @@ p { margin: .3rem 0; max-width: 75ch; }
 .cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.4rem 0; }
 .card { background: var(--card); border-radius: 8px; padding: .7rem 1rem;
   flex: 1 1 11rem; font-size: .85rem; }
-.card b { display: block; font-size: 1.7rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.card b { display: block; white-space: nowrap; font-size: 1.7rem; line-height: 1.25;
+  font-variant-numeric: tabular-nums; }
 .card.measured b { color: var(--accent); }
 .card.predicted { background: none; border: 1px dashed var(--faint); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }

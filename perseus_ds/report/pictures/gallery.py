@@ -11,7 +11,7 @@ from perseus_ds.report.contents import Contents
 from perseus_ds.report.contents.beside_straggler import causes_beside
 from perseus_ds.report.contents.comparable import per_pipeline
 from perseus_ds.report.contents.figures import Figures
-from perseus_ds.report.contents.headline import headline, predicted_headline
+from perseus_ds.report.contents.headline import headline, planned_headline
 from perseus_ds.report.pictures.causes import draw_causes
 from perseus_ds.report.pictures.clocks import draw_clocks
 from perseus_ds.report.pictures.frontier import draw_frontier
@@ -94,14 +94,14 @@ def _profile(contents: Contents, found: Figures, path: Path) -> Picture:
 
 def _saving(found: Figures, path: Path) -> Picture:
     draw_saving(found, path, title=headline(found), subtitle=found.job)
-    caption = "Filled: measured in the job. Hatched: what the plan promised."
+    caption = "Filled: measured in the job. Hatched: what was to be expected of the plan."
     return Picture(path, "Saving", caption)
 
 
 def _frontier(contents: Contents, found: Figures, path: Path) -> Picture:
     assert contents.chosen is not None
     measured = None if contents.summary is None else per_pipeline(contents.summary, contents.chosen.of)
-    draw_frontier(contents.chosen, measured, path, title=predicted_headline(found), subtitle=found.job)
+    draw_frontier(contents.chosen, measured, path, title=planned_headline(found), subtitle=found.job)
     caption = "Every kept plan; below it, the least that any plan as fast needs in the model of this profile."
     if contents.summary is not None and measured is None:
         caption += " Measured energies are of the whole job, of an unknown number of GPUs: not drawn."

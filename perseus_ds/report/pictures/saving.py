@@ -37,7 +37,9 @@ def draw_saving(found: Figures, path: Path, *, title: str, subtitle: str) -> Pat
         handles = [
             Patch(facecolor=theme.BASELINE, label="measured at default clocks"),
             Patch(facecolor=theme.PERSEUS, label="measured at the plan"),
-            Patch(facecolor="white", edgecolor=theme.PERSEUS, hatch="////", label="predicted by the plan"),
+            Patch(
+                facecolor="white", edgecolor=theme.PERSEUS, hatch="////", label="to be expected of the plan"
+            ),
         ]
         figure.legend(handles=handles, loc="lower center", ncols=3)
         return theme.save(figure, path)

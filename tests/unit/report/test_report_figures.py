@@ -11,9 +11,10 @@ from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.chosen import chosen_plan
 from perseus_ds.report.contents.comparable import per_pipeline
 from perseus_ds.report.contents.figures import Quantity, Saving, figures
-from perseus_ds.report.contents.headline import headline, predicted_headline
+from perseus_ds.report.contents.headline import headline, planned_headline
 from perseus_ds.report.number import short, signed
-from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.report.table import render
+from perseus_ds.run_directory import Measured, Summary, write_summary
 
 
 def _summary(**facts: object) -> Summary:
@@ -55,7 +56,38 @@ def test_a_saving_multiplies_every_quantity() -> None:
 def test_measured_and_predicted_never_stand_in_for_each_other(write_run: Callable[..., Path]) -> None:
     both = figures(read_contents(write_run()))
     assert headline(both) == "12.0 % less energy at +0.2 % time, measured on a simulated GPU"
-    assert predicted_headline(both).endswith("predicted, simulated GPU")
+    assert planned_headline(both).endswith("as planned, simulated GPU")
+
+
+def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
+    write_run: Callable[..., Path], plans: PlanSet
+) -> None:
+    found = figures(read_contents(write_run()))
+    assert found.planned is not None
+    assert found.predicted is not None
+    assert found.planned.saving_pct == pytest.approx(plans.plan(1).saving_pct)
+    assert found.predicted.saving_pct != pytest.approx(found.planned.saving_pct)
+
+
+def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    sides = [Measured(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]
+    summary = Summary(sides[0], sides[1], True, 15.0)
+    write_summary(summary, run_dir / "summary.json")
+    contents = read_contents(run_dir)
+    assert summary.saving_within_pct == pytest.approx(1.3, abs=0.1)
+    assert headline(figures(contents)).startswith("15.0 \N{PLUS-MINUS SIGN} 1.3 % less energy")
+    lines = render(figures(contents), contents).splitlines()
+    at = next(at for at, text in enumerate(lines) if text.startswith("saving measured"))
+    assert lines[at + 1].split() == [
+        "give",
+        "or",
+        "take",
+        f"{summary.saving_within_pct:.2f}",
+        "%",
+        "0.14",
+        "%",
+    ]
 
 
 def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> None:

@@ -69,7 +69,9 @@ def found(predicted: Saving | None = None) -> Figures:
         Row(Quantity.ENERGY, "J", 1000.0, 850.0),
         Row(Quantity.POWER, "W", 500.0, 850.0 / 2.02),
     )
-    return Figures("a job", simulated=False, rows=rows, measured=None, predicted=predicted, gap_pct=None)
+    return Figures(
+        "a job", simulated=False, rows=rows, measured=None, predicted=predicted, planned=None, gap_pct=None
+    )
 
 
 def test_the_prediction_stands_on_the_measured_baseline() -> None:
