@@ -20,8 +20,7 @@ class ChangeBudget:
     """At most so many changes of clock per second; None is without limit.
 
     The calls of a node's GPUs queue in one driver: ``per_node_per_s`` is for ``gpus_per_node`` ranks of a
-    pipeline together, in their order. No clock is held for less than ``dwell_s``, but where the iteration
-    would last longer.
+    pipeline together, in their order. No clock is held for less than ``dwell_s``.
 
     Raises:
         PlanError: a number that is none, or is negative.

@@ -20,7 +20,7 @@ class Lanes:
     ``orders``: the activities of each lane in running order, over and over again: the last is followed by
     the first. ``level_of``: for every table the level of each option, 0 the highest; empty where a table has
     none. A lane that goes down is asked to at the end of an activity and runs on at its level for ``lag_s``;
-    one that goes up is at the new level in time. No level is held for less than ``dwell_s`` if that can be.
+    one that goes up is at the new level in time. No level is held for less than ``dwell_s``.
 
     Raises:
         SolverError: a table with another number of levels than options, or a time that is no time.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.discrete.guide import guide_at
@@ -14,6 +15,7 @@ from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.splitting.split import GRAIN
+from perseus_ds.solver.timeline.holding import shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
 from perseus_ds.solver.timeline.outlook import outlook
 from perseus_ds.solver.timeline.polish import Levelled, Timeline, freedom_of, polished
@@ -30,6 +32,8 @@ POLISHED = 3
 """How many of the best plans for the shortest time get their changes moved."""
 EXCESS, FACTORS = (0.8, 1.0, 1.15, 1.5), (0.85, 1.0, 1.3, 1.8, 2.5)
 """By how much a lane's toll turns, by how many times too many changes it makes."""
+HURRIED = 1.2
+"""What holding a level too shortly counts for."""
 TURNS, FIRST_TURNS = 4, 16
 """Tolls that are tried for a time."""
 
@@ -159,7 +163,8 @@ class _Search:
         found.sort(key=self._cost_j)
         timelines = [self._timeline(one) for one in found]
         if self._least_part_s < np.inf:
-            timelines += [self._polished(one, time_s) for one in found[:POLISHED]]
+            moved = [self._polished(one, time_s) for one in found[:POLISHED]]
+            timelines += [one for one in moved if not self._hurried(one).any()]
         timelines += self._uniform(time_s)
         return min(timelines, key=self._blended_j, default=None)
 
@@ -171,16 +176,26 @@ class _Search:
             one = self._tried(time_s, self._narrow, LEANING[0])
             if one is not None:
                 return self._timeline(one)
-        return None
+        return next(iter(self._uniform(time_s)), None)
 
     def _tried(self, time_s: float, width: int, leaning: float) -> Levelled | None:
         """Search at the present tolls, turn them by what came of it; None where it changes too often."""
         one = self._searched(time_s, width, leaning)
         changes = self._changes(one.place)
         excess = self._allowance.excess(changes, time_s)
+        excess = np.where(self._hurried(self._timeline(one)), np.maximum(excess, HURRIED), excess)
         self._fewest = min(self._fewest, float(changes.max()) / time_s)
         self._turn_toll(excess)
         return one if (excess <= 1.0).all() else None
+
+    def _hurried(self, one: Timeline) -> NDArray[np.bool_]:
+        """Lanes that hold a level for less than the dwell.
+
+        Shape: [lanes].
+        """
+        if self._lanes.dwell_s == 0.0:
+            return np.zeros(len(self._lanes), np.bool_)
+        return shortest_holds_s(self._frontier.whole, self._lanes, one) < self._lanes.dwell_s * (1.0 - 1e-9)
 
     def _polished(self, one: Levelled, time_s: float) -> Timeline:
         spare = self._allowance.spare(self._changes(one.place), time_s)

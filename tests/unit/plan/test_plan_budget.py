@@ -1,5 +1,6 @@
 """A budget of changes: kept by every plan, counted anew from what is asked for, told when it cannot be."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,8 +9,9 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import CertificateError, PlanError
-from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
+from perseus_ds.plan import FrequencyPlan, PlanSet, build, clock_requests, dumps, loads, verify
 from perseus_ds.plan.budget import ChangeBudget, changes_of
+from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
@@ -111,8 +113,34 @@ def test_a_budget_is_kept_in_the_plan_file() -> None:
     assert loads(dumps(plans)).budget == budget
 
 
-def test_the_dwell_is_kept() -> None:
-    """A clock that is taken is held for the dwell."""
+def held_s(plan: FrequencyPlan, rank: int) -> float:
+    """The shortest time for which a rank holds a clock, from one iteration to the next."""
+    own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(rank)}]
+    begins, clocks = [], []
+    for one in own:
+        at_s = one.start_s
+        for part in one.parts:
+            begins.append(at_s)
+            clocks.append(part.clock_mhz)
+            at_s += part.duration_s
+    changes = [
+        at_s
+        for at_s, now, before in zip(begins, clocks, [clocks[-1], *clocks], strict=False)
+        if now != before
+    ]
+    after = [*changes[1:], *(at_s + plan.iteration_time_s for at_s in changes[:1])]
+    return min((late - early for early, late in zip(changes, after, strict=True)), default=math.inf)
+
+
+@pytest.mark.parametrize(("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), ("auto", 100.0)])
+def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
+    plans = planned(ChangeBudget(dwell_s=dwell_s), split=split)
+    for index in range(len(plans)):
+        plan = plans.plan(index)
+        assert min(held_s(plan, rank) for rank in range(STAGES)) >= dwell_s * (1.0 - 1e-6)
+
+
+def test_a_longer_dwell_changes_less() -> None:
     plans = planned(ChangeBudget(dwell_s=0.2), split="never")
     frequent = planned(ChangeBudget(1e6), split="never")
     often, seldom = (
