@@ -11,22 +11,9 @@ duration, and the energy of its work. The memory clock is empty where it is the 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import remark, say
-from perseus_ds.cli.planning.clock_grid import clock_grid, headline, waiting
 from perseus_ds.cli.quantity import index, not_negative, positive
-from perseus_ds.config import Objective
-from perseus_ds.errors import PlanError
-from perseus_ds.plan import FrequencyPlan, PlanSet, doubt, read_plans, select
-from perseus_ds.plan.playing.play import Played, play
-
-COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "memory_mhz", "start_s", "duration_s", "energy_j")
 
 _USAGE = """perseus-ds show [-h] [--format {table,csv,json}]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
@@ -64,79 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it."""
-    plan = _chosen(read_plans(options.plan), options)
-    if doubtful := doubt(plan.of):
-        remark(doubtful)
-    if options.format == "csv":
-        rows = csv.writer(sys.stdout, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        rows.writerows(_rows(plan))
-    elif options.format == "json":
-        say(json.dumps(_as_json(plan), indent=1))
-    else:
-        beside = "" if options.beside is None else f"{waiting(plan, options.beside)}\n"
-        say(f"{headline(plan)}\n{beside}\n{clock_grid(plan)}")
-    return DONE
+    from perseus_ds.cli.planning.shown_plan import show  # noqa: PLC0415  # the planner, only when called
 
-
-def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
-    """Take the plan that was asked for.
-
-    Raises:
-        PlanError: there is no plan of that number.
-    """
-    if options.plan_number is not None:
-        if options.plan_number >= len(plans):
-            raise PlanError(
-                f"{options.plan}: there is no plan {options.plan_number}",
-                hint=f"its plans are 0 to {len(plans) - 1}, the fastest first",
-            )
-        return plans.plan(options.plan_number)
-    if options.beside is not None:
-        from perseus_ds.straggler import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
-
-        return plans.plan(FrontierIndex.of(plans, Objective()).within(options.beside))
-    return select(plans, _objective(options))
-
-
-def _objective(options: argparse.Namespace) -> Objective:
-    if options.max_slowdown is not None:
-        return Objective("max_slowdown", max_slowdown_pct=options.max_slowdown)
-    if options.deadline is not None:
-        return Objective("deadline", deadline_s=options.deadline)
-    if options.power_cap is not None:
-        return Objective("power_cap", power_cap_w=options.power_cap)
-    return Objective("min_energy" if options.min_energy else "no_slowdown")
-
-
-def _computations(plan: FrequencyPlan) -> list[Played]:
-    return [played for played in play(plan) if played.instruction.kind.is_computation]
-
-
-def _rows(plan: FrequencyPlan) -> Iterator[tuple[object, ...]]:
-    """One row for a computation, one for each clock where it changes while it runs."""
-    for played in _computations(plan):
-        instruction, start_s = played.instruction, played.start_s
-        for part in played.parts:
-            yield (
-                instruction.stage,
-                instruction.microbatch,
-                instruction.kind.value,
-                *part.clocks,
-                start_s,
-                part.duration_s,
-                part.energy_j,
-            )
-            start_s += part.duration_s
-
-
-def _as_json(plan: FrequencyPlan) -> dict[str, object]:
-    return {
-        "iteration_time_s": plan.iteration_time_s,
-        "energy_j": plan.energy_j,
-        "saving_pct": plan.saving_pct,
-        "slowdown_pct": plan.slowdown_pct,
-        "gap_pct": float(plan.of.gap_pct[plan.index]),
-        "fingerprint": dict(plan.of.fingerprint),
-        "instructions": [dict(zip(COLUMNS, row, strict=True)) for row in _rows(plan)],
-    }
+    return show(options)
