@@ -48,7 +48,6 @@ def test_a_throttle_is_reported_with_its_reason(node: FakeNvml) -> None:
         assert gpu.achieved().event_reasons is EventReason.SW_POWER_CAP
 
 
-@pytest.mark.e2e
 def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     code = (

@@ -75,6 +75,7 @@ def test_the_file_is_its_owners_alone_whatever_the_umask(run_dir: Path) -> None:
 
 BAD = [
     (4, 1.2, "pipeline 4 does not exist: the job has 0 to 3"),
+    (9, 1.2, "pipeline 9 does not exist: the job has 0 to 3"),
     (-1, 1.2, "pipeline -1 does not exist (pipelines count from 0)"),
     ("1.5", 1.2, "pipeline '1.5' is not a whole number from 0 on"),
     (0, 0.9, "slowdown 0.9 is below 1: 1.2 means an iteration takes 20 % longer"),

@@ -138,3 +138,27 @@ def test_powers_are_never_negative() -> None:
     found = estimate(window)
     assert found.blocking_power_w >= 0
     assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.05)
+
+
+def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> None:
+    """Steps of the counter in which the GPU did something else for the host would pass for dear waiting."""
+    step_s, waiting_w, working_w, elsewhere_w = 0.1, 60.0, 300.0, 900.0
+    times_s = [round(step_s * step, 9) for step in range(121)]
+    outside = [(3.0, 4.0), (7.25, 8.0), (11.0, 11.5)]
+    intervals = [Interval(Instruction(0, Kind.FORWARD, n), 0.5 * n, 0.5 * n + 0.3) for n in range(24)]
+    ran = [one for one in intervals if not any(one.end_s > a and one.start_s < b for a, b in outside)]
+
+    def power_w(at_s: float) -> float:
+        if any(start_s <= at_s < end_s for start_s, end_s in outside):
+            return elsewhere_w
+        return working_w if any(one.start_s <= at_s < one.end_s for one in ran) else waiting_w
+
+    grain = 100
+    energies_j, total_j = [0.0], 0.0
+    for step in range(120):
+        total_j += sum(power_w(step_s * (step + (k + 0.5) / grain)) for k in range(grain)) * step_s / grain
+        energies_j.append(total_j)
+    trace = CounterTrace(times_s, energies_j)
+    found = estimate(Window(1200, 0.0, 12.0, tuple(ran), trace, outside=tuple(outside)))
+    assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(0.3 * working_w, rel=0.02)
+    assert found.blocking_power_w == pytest.approx(waiting_w, rel=0.02)

@@ -81,3 +81,9 @@ def test_rows_that_mean_nothing_are_refused(tmp_path: Path, row: str) -> None:
     path = tmp_path / "profile.csv"
     path.write_text(f"stage,instruction,frequency,time,energy\n{row}\n")
     refused(path)
+
+
+@pytest.mark.parametrize("power_w", [-1.0, float("nan"), float("inf")])
+def test_a_waiting_power_that_is_none_is_refused_with_its_clock(power_w: float) -> None:
+    with pytest.raises(ProfileError, match="blocking power at 1200 MHz"):
+        Profile({}, blocking_w={1200: power_w})

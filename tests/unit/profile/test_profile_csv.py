@@ -86,6 +86,7 @@ BAD_FILES = {
     "empty": (b"", "no column stage, instruction, frequency, time, energy"),
     "no row": (HEADER.encode(), "no row (expected one row per stage"),
     "not text": (b"\xff\xfe\x00stage", "is not a CSV file"),
+    "a text without end": (HEADER.encode() + b'0,"' + b"x" * 200_000, "is not a CSV file"),
     "separated by semicolons": (b"stage;instruction;frequency;time;energy\n0;forward;1;1;1\n", "no column"),
 }
 

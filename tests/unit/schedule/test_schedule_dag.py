@@ -1,10 +1,11 @@
+import numpy as np
 import pytest
 from by_hand import schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, textbook
+from perseus_ds.schedule import Dag, Instruction, Kind, dag_of, grid, textbook
 
 
 def named_edges(dag: Dag) -> set[str]:
@@ -76,3 +77,21 @@ def test_a_circle_is_a_value_and_an_error() -> None:
 def test_stages_of_unequal_length_are_refused_by_name() -> None:
     with pytest.raises(InvalidScheduleError, match="0F1 hands its result to 1F1, which no stage runs"):
         dag_of(schedule("0F0 0F1 0B0 0B1", "1F0 1B0", microbatches=2))
+
+
+@given(st.sampled_from(["1f1b", "gpipe", "interleaved"]), st.integers(0, 2**32 - 1))
+def test_many_sets_of_durations_start_as_each_does_alone(name: str, seed: int) -> None:
+    schedule = textbook(name, stages=4, microbatches=4)
+    dag, random = dag_of(schedule), np.random.default_rng(seed)
+    durations = random.uniform(0.1, 2.0, (len(dag.nodes), 3))
+    together = dag.starts_of_many(durations, {})
+    for column in range(3):
+        assert together[:, column] == pytest.approx(dag.earliest_starts(durations[:, column].tolist()))
+
+
+def test_in_a_grid_transfers_take_no_step() -> None:
+    streams = schedule("0F0 0SA0 0F1 0SA1", "1RA0 1F0 1RA1 1F1", microbatches=2)
+    assert [line.split("|")[1].split() for line in grid(streams).splitlines()] == [
+        ["F0", "F1", "."],
+        [".", "F0", "F1"],
+    ]

@@ -135,6 +135,21 @@ def test_a_throttled_device_says_why(time: VirtualTime) -> None:
     assert gpu.achieved().clock_mhz == 1410
 
 
+def test_what_ran_before_a_throttle_ran_at_the_clock_before(time: VirtualTime) -> None:
+    gpu, calm = a100(time, noise=0.0), a100(VirtualTime(), noise=0.0)
+    work = Work(1.0, intensity=0.5)
+    full_s = calm.truth.duration_s(work, 1410)
+    slow_s = calm.truth.duration_s(work, 705)
+    task = gpu.begin(work)
+    gpu.release(task)
+    time.pass_s(full_s / 2)
+    gpu.throttle(705)
+    gpu.wait(task)
+    assert task.started_s is not None
+    assert task.ended_s is not None
+    assert task.ended_s - task.started_s == pytest.approx((full_s + slow_s) / 2, rel=1e-6)
+
+
 def test_the_power_cap_shows_as_a_reason_and_a_lower_clock(time: VirtualTime) -> None:
     gpu = a100(time)
     gpu.begin(Work(1.0, intensity=1.0))
