@@ -52,6 +52,7 @@ class _ProfileFile:
     left_out: tuple[_LeftOut, ...]
     why_not_memory: str | None
     fingerprint: Mapping[str, str]
+    spared_w: tuple[tuple[int, float], ...] = ()
 
 
 def write_trace(trace: KernelTrace, path: Path) -> None:
@@ -78,6 +79,7 @@ def write_kernel_profile(profile: KernelProfile, path: Path) -> None:
         tuple(_LeftOut(kernel, reason) for kernel, reason in profile.left_out.items()),
         profile.why_not_memory,
         profile.fingerprint,
+        profile.spared_w,
     )
     _write(path, PROFILE, _ProfileFile, content)
 
@@ -100,6 +102,7 @@ def read_kernel_profile(path: Path) -> KernelProfile:
             second={measured.kernel: measured.second for measured in content.measured if measured.second},
             left_out={left.kernel: left.reason for left in content.left_out},
             why_not_memory=content.why_not_memory,
+            spared_w=content.spared_w,
             fingerprint=content.fingerprint,
         )
     except ProfileError as error:

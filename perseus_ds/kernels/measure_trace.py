@@ -9,6 +9,7 @@ from perseus_ds.device import Gpu
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.measure import Patience, Replay, measure
+from perseus_ds.kernels.measure_rest import spared_at_rest_w
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair, KernelClass
@@ -58,7 +59,8 @@ def measure_trace(
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
     if progress is not None:
         progress(1.0)
-    return replace(profile, second=second)
+    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience)  # last: it cools the GPU down
+    return replace(profile, second=second, spared_w=spared_w)
 
 
 def chosen_pairs(

@@ -29,13 +29,15 @@ class KernelProfile:
     ``second`` holds points that were measured again, independently, after they had been chosen: a choice
     among noisy numbers picks lucky ones, and only a second look says what it is worth. ``left_out`` are
     classes that nothing could replay, each with its reason: they stay at the default pair.
-    ``why_not_memory`` is why the memory clock was not varied, ``None`` where it was.
+    ``why_not_memory`` is why the memory clock was not varied, ``None`` where it was. ``spared_w`` is what a
+    GPU at rest spares (W) at each memory clock below its own.
     """
 
     points: Mapping[KernelClass, tuple[KernelPoint, ...]]
     second: Mapping[KernelClass, tuple[KernelPoint, ...]] = field(default_factory=dict)
     left_out: Mapping[KernelClass, str] = field(default_factory=dict)
     why_not_memory: str | None = None
+    spared_w: tuple[tuple[int, float], ...] = ()
     fingerprint: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,8 @@ class Segment(NamedTuple):
 class Options:
     """The ways that one computation can run, and what they cost: whole clocks first, then timelines.
 
-    A timeline changes clocks at moments of its own, between kernels: it is not split.
+    A timeline changes clocks at moments of its own, between kernels: it is not split. ``spared_w`` is what
+    a GPU that waits behind one spares (W) by its memory clock.
 
     Shape: ``clock_mhz`` [clocks], highest first; ``time_s``, ``energy_j`` [clocks + timelines].
     """
@@ -39,6 +40,7 @@ class Options:
     time_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
     timelines: tuple[tuple[Segment, ...], ...] = ()
+    spared_w: Mapping[int, float] = field(default_factory=dict)
 
     def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
         """Durations to plan with: what is slower than the fastest clock is taken as that much longer."""
@@ -76,6 +78,7 @@ class Options:
             time_s=np.append(self.time_s, [sum(s.duration_s for s in line) for line in lines]),
             energy_j=np.append(self.energy_j, [one.energy_j * joules for one in given.timelines]),
             timelines=self.timelines + lines,
+            spared_w={**self.spared_w, **dict(given.spared_w)},
         )
 
 

@@ -81,17 +81,26 @@ class Spent:
 class InstructionTimelines:
     """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
 
-    ``default`` is what it takes at the default pair by the same measurement, where that is known.
+    ``default`` is what it takes at the default pair by the same measurement, where that is known;
+    ``spared_w`` what a GPU that waits spares (W) at memory clocks below its own.
     """
 
     stage: int
     kind: Kind
     timelines: tuple[Timeline, ...]
     default: Spent | None = None
+    spared_w: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
+        name = f"{self.kind.name.lower()} of stage {self.stage}"
         if not self.timelines:
-            raise ProfileError(f"{self.kind.name.lower()} of stage {self.stage} has no timeline")
+            raise ProfileError(f"{name} has no timeline")
+        for memory_mhz, watts in self.spared_w:
+            if memory_mhz < 1 or not 0.0 <= watts < math.inf:
+                raise ProfileError(
+                    f"{name}: waiting at a memory clock of {memory_mhz} MHz spares {watts} W",
+                    hint="expected MHz above 0 and watts from 0 on",
+                )
 
 
 def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
@@ -125,7 +134,12 @@ def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
 
 
 def timelines_of(
-    costs: LaunchCosts, trace: KernelTrace, change: ChangeCost, *, most: int = MOST
+    costs: LaunchCosts,
+    trace: KernelTrace,
+    change: ChangeCost,
+    *,
+    spared_w: tuple[tuple[int, float], ...] = (),
+    most: int = MOST,
 ) -> tuple[InstructionTimelines, ...]:
     """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it."""
     found = []
@@ -135,7 +149,9 @@ def timelines_of(
         held = replace(change, dwell_s=max(change.dwell_s, steady_s))
         sequence = Sequence(kernels, costs, held)
         default = Spent(sequence.default_s, sequence.default_j)
-        found.append(InstructionTimelines(one.stage, one.kind, timelines(sequence, most=most), default))
+        found.append(
+            InstructionTimelines(one.stage, one.kind, timelines(sequence, most=most), default, spared_w)
+        )
     return tuple(found)
 
 

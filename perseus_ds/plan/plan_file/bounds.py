@@ -19,6 +19,7 @@ MOST_INSTRUCTIONS = 400_000
 MOST_INFLATED_BYTES = 64 << 20  # 100 000 computations x 640 plans
 MOST_MHZ = 100_000
 MOST_SEGMENTS = 1_000_000  # of one computation
+MOST_MEMORY_CLOCKS = 1000
 MOST = 1e12  # seconds, joules, watts: the sums of what is more are not finite
 
 
@@ -74,6 +75,28 @@ def timelines_of(content: Mapping[str, object]) -> tuple[tuple[Segment, ...], ..
     if sum(map(len, lines)) > MOST_SEGMENTS:
         raise PerseusError(f"timelines of {sum(map(len, lines))} segments, {MOST_SEGMENTS} are allowed")
     return tuple(tuple(map(_segment, line)) for line in lines)
+
+
+def spared_of(content: Mapping[str, object]) -> dict[int, float]:
+    """Return what waiting spares by memory clock; nothing where the file says nothing.
+
+    Raises:
+        PerseusError: not a list of (MHz, watts).
+    """
+    rows = content.get("spared_w", [])
+    if not isinstance(rows, list) or len(rows) > MOST_MEMORY_CLOCKS:
+        raise PerseusError("spared_w is no list of memory clocks")
+    found = {}
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 2:  # noqa: PLR2004  # MHz and watts
+            raise PerseusError("spared_w has a row that is not memory clock and watts")
+        memory_mhz, watts = row
+        if not (type(memory_mhz) is int and 1 <= memory_mhz <= MOST_MHZ):
+            raise PerseusError(f"spared_w has a clock of {memory_mhz!r:.40}, expected whole MHz")
+        if type(watts) not in {int, float} or not 0.0 <= watts <= MOST:
+            raise PerseusError(f"spared_w has {watts!r:.40} W, expected 0 or more")
+        found[memory_mhz] = float(watts)
+    return found
 
 
 def _segment(row: object) -> Segment:

@@ -27,6 +27,7 @@ from perseus_ds.plan.plan_file.bounds import (
     clocks_mhz,
     parsed_orders,
     reals,
+    spared_of,
     timelines_of,
 )
 from perseus_ds.plan.plan_file.digest import KEY, check_digest, digest_of
@@ -163,6 +164,7 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
         "time_s": options.time_s.tolist(),
         "energy_j": options.energy_j.tolist(),
         "timelines": [[list(segment) for segment in line] for line in options.timelines],
+        "spared_w": [list(row) for row in options.spared_w.items()],
     }
 
 
@@ -222,6 +224,7 @@ def _options_of(row: Mapping[str, object]) -> Options:
         reals(row, "time_s", least=0),
         reals(row, "energy_j", least=0),
         timelines_of(row),
+        spared_of(row),
     )
 
 

@@ -1,6 +1,6 @@
 """Timelines of kernels in a pipeline: planned and played, beside whole clocks.
 
-Run: ``python scripts/bench/joined/main.py [--gpu rtx-3080-ti] [--latency-ms 1 38]``. About two CPU minutes;
+Run: ``python scripts/bench/joined/main.py [--gpu rtx-3080-ti] [--latency-ms 1 38]``. About four CPU minutes;
 everything is simulated.
 """
 
@@ -10,7 +10,9 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
 from players import default_clocks, play, policies_of
 
@@ -19,22 +21,25 @@ from gpt3_xl import trace_of
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
-from perseus_ds.device.simulated import KernelSequence, VirtualTime
+from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.kernels import InstructionTimelines, KernelProfile, KernelTrace, write_trace
 from perseus_ds.kernels.choose import launch_costs, smoothed
 from perseus_ds.kernels.measure import Patience
 from perseus_ds.kernels.measure_trace import measure_trace
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
-from perseus_ds.plan import build, select
+from perseus_ds.plan import build, expected_saving_pct, select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.emulation import StageWork, works_of
 from perseus_ds.schedule import Kind, textbook
 
-STAGES, MICROBATCHES, BATCH, ITERATIONS = 4, 8, 16, 8
+STAGES, MICROBATCHES, BATCH, ITERATIONS = 4, 8, 16, 60
 CLOCKS, LOWEST_SHARE = 8, 0.45
 NOISE, RESERVE_PCT = 0.005, 1.0
+WARM_S, LOOKS = 1800.0, 20
+BUBBLE = (STAGES - 1) / MICROBATCHES
+"""Seconds of waiting for each of work, in 1F1B."""
 
 
 def measured(gpu: str, trace: KernelTrace) -> KernelProfile:
@@ -48,23 +53,51 @@ def measured(gpu: str, trace: KernelTrace) -> KernelProfile:
     )
 
 
-def whole_clocks(gpu: SimulatedGpu, works: dict[int, StageWork]) -> Profile:
-    """What instructions truly take at some core clocks."""
-    top_mhz, memory_mhz = gpu.model.max_clock_mhz, gpu.model.memory_clocks_mhz[0]
-    grid = [clock for clock in gpu.model.clocks_mhz if clock >= LOWEST_SHARE * top_mhz]
+def whole_clocks(settings: SimulatedSettings, works: dict[int, StageWork]) -> Profile:
+    """What instructions and waits take at some core clocks, as a sweep finds them: hot."""
+    model = SimulatedGpu(settings, time=VirtualTime()).model
+    grid = [clock for clock in model.clocks_mhz if clock >= LOWEST_SHARE * model.max_clock_mhz]
     clocks = [grid[round(place * (len(grid) - 1) / (CLOCKS - 1))] for place in range(CLOCKS)]
-    points = {}
-    for stage, work in works.items():
+    points: dict[tuple[int, Kind], list[Point]] = defaultdict(list)
+    waiting_w = {}
+    for clock in clocks:
+        for stage, work in works.items():
+            spent, waiting_w[clock] = at_clock(settings, work, clock)
+            for kind, (time_s, energy_j) in spent.items():
+                points[stage, kind].append(Point(clock, time_s, energy_j))
+    rows = {key: tuple(found) for key, found in points.items()}
+    return Profile(rows, blocking_power_w=waiting_w[clocks[0]], blocking_w=waiting_w)
+
+
+def at_clock(
+    settings: SimulatedSettings, work: StageWork, clock_mhz: int
+) -> tuple[dict[Kind, tuple[float, float]], float]:
+    """Time and energy of a forward and a backward, and the power of waiting, after half an hour of them."""
+    clock = VirtualTime()
+    gpu = SimulatedGpu(settings, time=clock)
+    gpu.lock_clock(clock_mhz)
+
+    def once() -> tuple[dict[Kind, tuple[float, float]], float]:
+        spent = {}
         for kind in (Kind.FORWARD, Kind.BACKWARD):
-            sequence = work.of(kind)
-            assert isinstance(sequence, KernelSequence)
-            rows = []
-            for clock in clocks:
-                spent = [gpu.truth.kernel_cost(one, clock, memory_mhz) for one in sequence.kernels]
-                rows.append(Point(clock, sum(t for t, _ in spent), sum(e for _, e in spent)))
-            points[stage, kind] = tuple(rows)
-    waiting_w = {clock: gpu.truth.blocking_power_w(clock) for clock in clocks}
-    return Profile(points, blocking_power_w=waiting_w[clocks[0]], blocking_w=waiting_w)
+            before_s, before_j = clock.now_s(), gpu.true_now().energy_j
+            task = gpu.begin(work.of(kind))
+            gpu.release(task)
+            gpu.wait(task)
+            spent[kind] = clock.now_s() - before_s, gpu.true_now().energy_j - before_j
+        wait_s = BUBBLE * sum(time_s for time_s, _ in spent.values())
+        before_j = gpu.true_now().energy_j
+        clock.pass_s(wait_s)
+        return spent, (gpu.true_now().energy_j - before_j) / wait_s
+
+    while clock.now_s() < WARM_S:
+        once()
+    looks = [once() for _ in range(LOOKS)]
+    mean = {
+        kind: (fmean(one[kind][0] for one, _ in looks), fmean(one[kind][1] for one, _ in looks))
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    return mean, fmean(watts for _, watts in looks)
 
 
 def compared(
@@ -92,6 +125,7 @@ def compared(
         time_s, energy_j = play(plans, policies_of(plan, change), works, settings, iterations=ITERATIONS)
         found[name] = {
             "planned_saving_pct": plan.saving_pct,
+            "expected_saving_pct": expected_saving_pct(plan, change, profile.blocking_w),
             "saving_pct": 100.0 * (1.0 - energy_j / default_j),
             "slower_pct": 100.0 * (time_s / default_s - 1.0),
         }
@@ -105,7 +139,8 @@ def main() -> int:
     parser.add_argument("--latency-ms", type=float, nargs="+", default=[1.0, 38.0])
     options = parser.parse_args()
     trace = trace_of(BATCH, STAGES)
-    costs = launch_costs(measured(options.gpu, trace), trace)
+    kernels = measured(options.gpu, trace)
+    costs = launch_costs(kernels, trace)
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -116,8 +151,9 @@ def main() -> int:
                 gpu=options.gpu, kernels=str(path), noise=NOISE, switch_latency_s=latency_s
             )
             works = works_of(dict.fromkeys(range(STAGES), 1.0), settings)
-            profile = whole_clocks(SimulatedGpu(settings, time=VirtualTime()), works)
-            lines = timelines_of(costs, trace, ChangeCost(ClockChange.lasting(latency_s)))
+            profile = whole_clocks(settings, works)
+            change = ChangeCost(ClockChange.lasting(latency_s))
+            lines = timelines_of(costs, trace, change, spared_w=kernels.spared_w)
             results[f"{latency_ms:g} ms"] = compared(settings, profile, lines)
     print(json.dumps(results, indent=1))
     return 0

@@ -15,7 +15,7 @@ from perseus_ds.runtime.control.virtual_requests import VirtualRequests
 from perseus_ds.runtime.emulation import StageWork
 from perseus_ds.schedule import dag_of
 
-SETTLING = 2
+SETTLING = 40
 
 
 class Player:

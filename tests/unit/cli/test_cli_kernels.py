@@ -33,7 +33,11 @@ def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) 
     measure = ["kernels", "measure", str(trace), "-o", str(profile), "--simulated", "rtx-3080-ti", *QUICK]
     assert main(measure) == 0
     assert "measured 2 of 2 kernel classes at 25 pairs" in capsys.readouterr().out
-    assert main(["kernels", "plan", str(profile), str(trace), "-o", str(plan)]) == 0
+    lines = folder / "timelines.json"
+    assert (
+        main(["kernels", "plan", str(profile), str(trace), "-o", str(plan), "--timelines", str(lines)]) == 0
+    )
+    assert all(dict(one.spared_w)[810] > dict(one.spared_w)[5001] > 0.0 for one in read_timelines(lines))
     told = capsys.readouterr().out
     assert "by a second measurement" in told
     assert "40 ms" in told

@@ -4,9 +4,11 @@ import pytest
 
 from perseus_ds.device import NullGpu, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels import DEFAULT_PAIR, ClockPair, KernelClass
 from perseus_ds.kernels.measure import Patience, measure
+from perseus_ds.kernels.measure_rest import spared_at_rest_w
 from perseus_ds.kernels.pairs import candidate_pairs, memory_probe
 from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
 
@@ -92,3 +94,15 @@ def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
 def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ProfileError):
         replace(Patience(), **change)
+
+
+def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:
+    gpu = gpu_of()
+    spared = dict(spared_at_rest_w(gpu, Patience()))
+    assert set(spared) == set(gpu.model.memory_clocks_mhz[1:])
+    for memory_mhz, watts in spared.items():
+        truly_w = memory_saving_w(gpu.model, memory_mhz)
+        assert watts == pytest.approx(truly_w, rel=0.1)  # leakage moves with it
+    gpu.sleep(1.0)
+    assert gpu.achieved().memory_clock_mhz == 9501
+    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), Patience()) == ()

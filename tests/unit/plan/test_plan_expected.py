@@ -7,6 +7,7 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet, expected_saving_pct
+from perseus_ds.plan.options import Segment
 from perseus_ds.schedule import Kind, textbook
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
@@ -90,3 +91,35 @@ def test_the_baseline_is_the_plans_own() -> None:
 def test_nobody_waits_for_the_end_of_the_reserve() -> None:
     reserved = replace(WITH_A_WAIT.of, iteration_time_s=np.array([8.07]), reserve_pct=1.0).plan(0)
     assert expected_j(reserved, ClockChange(), BY_CLOCK) == pytest.approx(1200 + 8.0 * 40)
+
+
+LINE = ((1400, 810), 0.6), ((1000, 405), 0.8)
+
+
+def behind_timelines(spared_w: dict[int, float]) -> FrequencyPlan:
+    """As the plan with a wait, but 0B and 1B run along a timeline that ends at 405 MHz of memory."""
+    line = tuple(Segment(clock, memory, share * 2.8 / 1.4) for (clock, memory), share in LINE)
+    backward = replace(
+        BACKWARD,
+        time_s=np.append(BACKWARD.time_s, 2.8),
+        energy_j=np.append(BACKWARD.energy_j, 300.0),
+        timelines=(line,),
+        spared_w=spared_w,
+    )
+    plans = WITH_A_WAIT.of
+    options = {key: backward if key[1] is Kind.BACKWARD else one for key, one in plans.options.items()}
+    return replace(plans, options=options, choice=np.array([[0, 2, 1, 2]], np.uint8)).plan(0)
+
+
+def test_a_gpu_waits_at_the_memory_clock_of_what_follows() -> None:
+    """Rank 0 waits 4.2 s for 0B at 1400 and 810 MHz; rank 1 3.8 s, 1 s before and 2.8 s behind, for 1F."""
+    own = expected_j(behind_timelines({}), ClockChange(), BY_CLOCK)
+    spared = expected_j(behind_timelines({810: 10.0, 405: 20.0}), ClockChange(), BY_CLOCK)
+    assert own - spared == pytest.approx(4.2 * 10.0)
+
+
+def test_a_timeline_begins_when_its_first_clocks_are_in_force() -> None:
+    """1B is asked for at 2.4 s, in force half a second later: a share of 0.5 / 2.8 was done at 1000 MHz."""
+    late = expected_j(behind_timelines({}), HALF_A_SECOND, SAME)
+    on_time = expected_j(behind_timelines({}), ClockChange(), SAME)
+    assert late - on_time == pytest.approx((400.0 - 300.0) * 0.5 / 2.8)

@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
-from perseus_ds.errors import PlanError, PlanFormatError
+from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.kernels import ClockPair, InstructionTimelines
 from perseus_ds.kernels.segment import Spent, Step, Timeline
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
@@ -25,6 +25,7 @@ from perseus_ds.simulation.textbook_gpu import textbook_profile
 SCHEDULE = textbook("1f1b", stages=2, microbatches=2)
 PROFILE = textbook_profile([1.0, 1.1])
 MEMORY_MHZ = 810
+SPARED_W = {MEMORY_MHZ: 12.5}
 CHANGE = ClockChange.lasting(0.001)
 
 
@@ -43,6 +44,7 @@ def given(*lines: tuple[float, float]) -> list[InstructionTimelines]:
             stage,
             kind,
             tuple(line(PROFILE, stage, kind, slower=slower, cheaper=cheaper) for slower, cheaper in lines),
+            spared_w=tuple(SPARED_W.items()),
         )
         for stage in range(2)
         for kind in (Kind.FORWARD, Kind.BACKWARD)
@@ -109,15 +111,32 @@ def test_timelines_survive_the_plan_file() -> None:
     again = loads(dumps(plans))
     for key, options in plans.options.items():
         assert again.options[key].timelines == options.timelines
+        assert again.options[key].spared_w == options.spared_w == SPARED_W
         assert np.array_equal(again.options[key].time_s, options.time_s)
     assert verify(again) == len(plans)
+
+
+@pytest.mark.parametrize(
+    "rows", [3, [[810]], [[810.5, 1.0]], [[0, 1.0]], [[810, -1.0]], [[810, "x"]], [None]]
+)
+def test_what_waits_spare_is_read_strictly(rows: object) -> None:
+    content: dict[str, Any] = json.loads(dumps(planned(*LINES)))
+    content["options"][0]["spared_w"] = rows
+    with pytest.raises(PlanFormatError, match="spared_w"):
+        loads(json.dumps(content))
+
+
+@pytest.mark.parametrize("spared_w", [((0, 1.0),), ((810, -1.0),), ((810, float("nan")),)])
+def test_timelines_that_spare_what_cannot_be_are_refused(spared_w: tuple[tuple[int, float], ...]) -> None:
+    with pytest.raises(ProfileError, match="forward of stage 0: waiting at a memory clock"):
+        replace(GOOD[0], spared_w=spared_w)
 
 
 def test_a_plan_of_version_2_is_read() -> None:
     content = json.loads(dumps(planned()))
     content["version"] = 2
     for row in content["options"]:
-        del row["timelines"]
+        del row["timelines"], row["spared_w"]
     assert loads(json.dumps(content)).options[0, Kind.FORWARD].timelines == ()
 
 
