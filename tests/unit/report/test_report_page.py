@@ -12,6 +12,8 @@ from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.figures import figures
 from perseus_ds.report.contents.worth import Prices
 from perseus_ds.report.page.page import page_of
+from perseus_ds.report.page.timeline_svg import timelines_svg
+from perseus_ds.run_directory import Timeline
 
 _VOID = {"meta", "img", "link", "br", "rect", "path", "input"}
 
@@ -119,10 +121,23 @@ def test_prices_stand_on_the_page_where_there_are_some(write_run: Callable[..., 
     plain = page_of(contents, figures(contents), [], title="t")
     assert "energy per day of training" in plain
     assert "money per day" not in plain
-    prices = Prices(price_per_kwh=0.25, gco2_per_kwh=400.0)
+    assert "PUE" not in plain
+    prices = Prices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2)
     priced = page_of(contents, figures(contents), [], title="t", prices=prices)
     assert "at 0.25 per kWh" in priced
     assert "at 400 g per kWh" in priced
+    assert "PUE 1.2" in priced
+
+
+def test_a_timeline_on_the_page_has_ticks_and_a_foot_under_the_critical_path(
+    timelines: list[Timeline],
+) -> None:
+    one = timelines[-1]
+    critical = [span.instruction for span in one.spans if span.instruction.stage == 0]
+    drawn = timelines_svg([one], critical={one.name: critical})
+    assert drawn.count('class="critical"') == len(critical)
+    assert drawn.count('class="tick"') >= 5
+    assert ">0 s</text>" in drawn
 
 
 @pytest.mark.parametrize("file", ["profile.json", "plan.json", "summary.json", "timelines.json"])

@@ -3,17 +3,22 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from perseus_ds.plan import PlanSet
 from perseus_ds.report.contents.comparable import PerPipeline
 from perseus_ds.report.contents.figures import Figures, Quantity, Row, Saving
 from perseus_ds.report.pictures.causes import draw_causes
+from perseus_ds.report.pictures.emulation import Series, draw_emulation
 from perseus_ds.report.pictures.frontier import draw_frontier
 from perseus_ds.report.pictures.saving import bars, draw_saving
+from perseus_ds.report.pictures.timeline import draw_timelines
 from perseus_ds.report.timeline.energy_causes import Causes
+from perseus_ds.run_directory import Timeline
 
 Drawn = Callable[[], Figure]
 
@@ -113,3 +118,35 @@ def test_causes_stand_end_to_end_and_say_their_sum(drawn: Drawn, tmp_path: Path)
     assert stretches == [(0, 700), (700, 10), (710, 290), (0, 600), (600, 10), (610, 240)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["default clocks", "the plan"]
     assert texts(axes) == ["700.0", "290.0", "  1000 J", "600.0", "240.0", "  850.0 J"]
+
+
+def test_an_emulated_job_has_a_panel_for_time_energy_and_power(drawn: Drawn, tmp_path: Path) -> None:
+    runs = [
+        Series(name, np.array([2.0, 2.5]), np.array([1000.0, 1200.0]) * share, np.array([500.0, 480.0]), 0.5)
+        for name, share in (("default clocks", 1.0), ("the plan", 0.8))
+    ]
+    draw_emulation(runs, tmp_path / "job.png", subtitle="16 GPUs")
+    time, energy, power = drawn().axes
+    assert [axes.get_title(loc="left") for axes in (time, energy, power)] == [
+        "iteration time (s)",
+        "energy (kJ)",
+        "power of the job (kW)",
+    ]
+    assert line(time, "the plan") == ([0, 1], [2.0, 2.5])
+    assert [list(one.get_ydata()) for one in energy.lines] == [[1.0, 1.2], [0.8, 0.96]]
+    assert [list(one.get_xdata()) for one in power.lines] == [[0.0, 0.5]] * 2
+
+
+def test_the_key_of_a_timeline_has_an_entry_for_every_height(
+    timelines: list[Timeline], drawn: Drawn, tmp_path: Path
+) -> None:
+    draw_timelines(timelines, tmp_path / "timeline.png", title="t", subtitle="s")
+    figure = drawn()
+    said = [text.get_text() for text in figure.texts]
+    assert [text for text in said if text in {"forward", "backward"}] == ["forward", "backward"]
+    assert f"waiting, at {timelines[-1].blocking_power_w:.0f} W" in said
+    own = [one for one in figure.get_children() if isinstance(one, Rectangle)]
+    boxes = [one.get_x() for one in own if one is not figure.patch]
+    assert boxes
+    assert all(0.0 <= left < 1.0 for left in boxes)
+    assert boxes == sorted(set(boxes))

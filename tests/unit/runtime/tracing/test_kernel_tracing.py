@@ -1,0 +1,122 @@
+"""Traced iterations of a listener's host: real operators under the real profiler, cut into instructions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from perseus_ds.kernels import read_trace
+from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.tracing.kernel_tracing import SETTLING, KernelTracing
+from perseus_ds.schedule import Instruction, Kind
+
+ORDER = tuple(Instruction.parse(text) for text in ("0F0", "0F1", "0B0", "0B1"))
+BATCH = Batch(microbatches=2)
+SIDE = 16
+
+
+class Heard:
+    """What the listener behind is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        self.calls.append("begins")
+        return True
+
+    def before(self, kind: Kind, size: int = 0) -> None:
+        self.calls.append(f"before {kind.value}")
+
+    def after(self, kind: Kind) -> None:
+        self.calls.append(f"after {kind.value}")
+
+    def iteration_ends(self) -> None:
+        self.calls.append("ends")
+
+    def other_schedule_begins(self) -> None:
+        self.calls.append("other")
+
+    def iteration_broke(self) -> None:
+        self.calls.append("broke")
+
+
+def work(kind: Kind) -> None:
+    """One product forward, two backward."""
+    for _ in range(1 if kind is Kind.FORWARD else 2):
+        torch.mm(torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE))
+
+
+def iterate(tracing: KernelTracing, batch: Batch = BATCH) -> None:
+    assert tracing.iteration_begins(batch)
+    for instruction in ORDER:
+        tracing.before(instruction.kind)
+        work(instruction.kind)
+        tracing.after(instruction.kind)
+    tracing.iteration_ends()
+
+
+PLAIN = ["begins", *(f"{when} {i.kind.value}" for i in ORDER for when in ("before", "after")), "ends"]
+
+
+def tracing_of(heard: Heard, folder: Path, iterations: int = 2) -> KernelTracing:
+    log = EventLog(0)
+    log.writes_to(RunDirectory(folder))
+    return KernelTracing(
+        heard,
+        order=ORDER,
+        iterations=iterations,
+        path=folder / "rank0.json",
+        fingerprint={"gpu": "none"},
+        log=log,
+    )
+
+
+def test_a_traced_iteration_is_none_of_the_listeners_and_every_launch_is_an_instructions(
+    tmp_path: Path,
+) -> None:
+    heard = Heard()
+    tracing = tracing_of(heard, tmp_path)
+    for _ in range(SETTLING + 3):
+        iterate(tracing)
+    assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
+    trace = read_trace(tmp_path / "rank0.json")
+    assert trace.iterations == 2
+    assert {(one.stage, one.kind): one.times for one in trace.sequences} == {
+        (0, Kind.FORWARD): 2,
+        (0, Kind.BACKWARD): 2,
+    }
+    for one in trace.sequences:
+        names = [trace.classes[kernel].name for kernel in one.kernels]
+        assert names.count("aten::mm") == (1 if one.kind is Kind.FORWARD else 2)
+    (told,) = [
+        event for event in read_events(RunDirectory(tmp_path).events) if event["event"] == "kernels_traced"
+    ]
+    assert "traced 2 iterations" in str(told["line"])
+    assert "something else" not in str(told["line"])
+
+
+def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None:
+    heard = Heard()
+    tracing = tracing_of(heard, tmp_path, iterations=1)
+    for _ in range(SETTLING):
+        iterate(tracing)
+    iterate(tracing, Batch(microbatches=4))
+    assert heard.calls == PLAIN * (SETTLING + 1)
+
+
+def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> None:
+    heard = Heard()
+    tracing = tracing_of(heard, tmp_path, iterations=1)
+    for _ in range(SETTLING):
+        iterate(tracing)
+    tracing.iteration_begins(BATCH)
+    tracing.before(Kind.FORWARD)
+    tracing.iteration_broke()
+    assert heard.calls[-2:] == ["other", "broke"]
+    assert not torch.autograd._profiler_enabled()
+    iterate(tracing)
+    assert (tmp_path / "rank0.json").exists()
