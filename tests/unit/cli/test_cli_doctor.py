@@ -49,6 +49,7 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
     assert said.count("memory clock can be locked") == 1
 
 
+@pytest.mark.thorough
 def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     for index in range(2):
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
@@ -85,12 +86,14 @@ def test_doctor_calibrates_no_gpu_that_a_job_holds(
     assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
 
 
+@pytest.mark.thorough
 def test_doctor_puts_an_operators_lock_back(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
     assert on_node("doctor", "--calibrate").code == 0
     assert node.locked_mhz() == [900, 0]
 
 
+@pytest.mark.thorough
 def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].forgets, node.state.gpu[0].reasons, node.state.gpu[1].forgets = 1, 0x1, 1
     said = on_node("doctor", "--calibrate").out

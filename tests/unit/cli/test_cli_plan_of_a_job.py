@@ -60,6 +60,7 @@ def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> N
     assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
 
 
+@pytest.mark.thorough
 def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
     words = (
         "--stages",
@@ -79,6 +80,7 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
     assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "told", "changed"),
     [

@@ -108,6 +108,7 @@ def achieved_pct(pairs: tuple[ClockPair, ...]) -> tuple[float, float]:
     return float(time_pct), float(energy_pct)
 
 
+@pytest.mark.thorough
 def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
     trace, naive, honest = trace_of(), [], []
     for seed in range(SEEDS):
@@ -129,6 +130,7 @@ def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
 
 
+@pytest.mark.thorough
 def test_smoothing_keeps_the_time_better_than_the_luckiest_measurements_do() -> None:
     smooth, lucky = [], []
     for seed in range(SEEDS):

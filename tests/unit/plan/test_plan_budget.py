@@ -70,6 +70,7 @@ def test_the_fastest_plan_is_as_fast_as_all_clocks_at_maximum_and_saves() -> Non
     assert plans.plan(0).saving_pct > 1.0
 
 
+@pytest.mark.thorough
 def test_fewer_changes_never_save_more_than_all() -> None:
     """Savings at T_min fall with the budget, and stay below the bound that no budget knows of."""
     savings = [planned(ChangeBudget(rate)).plan(0).saving_pct for rate in (1e6, 6.0, 3.0, 0.0)]
@@ -132,6 +133,7 @@ def held_s(plan: FrequencyPlan, rank: int) -> float:
     return min((late - early for early, late in zip(changes, after, strict=True)), default=math.inf)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), ("auto", 100.0)])
 def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
     plans = planned(ChangeBudget(dwell_s=dwell_s), split=split)

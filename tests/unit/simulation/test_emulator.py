@@ -47,6 +47,7 @@ def with_fixed(profile: Profile) -> Profile:
     return Profile(profile.points, blocking_power_w=BLOCKING_W, fixed_s=fixed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1", "interleaved", "zbv"])
 @pytest.mark.parametrize("transfers", [False, True])
 def test_free_changes_play_every_schedule_as_planned_on_paper(name: str, *, transfers: bool) -> None:

@@ -80,6 +80,7 @@ def room(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_small_problem_is_solved_without_compiling_and_to_the_same_bits(tmp_path: Path) -> None:
     interpreted = json.loads(run(SOLVED, "as it comes", path=tmp_path))
     assert kept(tmp_path) == []
@@ -88,6 +89,7 @@ def test_a_small_problem_is_solved_without_compiling_and_to_the_same_bits(tmp_pa
     assert {name.split("_")[0] for name in kept(tmp_path)} >= {"sweep.sweep", "paths.longest"}
 
 
+@pytest.mark.thorough
 def test_an_edited_callee_is_compiled_anew(room: Path) -> None:
     program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
     assert run(program, path=room) == "6"
@@ -100,6 +102,7 @@ def test_an_edited_callee_is_compiled_anew(room: Path) -> None:
     assert len(kept(room)) == 2
 
 
+@pytest.mark.thorough
 def test_what_was_asked_often_enough_is_compiled_and_from_then_on_loaded(room: Path) -> None:
     program = """
 import sys, numpy as np

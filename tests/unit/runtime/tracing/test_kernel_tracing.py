@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from perseus_ds.kernels import read_trace
@@ -108,6 +109,7 @@ def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None
     assert heard.calls == PLAIN * (SETTLING + 1)
 
 
+@pytest.mark.thorough
 def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> None:
     heard = Heard()
     tracing = tracing_of(heard, tmp_path, iterations=1)
