@@ -42,7 +42,8 @@ def build(
     Raises:
         CertificateError: a check failed.
         IncompleteProfileError: a stage of the schedule was not measured.
-        PlanError: the profile has stages that the schedule has not.
+        PlanError: the profile has stages that the schedule has not, or a change of clock takes longer than
+            an iteration.
         SolverError: the problem cannot be solved as stated.
     """
     if profile.stages > schedule.stages:

@@ -50,11 +50,12 @@ def solve(
     """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
 
     Raises:
-        PlanError: a budget that no plan meets.
+        PlanError: a budget that no plan meets, or changes that take longer than an iteration.
         SolverError: the problem cannot be solved as stated.
     """
     problem = translation.problem
     frontier = solve_frontier(problem, progress=progress)
+    _refuse_slower_than(frontier.t_min_s, switching)
     if switching.budget.limits:
         return Solved(frontier, _within_budget(translation, frontier, switching, base_power_w), ordered=True)
     if switching.split == "never":
@@ -62,6 +63,16 @@ def solve(
     times_s = plan_times(problem, frontier, base_power_w=base_power_w, step=REACH)
     plans = split(problem, frontier, times_s, least_part_s=switching.least_part_s)
     return Solved(frontier, plans, ordered=False)
+
+
+def _refuse_slower_than(iteration_s: float, switching: Switching) -> None:
+    """Refuse changes that would not be in force before the iteration that wants them is over."""
+    if switching.change.longest_s >= iteration_s and switching.budget.per_gpu_per_s != 0.0:
+        raise PlanError(
+            f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
+            f" {iteration_s:.3g} s: no plan that changes clocks can be played",
+            hint="changes_per_s 0 gives every GPU one clock",
+        )
 
 
 def _whole(problem: Problem, frontier: Frontier, base_power_w: float) -> Plans:

@@ -165,6 +165,28 @@ def test_a_budget_that_is_none_is_refused(wrong: dict[str, float]) -> None:
         ChangeBudget(**wrong)  # type: ignore[arg-type]
 
 
+def test_changes_longer_than_an_iteration_are_refused_unless_none_is_made() -> None:
+    slow = ClockChange.lasting(60.0)
+    with pytest.raises(PlanError, match=r"takes 60 s and the fastest iteration .* can be played"):
+        build(profile(), SCHEDULE, blocking_power_w=WAITING_W, switching=Switching(slow))
+    calm = Switching(slow, budget=ChangeBudget(0.0))
+    plans = build(profile(), SCHEDULE, blocking_power_w=WAITING_W, switching=calm)
+    assert all(not clock_requests(plans.plan(index), 0, slow) for index in range(len(plans)))
+
+
+@pytest.mark.parametrize("change", [ClockChange(0.0, 0.05, 0.005), ClockChange(0.0, 0.005, 0.05)])
+def test_up_and_down_may_differ_tenfold(change: ClockChange) -> None:
+    plans = build(
+        profile(), SCHEDULE, blocking_power_w=WAITING_W, switching=Switching(change, budget=ChangeBudget(5.0))
+    )
+    assert verify(plans) == len(plans)
+    assert (
+        0.0
+        < plans.plan(0).saving_pct
+        < build(profile(), SCHEDULE, blocking_power_w=WAITING_W).plan(0).saving_pct
+    )
+
+
 def test_changes_are_counted_around_the_iteration() -> None:
     first = np.array([[1400, 1400, 1000], [1400, 1400, 1400]])
     last = np.array([[1400, 1200, 1000], [1400, 1400, 1400]])
