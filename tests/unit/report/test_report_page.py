@@ -133,7 +133,7 @@ def test_a_timeline_on_the_page_has_ticks_and_a_foot_under_the_critical_path(
     timelines: list[Timeline],
 ) -> None:
     one = timelines[-1]
-    critical = [span.instruction for span in one.spans if span.instruction.stage == 0]
+    critical = [span.instruction for span in one.spans][:3]
     drawn = timelines_svg([one], critical={one.name: critical})
     assert drawn.count('class="critical"') == len(critical)
     assert drawn.count('class="tick"') >= 5
