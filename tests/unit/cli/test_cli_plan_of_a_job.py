@@ -11,6 +11,8 @@ from perseus_ds.profile import Profile, write_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 
+pytestmark = pytest.mark.thorough
+
 OF_BOTH = {"gpu": "A100", "stages": "2"}
 FINGERPRINT = {
     **OF_BOTH,
@@ -60,7 +62,6 @@ def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> N
     assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
 
 
-@pytest.mark.thorough
 def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
     words = (
         "--stages",
@@ -80,7 +81,6 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
     assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "told", "changed"),
     [

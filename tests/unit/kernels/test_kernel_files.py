@@ -22,6 +22,8 @@ from perseus_ds.kernels import (
 )
 from perseus_ds.schedule import Kind
 
+pytestmark = pytest.mark.thorough
+
 HEADER = "kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j\n"
 GOOD = HEADER + "gemm,8x8 8x8,float16,auto,auto,1e-3,0.3\ngemm,8x8 8x8,float16,5001,auto,1e-3,0.2\n"
 GEMM = KernelClass("gemm", ((8, 8), (8, 8)), "float16")

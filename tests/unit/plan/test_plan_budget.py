@@ -16,6 +16,8 @@ from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 
+pytestmark = pytest.mark.thorough
+
 STAGES, MICROBATCHES, WAITING_W = 3, 6, 60.0
 SCHEDULE = textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES)
 CLOCKS = (1400, 1300, 1200, 1100, 1000)
@@ -70,7 +72,6 @@ def test_the_fastest_plan_is_as_fast_as_all_clocks_at_maximum_and_saves() -> Non
     assert plans.plan(0).saving_pct > 1.0
 
 
-@pytest.mark.thorough
 def test_fewer_changes_never_save_more_than_all() -> None:
     """Savings at T_min fall with the budget, and stay below the bound that no budget knows of."""
     savings = [planned(ChangeBudget(rate)).plan(0).saving_pct for rate in (1e6, 6.0, 3.0, 0.0)]
@@ -133,7 +134,6 @@ def held_s(plan: FrequencyPlan, rank: int) -> float:
     return min((late - early for early, late in zip(changes, after, strict=True)), default=math.inf)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), ("auto", 100.0)])
 def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
     plans = planned(ChangeBudget(dwell_s=dwell_s), split=split)

@@ -19,6 +19,8 @@ from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
+pytestmark = pytest.mark.thorough
+
 HIGH_W, LOW_W = 70.0, 50.0
 CHANGE = ClockChange(0.002, 0.004, 0.003)
 

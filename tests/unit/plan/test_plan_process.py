@@ -4,10 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from perseus_ds.plan import PlanRequest, build, read_plans, write_request
 from perseus_ds.profile import write_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+pytestmark = pytest.mark.thorough
 
 SCHEDULE = textbook("1f1b", stages=2, microbatches=3)
 PROFILE = textbook_profile([1.0, 1.1])

@@ -22,6 +22,8 @@ from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
+pytestmark = pytest.mark.thorough
+
 SCHEDULE = textbook("1f1b", stages=2, microbatches=2)
 PROFILE = textbook_profile([1.0, 1.1])
 MEMORY_MHZ = 810
@@ -73,7 +75,6 @@ LINES = (1.0, 0.8), (1.2, 0.6)
 GOOD = given(*LINES)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("split", ["never", "auto"])
 def test_no_plan_needs_more_than_without_timelines(split: Split) -> None:
     """Timelines that are good for something and such that are good for nothing."""

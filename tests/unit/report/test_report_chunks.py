@@ -17,6 +17,8 @@ from perseus_ds.report.timeline.lanes import chunks, energy_j, lanes
 from perseus_ds.run_directory import Span, Timeline, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 
+pytestmark = pytest.mark.thorough
+
 KINDS = {Kind.FORWARD: 0.05, Kind.BACKWARD_INPUT: 0.055, Kind.BACKWARD_WEIGHT: 0.045}
 
 
@@ -76,7 +78,6 @@ def test_boxes_tell_kind_and_chunk_under_the_pointer(both: list[Timeline]) -> No
     assert f'fill="{theme.CHUNKS[2]}"' not in drawn
 
 
-@pytest.mark.thorough
 def test_pictures_of_chunks_are_drawn(both: list[Timeline], plan: FrequencyPlan, tmp_path: Path) -> None:
     timeline = draw_timelines(both, tmp_path / "timeline.png", title="zbv", subtitle="8 stages on 4 ranks")
     clocks = draw_clocks(plan, tmp_path / "clocks.png", title="zbv", subtitle="8 stages on 4 ranks")

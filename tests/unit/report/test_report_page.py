@@ -15,6 +15,8 @@ from perseus_ds.report.page.page import page_of
 from perseus_ds.report.page.timeline_svg import timelines_svg
 from perseus_ds.run_directory import Timeline
 
+pytestmark = pytest.mark.thorough
+
 _VOID = {"meta", "img", "link", "br", "rect", "path", "input"}
 
 

@@ -24,6 +24,8 @@ from perseus_ds.simulation.emulator import (
 )
 from perseus_ds.straggler import Cause
 
+pytestmark = pytest.mark.thorough
+
 BLOCKING_W = 70.0
 WEIGHTS = (1.0, 1.15, 0.9, 1.3)
 PROFILE = textbook_profile(WEIGHTS)
@@ -47,7 +49,6 @@ def with_fixed(profile: Profile) -> Profile:
     return Profile(profile.points, blocking_power_w=BLOCKING_W, fixed_s=fixed)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1", "interleaved", "zbv"])
 @pytest.mark.parametrize("transfers", [False, True])
 def test_free_changes_play_every_schedule_as_planned_on_paper(name: str, *, transfers: bool) -> None:
