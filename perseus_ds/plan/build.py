@@ -46,14 +46,7 @@ def build(
             an iteration.
         SolverError: the problem cannot be solved as stated.
     """
-    if profile.stages > schedule.stages:
-        raise PlanError(
-            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
-            hint=f"plan with {profile.stages} stages",
-        )
-    if timelines and switching.budget.limits:
-        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
-    validate(schedule)
+    _check(profile, schedule, switching, timelines)
     wait_clock = wait_clock_of(profile, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
     translation = translate(profile, schedule, waiting_w, reserve_pct, timelines)
@@ -98,3 +91,17 @@ def build(
         reserve_pct=reserve_pct,
         time_error_pct=time_error_pct(profile),
     )
+
+
+def _check(
+    profile: Profile, schedule: Schedule, switching: Switching, timelines: Sequence[InstructionTimelines]
+) -> None:
+    """Refuse what cannot be planned together."""
+    if profile.stages > schedule.stages:
+        raise PlanError(
+            f"the profile has stage {profile.stages - 1}, the schedule has stages 0 to {schedule.stages - 1}",
+            hint=f"plan with {profile.stages} stages",
+        )
+    if timelines and switching.budget.limits:
+        raise PlanError("timelines of kernels are not planned within a budget of changes", hint="give one")
+    validate(schedule)

@@ -66,6 +66,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MHZ:W,...",
         help="power of a waiting GPU by clock; default: the profile's",
     )
+    _add_clocks(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
+    parser.add_argument(
+        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--verify", action="store_true", help="check every plan and its bound again")
+
+
+def _add_clocks(parser: argparse.ArgumentParser) -> None:
+    """What clocks may do, and how often."""
     parser.add_argument(
         "--waits",
         choices=["auto", "never"],
@@ -115,12 +126,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dwell-ms", type=not_negative, metavar="MS", help="hold every clock at least so long; default: 0"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
-    parser.add_argument(
-        "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--verify", action="store_true", help="check every plan and its bound again")
 
 
 def run(options: argparse.Namespace) -> int:
