@@ -27,6 +27,11 @@ class Answers:
         """What the next iteration is run at, a plan per replica."""
         return self._replica_plans.plans
 
+    @property
+    def on_pace(self) -> Sequence[bool]:
+        """Which replicas last as long as the plan that they run predicts."""
+        return self._replica_plans.on_pace
+
     def observe(self, status: ReplicaStatus) -> None:
         """End an iteration, of which the replicas report this."""
         index = len(self.decisions)

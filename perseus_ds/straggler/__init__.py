@@ -6,6 +6,7 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
+from perseus_ds.straggler.pace import Pace
 from perseus_ds.straggler.replica_plans import ReplicaPlans
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "FrontierIndex",
     "Heard",
     "Notices",
+    "Pace",
     "ReplicaObservation",
     "ReplicaPlans",
     "ReplicaStatus",

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.capping import Capping, promise_band
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
+from perseus_ds.straggler.estimate.slowdown_estimate import SlowdownEstimate
 from perseus_ds.straggler.observation import ReplicaObservation
-from perseus_ds.straggler.slowdown_estimate import SlowdownEstimate
 from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,

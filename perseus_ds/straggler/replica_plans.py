@@ -11,6 +11,7 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
+from perseus_ds.straggler.pace import Pace
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
 
@@ -32,6 +33,7 @@ class ReplicaPlans:
             np.array([frontier_index.objective_s for frontier_index in indexes]),
             np.array([frontier_index.fastest_s for frontier_index in indexes]),
         )
+        self._pace = Pace(len(indexes))
         self._unknown = np.full(len(indexes), np.nan)
         self._run_s: dict[int, NDArray[np.float64]] = {}
         self.plans = [frontier_index.objective for frontier_index in indexes]
@@ -49,6 +51,7 @@ class ReplicaPlans:
             ReplicaObservation(observed.own_s, planned_s, observed.announced, observed.capped)
         )
         self.decision, self.observed = decision, observed
+        self._pace.observe(observed.own_s / planned_s)
         if not (decision.changed and self._answered):
             return False
         before = self.plans
@@ -63,6 +66,11 @@ class ReplicaPlans:
         """Note that iteration ``index`` is run by the present plans; of others nothing is known."""
         self._run_s.pop(index - _KEPT, None)
         self._run_s[index] = self._planned_s
+
+    @property
+    def on_pace(self) -> Sequence[bool]:
+        """Which replicas last as long as the plan that they run predicts."""
+        return (~self._pace.behind).tolist()
 
     @property
     def sync_time_s(self) -> float | None:

@@ -54,5 +54,8 @@ PROBE_AFTER_MOST = 32
 PROBE_ROUNDS = 2
 """Iterations of one try."""
 
+BEHIND = 0.02
+"""How much longer than planned an iteration lasts of a replica that asks for no lower clock ahead."""
+
 LEAST_MOVE = 0.002
 """Relative change of a limit that is worth another plan."""

@@ -41,6 +41,8 @@ class _Wanted:
     latency_s: float
 
 
+GUARD = 0.02
+"""How late a lower clock is in force: a share of the computation before it, as durations vary by."""
 OPENING = -1
 """The position of what is asked for while a rank waits for its first computation."""
 
@@ -57,13 +59,16 @@ def opening_clocks(plan: FrequencyPlan, rank: int, requests: Sequence[ClockReque
     return options.segments(int(plan.of.choice[plan.index, column]))[0][:2]
 
 
-def clock_requests(plan: FrequencyPlan, rank: int, change: ClockChange) -> tuple[ClockRequest, ...]:
+def clock_requests(
+    plan: FrequencyPlan, rank: int, change: ClockChange, *, on_pace: bool = True
+) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
 
     A higher clock is asked for so that it is in force at the end of what runs before; where there is a wait
-    of at least its latency, that end is the moment to ask. A lower clock is asked for at the end of what
-    runs before, never earlier: a computation that takes longer than planned (on a slow GPU, or by chance)
-    would be slowed for its last part.
+    of at least its latency, that end is the moment to ask. A lower clock is in force a little later
+    (``GUARD``), and is not asked for before what runs before has begun: durations vary, and what takes
+    longer than planned would be slowed for its last part. Where everything does, ``on_pace`` False, it is
+    asked for at that end.
     The last requests are for the next iteration's first computation, as far as they cannot wait until that
     iteration has begun. Two requests are apart by at least the time that a call takes; what that delays
     comes late.
@@ -76,7 +81,9 @@ def clock_requests(plan: FrequencyPlan, rank: int, change: ClockChange) -> tuple
     own = [one for one in played if one.instruction in mine]
     low = plan.of.waits.of_plan(plan.index)
     waits = [column in low for column, _ in plan.of.computations_of(rank)]
-    return requests_of(own, plan.iteration_time_s, change, waits=waits, wait_clock=plan.of.wait_clock)
+    return requests_of(
+        own, plan.iteration_time_s, change, waits=waits, wait_clock=plan.of.wait_clock, on_pace=on_pace
+    )
 
 
 def requests_of(
@@ -86,15 +93,17 @@ def requests_of(
     *,
     waits: Sequence[bool] = (),
     wait_clock: WaitClock | None = None,
+    on_pace: bool = True,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are played, over and over again.
 
-    ``waits`` says after which of them the clock goes down to ``wait_clock``.
+    ``waits`` says after which of them the clock goes down to ``wait_clock``; ``on_pace`` whether computations
+    last as long as planned.
     """
     requests = []
     free_s = -iteration_time_s
     low = waits if wait_clock is not None and waits else [False] * len(own)
-    for wanted in _wanted(own, iteration_time_s, change, low, wait_clock):
+    for wanted in _wanted(own, iteration_time_s, change, low, wait_clock, on_pace=on_pace):
         ask_s = max(wanted.at_s - wanted.latency_s, free_s)
         free_s = ask_s + change.call_s
         requests.append(_placed(own, _within(ask_s, iteration_time_s), wanted.clocks))
@@ -117,7 +126,7 @@ def _placed(own: Sequence[Played], ask_s: float, clocks: Clocks) -> ClockRequest
     position = max((p for p, one in enumerate(own) if one.start_s <= ask_s), default=OPENING)
     if position == OPENING:
         return ClockRequest(OPENING, False, ask_s, *clocks)
-    over = ask_s >= own[position].end_s
+    over = ask_s >= own[position].end_s * (1.0 - _ROUNDING)
     since_s = own[position].end_s if over else own[position].start_s
     return ClockRequest(position, over, max(ask_s - since_s, 0.0), *clocks)
 
@@ -128,6 +137,8 @@ def _wanted(
     change: ClockChange,
     low: Sequence[bool],
     wait_clock: WaitClock | None,
+    *,
+    on_pace: bool,
 ) -> list[_Wanted]:
     """When which clock is to be in force, from the first computation to the next iteration's first."""
     wanted = []
@@ -150,9 +161,18 @@ def _wanted(
         if before == after:
             continue
         latency_s = _latency_s(change, before, after)
-        roomy = start_s - one.end_s >= latency_s
-        wanted.append(_Wanted(one.end_s + latency_s * (roomy or _lower(before, after)), after, latency_s))
+        late_s = 0.0
+        if start_s - one.end_s >= latency_s:
+            late_s = latency_s
+        elif _lower(before, after):
+            late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
+        wanted.append(_Wanted(one.end_s + late_s, after, latency_s))
     return wanted
+
+
+def late_by_s(duration_s: float, latency_s: float) -> float:
+    """How long after a computation's end a lower clock is in force that is asked for while it runs."""
+    return min(latency_s, max(GUARD * duration_s, latency_s - duration_s))
 
 
 def _lower(before: Clocks, after: Clocks) -> bool:

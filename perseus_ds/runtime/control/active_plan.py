@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import Cause, ReplicaPlans
+from perseus_ds.straggler import Cause, Pace, ReplicaPlans
 
 
 class ActivePlan:
@@ -36,6 +38,7 @@ class ActivePlan:
         self._replica_plans = replica_plans
         self._reporter = reporter
         self._behind = behind
+        self._pace = Pace(1)
         self.observed: JobStatus | None = None
 
     @property
@@ -54,7 +57,10 @@ class ActivePlan:
 
         Cost: a look-up, but for the first time that a plan is run.
         """
-        return self._schedules.clock_policy(self.plan)
+        on_pace = not self._pace.behind[0]
+        if self._replica_plans is not None:
+            on_pace = self._replica_plans.on_pace[self._replica]
+        return self._schedules.clock_policy(self.plan, on_pace=on_pace)
 
     @property
     def sync_time_s(self) -> float | None:
@@ -81,7 +87,11 @@ class ActivePlan:
     def observe(self, index: int, job_status: JobStatus) -> bool:
         """Take in what was exchanged while iteration ``index`` ran; return whether plans change."""
         self.observed = job_status
-        if self._replica_plans is None or job_status.replicas is None:
+        if self._replica_plans is None:
+            lasted_s = np.nan if job_status.iteration_s is None else job_status.iteration_s
+            self._pace.observe(np.array([lasted_s / self._objective_s]))
+            return False
+        if job_status.replicas is None:
             return False
         changed = self._replica_plans.observe(index - 1 - self._behind, job_status.replicas)
         if self._reporter is not None and self._replica_plans.decision is not None:

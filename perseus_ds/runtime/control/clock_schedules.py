@@ -18,13 +18,17 @@ class ClockScheduleCache:
         self._rank = pipeline_rank
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
-        self._schedules: dict[int, ClockSchedule] = {}
+        self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
 
-    def clock_policy(self, plan: int) -> ClockSchedule:
-        """Every request of the rank, by the computation that it is asked in."""
-        if plan not in self._schedules:
+    def clock_policy(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
+        """Every request of the rank, by the computation that it is asked in.
+
+        ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
+        """
+        key = plan, on_pace
+        if key not in self._schedules:
             chosen = self._plans.plan(plan)
-            requests = clock_requests(chosen, self._rank, self._change)
+            requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
             opening = opening_clocks(chosen, self._rank, requests)
-            self._schedules[plan] = ClockSchedule.of(requests, opening, self._computations)
-        return self._schedules[plan]
+            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
+        return self._schedules[key]

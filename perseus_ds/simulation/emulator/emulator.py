@@ -73,9 +73,11 @@ class Emulator:
         answers = Answers([self._index] * cluster.pipelines, answered=answered)
         with JobRun(self._world, iterations) as run:
             for n in range(iterations):
-                planned = answers.plans
+                planned, on_pace = answers.plans, answers.on_pace
                 here = tuple(one for one in troubles if one.at(n))
-                run.iterate(n, planned if always is None else [always] * len(planned), here)
+                if always is not None:
+                    planned = [always] * len(planned)
+                run.iterate(n, list(zip(planned, on_pace, strict=True)), here)
                 own_s, capped = run.observed(n)
                 answers.observe(ReplicaStatus(own_s, capped, _announced(here, cluster.pipelines)))
                 if progress is not None:

@@ -35,7 +35,9 @@ def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
     return PlanRequests({}, [clock_mhz] * job.ranks, {})
 
 
-def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange) -> PlanRequests:
+def requests_of(
+    plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChange, on_pace: bool
+) -> PlanRequests:
     """Ask as a job does: every clock ahead by its own latency."""
     place = {node: index for index, node in enumerate(job.nodes)}
     chosen = plans.plan(plan)
@@ -44,7 +46,7 @@ def requests_of(plans: PlanSet, plan: int, job: JobProgram, *, change: ClockChan
     opening: dict[int, list[Wanted]] = {}
     for rank in range(job.ranks):
         own = [instruction for _, instruction in plans.computations_of(rank)]
-        requests = clock_requests(chosen, rank, change)
+        requests = clock_requests(chosen, rank, change, on_pace=on_pace)
         opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
         for request in requests:
             offset_s = request.offset_s

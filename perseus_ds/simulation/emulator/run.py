@@ -27,7 +27,7 @@ from perseus_ds.simulation.emulator.records import (
     Shape,
 )
 from perseus_ds.simulation.emulator.result import Emulated
-from perseus_ds.simulation.emulator.world import World
+from perseus_ds.simulation.emulator.world import Asking, World
 from perseus_ds.straggler import StragglerDecision
 
 
@@ -62,7 +62,7 @@ class JobRun:
     ) -> None:
         self._pool.shutdown()
 
-    def iterate(self, n: int, plans: Sequence[int], troubles: Sequence[Disturbance]) -> None:
+    def iterate(self, n: int, plans: Sequence[Asking], troubles: Sequence[Disturbance]) -> None:
         """Play iteration ``n`` of all pipelines up to their common release."""
         world = self._world
         other = world.conditions.microbatches.get(n, world.plans.schedule.microbatches)
@@ -81,7 +81,7 @@ class JobRun:
         release_s = np.broadcast_to(released_s, now.arrival_s.shape).copy()
         everyone = self._with(job, requests, 0, world.cluster.pipelines, self._traces[0])
         settle(everyone, now.cap, release_s.ravel())
-        self._plan[n] = plans
+        self._plan[n] = [plan for plan, _ in plans]
         alive = now.alive
         arrival_s = now.arrival_s[alive, 0] if job.by_rank else now.arrival_s[alive].max(axis=1)
         self._own_s[n, alive] = arrival_s - now.start_s[alive, 0] + released_s[0] - met_s[0]

@@ -15,6 +15,9 @@ from perseus_ds.simulation.emulator.records import Change, Requests
 from perseus_ds.simulation.emulator.requests import PlanRequests, packed, requests_of, steady
 from perseus_ds.simulation.emulator.tables import tables_of
 
+Asking = tuple[int, bool]
+"""A plan, and whether it is asked for as on pace: lower clocks ahead."""
+
 DEFAULT_CLOCKS = -1
 """In place of a plan: the highest clock throughout."""
 
@@ -59,11 +62,11 @@ class World:
         self.change = Change(
             change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
         )
-        self._asked: dict[int, PlanRequests] = {}
-        self._packed: dict[tuple[int, ...], Requests] = {}
+        self._asked: dict[Asking, PlanRequests] = {}
+        self._packed: dict[tuple[Asking, ...], Requests] = {}
         self._others: dict[int, JobProgram] = {}
 
-    def requests(self, plans: tuple[int, ...]) -> Requests:
+    def requests(self, plans: tuple[Asking, ...]) -> Requests:
         """Return what some plans ask for, in this order."""
         if plans not in self._packed:
             self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
@@ -78,10 +81,11 @@ class World:
         job = self._others[microbatches]
         return job, packed([steady(self.highest_mhz, job)], job, self.tables.clock_mhz)
 
-    def _of(self, plan: int) -> PlanRequests:
+    def _of(self, asking: Asking) -> PlanRequests:
+        plan, on_pace = asking
         if plan == DEFAULT_CLOCKS:
             return steady(self.highest_mhz, self.job)
-        if plan not in self._asked:
+        if asking not in self._asked:
             reckoned = self.cluster.reckoned or self.cluster.change
-            self._asked[plan] = requests_of(self.plans, plan, self.job, change=reckoned)
-        return self._asked[plan]
+            self._asked[asking] = requests_of(self.plans, plan, self.job, change=reckoned, on_pace=on_pace)
+        return self._asked[asking]

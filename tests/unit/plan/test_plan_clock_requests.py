@@ -8,7 +8,7 @@ from perseus_ds.device import ChangeQueue, ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.solving.switching import Split, Switching
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
@@ -21,10 +21,10 @@ CHANGES = [
 ]
 
 
-def planned(change: ClockChange) -> FrequencyPlan:
+def planned(change: ClockChange, split: Split = "auto") -> FrequencyPlan:
     schedule = textbook("1f1b", stages=4, microbatches=6)
     profile = replace(textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, LOW_MHZ: 50.0})
-    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, waits="auto"))
+    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(change, split, waits="auto"))
     return plans.plan(len(plans) // 3)
 
 
@@ -121,3 +121,33 @@ def test_one_clock_for_all_asks_for_nothing() -> None:
     single = textbook_profile([1.0])
     alone = build(single, textbook("1f1b", stages=1, microbatches=3), blocking_power_w=70.0)
     assert clock_requests(alone.plan(0), 0, ClockChange()) == ()
+
+
+LATE_DOWN = ClockChange(call_s=0.004, settle_up_s=0.006, settle_down_s=0.03)
+
+
+def lowered_late_s(*, on_pace: bool) -> list[tuple[float, float]]:
+    """How late each lower clock is in force after the computation it is asked in, and how long that lasts."""
+    found, plan = [], planned(LATE_DOWN, "never")
+    for rank in range(4):
+        own, requests = own_of(plan, rank), clock_requests(plan, rank, LATE_DOWN, on_pace=on_pace)
+        now_mhz, _ = opening_clocks(plan, rank, requests)
+        for request in requests:
+            lower, now_mhz = request.clock_mhz < now_mhz, request.clock_mhz
+            if lower and request.position != OPENING:
+                at_s = asked_at_s(own, request) + 0.034
+                before = max((one for one in own if one.end_s < at_s), key=lambda one: one.end_s)
+                found.append((at_s - before.end_s, before.duration_s))
+    assert found
+    return found
+
+
+def test_a_lower_clock_is_asked_for_ahead_and_in_force_when_what_runs_before_is_over() -> None:
+    """A fiftieth of its duration later, by which it may last longer than planned."""
+    late_s = lowered_late_s(on_pace=True)
+    assert all(late >= 0.02 * duration - 1e-9 for late, duration in late_s)
+    assert min(late - 0.02 * duration for late, duration in late_s) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_where_everything_lasts_longer_a_lower_clock_is_asked_for_at_the_end() -> None:
+    assert all(late >= 0.034 - 1e-9 for late, _ in lowered_late_s(on_pace=False))

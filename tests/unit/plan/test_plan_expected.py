@@ -72,10 +72,10 @@ def test_a_change_that_takes_its_time_comes_late_into_the_wait() -> None:
     assert expected_j(WITH_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(1200 + 7.5 * 40 + 0.5 * 60)
 
 
-def test_a_lower_clock_comes_into_force_when_its_computation_has_begun() -> None:
-    """Half a second of 1B is run at 1400 MHz, a quarter of its work; it ends at 4.6 s and waits then."""
+def test_a_lower_clock_comes_into_force_just_after_its_computation_has_begun() -> None:
+    """1F lasts 1 s: 0.02 s of 1B is run at 1400 MHz, a hundredth of its work; it ends at 4.792 s."""
     rank_0_j = 220 + 0.5 * 60 + 3.3 * 40 + 400
-    rank_1_j = 220 + 0.25 * 430 + 0.75 * 400 + 0.5 * 40 + 2.5 * 60 + 1.0 * 60
+    rank_1_j = 220 + 0.01 * 430 + 0.99 * 400 + 0.5 * 40 + 2.308 * 60 + 1.0 * 60
     assert expected_j(WITHOUT_A_WAIT, HALF_A_SECOND, BY_CLOCK) == pytest.approx(rank_0_j + rank_1_j)
 
 
@@ -119,7 +119,7 @@ def test_a_gpu_waits_at_the_memory_clock_of_what_follows() -> None:
 
 
 def test_a_timeline_begins_when_its_first_clocks_are_in_force() -> None:
-    """1B is asked for at 2.4 s, in force half a second later: a share of 0.5 / 2.8 was done at 1000 MHz."""
+    """1F lasts 1.4 s, 1B's clocks are in force 0.028 s after it: 0.028 / 2.8 was done at 1000 MHz."""
     late = expected_j(behind_timelines({}), HALF_A_SECOND, SAME)
     on_time = expected_j(behind_timelines({}), ClockChange(), SAME)
-    assert late - on_time == pytest.approx((400.0 - 300.0) * 0.5 / 2.8)
+    assert late - on_time == pytest.approx((400.0 - 300.0) * 0.028 / 2.8)

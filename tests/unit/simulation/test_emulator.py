@@ -80,12 +80,12 @@ def by_hand(change: ClockChange, waiting_w: float = 10.0) -> tuple[PlanSet, Emul
 
 
 def test_a_lower_clock_is_asked_for_when_it_may_be_there() -> None:
-    """The forward at 1000 MHz; the backward at 500, half a second late: a quarter of it is done by then."""
+    """The forward at 1000 MHz; the backward at 500, 0.02 s late: a hundredth of it is done by then."""
     plans, emulator = by_hand(ClockChange(call_s=0.1, settle_down_s=0.4, settle_up_s=0.4))
     slow = next(i for i in range(len(plans)) if plans.plan(i).clocks_of_stage(0) == [1000, 500])
     found = emulator.play(1, always=slow)
-    assert found.job_s[0] == pytest.approx(1.0 + 0.5 + 3.0)
-    assert found.energy_j[0].sum() == pytest.approx(100.0 + 50.0 + 120.0)
+    assert found.job_s[0] == pytest.approx(1.0 + 0.02 + 0.99 * 4.0)
+    assert found.energy_j[0].sum() == pytest.approx(100.0 + 0.01 * 200.0 + 0.99 * 160.0)
     assert found.changes[0] == 2  # down for the backward; up is asked for 0.5 s before it should end
 
 

@@ -87,7 +87,7 @@ def test_what_is_longer_ahead_than_its_computation_is_asked_for_in_an_earlier_on
     first, second, third = iteration(sequencer, kept, 3)
     assert first == ["900+0.012", "|"]
     assert second == ["|"]
-    assert third == ["|", "800"], "down, when it is over"
+    assert third == ["800+1e-06", "|"], "down, not before it has begun"
 
 
 def test_the_next_iteration_finds_its_first_clock_asked_for(sequencer: ClockSequencer, kept: Kept) -> None:

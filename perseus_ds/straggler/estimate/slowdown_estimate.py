@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.flap_damping import FlapDamping
+from perseus_ds.straggler.estimate.flap_damping import FlapDamping
+from perseus_ds.straggler.estimate.window import Windows
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
     FIRST_SCATTER,
@@ -16,7 +17,6 @@ from perseus_ds.straggler.tuning import (
     REVIEW_EVERY,
     WINDOW,
 )
-from perseus_ds.straggler.window import Windows
 
 _Replicas = NDArray[np.bool_]
 _LEARNED = 0.25  # of what a review shows

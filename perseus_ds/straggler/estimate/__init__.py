@@ -1,0 +1,1 @@
+"""How slow each replica is, from noisy iterations: running medians, jumps, damping of flaps."""
