@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.idle import Idle, idles
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.splits import Portion, Splits
 from perseus_ds.plan.waits import WaitClock, Waits
@@ -164,6 +165,12 @@ class FrequencyPlan:
             else:
                 portions[instruction] = (Portion(option, 1.0),)
         return portions
+
+    def low_waits(self, rank: int) -> list[Idle]:
+        """The idle times of a rank in which the clock goes down."""
+        low = self.of.waits.of_plan(self.index)
+        every = idles(self.of.schedule, self.of.fixed_s) if low else []
+        return [idle for idle in every if idle.rank == rank and idle.column in low]
 
     def clocks_of_stage(self, stage: int) -> list[int]:
         """Clocks in MHz of one stage, in running order: one for a computation, more where it changes."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.schedule import Instruction, Schedule
+from perseus_ds.plan.idle import Idle
 
 GUARD_SHARE, GUARD_S = 0.05, 0.002
 """How much earlier than planned the clock is up again: a share of the wait, and seconds; durations vary."""
@@ -70,7 +69,7 @@ class WaitClock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
-    """The waits of all plans that go down, each named by the computation before it; column by column.
+    """The waits of all plans that go down, each named by its column (``Idle``); column by column.
 
     ``low_s`` is how long the low clock is in force.
 
@@ -90,7 +89,7 @@ class Waits:
         return len(self.plan)
 
     def of_plan(self, plan: int) -> frozenset[int]:
-        """Columns of the computations that a low wait follows."""
+        """Columns of its low waits."""
         return frozenset(self.column[self.plan == plan].tolist())
 
     def total_s(self, plans: int) -> Seconds:
@@ -108,47 +107,28 @@ class Waits:
 
 
 def low_waits(
-    schedule: Schedule, start_s: Seconds, end_s: Seconds, time_s: Seconds, clock: WaitClock
+    idle_times: Sequence[Idle],
+    ranks: Sequence[range],
+    *,
+    start_s: Seconds,
+    end_s: Seconds,
+    time_s: Seconds,
+    clock: WaitClock,
 ) -> Waits:
     """Find every wait that goes down.
 
-    Shape: ``start_s``, ``end_s`` [computations, plans] in running order; ``time_s`` [plans].
+    Shape: ``ranks`` the columns of each; ``start_s``, ``end_s`` [computations, plans] in running order;
+    ``time_s`` [plans].
     """
     rows = []
-    for column, following, again in idle_pairs(schedule):
-        wait_s = start_s[following] + (time_s if again else 0.0) - end_s[column]
-        low_s = clock.low_s(wait_s)
+    for idle in idle_times:
+        own = slice(ranks[idle.rank].start, ranks[idle.rank].stop)
+        begin_s, until_s = idle.span_s(start_s[own], end_s[own], time_s)
+        low_s = clock.low_s(until_s - begin_s)
         plan = np.flatnonzero(low_s > 0.0)
-        rows.append((plan, np.full(len(plan), column), low_s[plan]))
+        rows.append((plan, np.full(len(plan), idle.column), low_s[plan]))
     if not rows:
         return Waits.none()
     plans, columns, lows_s = (np.concatenate(part) for part in zip(*rows, strict=True))
     order = np.lexsort((plans, columns))
     return Waits(plans[order].astype(np.int32), columns[order].astype(np.int32), lows_s[order])
-
-
-def idle_pairs(schedule: Schedule) -> Iterator[tuple[int, int, bool]]:
-    """Yield the columns of computations with nothing but transfers between them on their rank.
-
-    The last is followed by the first, of the next iteration: the third says so. Where the rank does anything
-    else in between (a step, a reduction, loading) the clock is left alone: that might become slower.
-    """
-    first = 0
-    for order in schedule.orders:
-        idle = _idle_after(order)
-        count = len(idle)
-        columns = range(first, first + count)
-        for (here, quiet), there in zip(zip(columns, idle, strict=True), [*columns[1:], first], strict=False):
-            if quiet:
-                yield here, there, there == first
-        first += count
-
-
-def _idle_after(order: tuple[Instruction, ...]) -> list[bool]:
-    """For every computation of a rank, whether only transfers follow until the next one."""
-    places = [place for place, i in enumerate(order) if i.kind.is_computation]
-    if not places:
-        return []
-    around = [*places, places[0] + len(order)]
-    twice = order + order
-    return [all(i.kind.is_transfer for i in twice[a + 1 : b]) for a, b in pairwise(around)]

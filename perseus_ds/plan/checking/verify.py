@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
+from perseus_ds.plan.idle import BEGINNING, columns_of, idles
 from perseus_ds.plan.options import AS_LONG
 from perseus_ds.plan.record import PlanSet
-from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S, idle_pairs
+from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S
 from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -105,13 +106,17 @@ def check_budget(plans: PlanSet) -> None:
     columns, ranks = plans.computations(), plans.schedule.ranks
     stages = plans.schedule.rank_of_stages()
     rank_of = [stages[i.stage] for i in columns]
+    idle_times = idles(plans.schedule, plans.fixed_s)
     for index in range(len(plans)):
         portions, low = plans.plan(index).portions(), plans.waits.of_plan(index)
         sequence: list[list[int]] = [[] for _ in range(ranks)]
+        beginnings = [idle for idle in idle_times if idle.position == BEGINNING and idle.column in low]
         for column, (instruction, rank) in enumerate(zip(columns, rank_of, strict=True)):
             clocks = plans.options[instruction.stage, instruction.kind].clock_mhz
             sequence[rank] += [int(clocks[portion.option]) for portion in portions[instruction]]
             sequence[rank] += [0] * (column in low)
+        for idle in beginnings:
+            sequence[idle.rank] += [sequence[idle.rank][0], 0]
         changes = np.array(
             [[sum(a != b for a, b in zip(s, [*s[1:], *s[:1]], strict=True))] for s in sequence]
         )
@@ -201,22 +206,23 @@ def _check_low_waits(
         if len(plans.waits):
             raise CertificateError("waits are low, and there is no clock for it")
         return
-    columns = [place[i] for i in plans.computations()]
-    said_s, possible_s = np.zeros((len(columns), len(plans))), np.zeros((len(columns), len(plans)))
+    columns, ranks = [place[i] for i in plans.computations()], columns_of(plans.schedule)
+    said_s, possible_s = np.zeros((2, len(columns) + len(ranks), len(plans)))
     said_s[plans.waits.column, plans.waits.plan] = plans.waits.low_s
-    for column, following, again in idle_pairs(plans.schedule):
-        here, there = columns[column], columns[following]
-        wait_s = start_s[there] - start_s[here] - time_s[here] + (plans.iteration_time_s if again else 0.0)
+    for idle in idles(plans.schedule, plans.fixed_s):
+        own = [columns[column] for column in ranks[idle.rank]]
+        begin_s, until_s = idle.span_s(start_s[own], start_s[own] + time_s[own], plans.iteration_time_s)
+        wait_s = until_s - begin_s
         low_s = wait_s * (1.0 - GUARD_SHARE) - GUARD_S - clock.change.call_s - clock.change.settle_down_s
         rounding_s = _RELATIVE * plans.iteration_time_s
         up_s = clock.change.call_s + clock.change.settle_up_s
         longer = (low_s > up_s - rounding_s) & (wait_s >= LEAST_WAIT_S - rounding_s)
-        possible_s[column] = np.where(longer, low_s, 0.0)
+        possible_s[idle.column] = np.where(longer, low_s, 0.0)
     wrong = ~(np.abs(said_s - possible_s) <= _RELATIVE * plans.iteration_time_s) & (said_s != 0.0)
     for column, plan in np.argwhere(wrong):
         raise CertificateError(
-            f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s after"
-            f" {plans.computations()[column]}; it could be for {possible_s[column, plan]:.9g} s"
+            f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s in wait {column};"
+            f" it could be for {possible_s[column, plan]:.9g} s"
         )
 
 

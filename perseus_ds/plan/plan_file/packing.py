@@ -76,7 +76,7 @@ def pack_waits(waits: Waits, plans: int) -> dict[str, object]:
     return {"count": len(waits), "steps": steps, "low_s": _text(waits.low_s.astype("<f8"))}
 
 
-def unpack_waits(packed: Mapping[str, object], plans: int, computations: int) -> Waits:
+def unpack_waits(packed: Mapping[str, object], plans: int, computations: int, ranks: int) -> Waits:
     """Read back what ``pack_waits`` wrote.
 
     Raises:
@@ -84,7 +84,7 @@ def unpack_waits(packed: Mapping[str, object], plans: int, computations: int) ->
         zlib.error: damaged data.
     """
     count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
-    column, plan = _places(packed, count, plans, computations)
+    column, plan = _places(packed, count, plans, computations + ranks)
     low_s = _vector(packed, "low_s", count, "<f8").astype(np.float64)
     if not (np.isfinite(low_s) & (low_s > 0.0)).all():
         raise PerseusError("waits have a time that is not above 0")

@@ -196,7 +196,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         effective_bound_j=reals(frontier, "effective_bound_j"),
         choice=choice,
         splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
-        waits=unpack_waits(mapping(content["waits"], "waits"), *choice.shape),
+        waits=unpack_waits(mapping(content["waits"], "waits"), len(choice), choice.shape[1], len(orders)),
         wait_clock=_wait_clock_of(content["wait_clock"], change),
         change=change,
         budget=_budget_of(mapping(content.get("budget", {}), "budget")),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseus_ds.device import ClockChange
+from perseus_ds.plan.idle import BEGINNING, Idle
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.waits import WaitClock
@@ -43,7 +44,7 @@ class _Wanted:
 
 GUARD = 0.02
 """How late a lower clock is in force: a share of the computation before it, as durations vary by."""
-OPENING = -1
+OPENING = BEGINNING
 """The position of what is asked for while a rank waits for its first computation."""
 
 
@@ -79,10 +80,9 @@ def clock_requests(
     played = [one for one in play(plan) if one.parts]
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
     own = [one for one in played if one.instruction in mine]
-    low = plan.of.waits.of_plan(plan.index)
-    waits = [column in low for column, _ in plan.of.computations_of(rank)]
+    low = plan.low_waits(rank)
     return requests_of(
-        own, plan.iteration_time_s, change, waits=waits, wait_clock=plan.of.wait_clock, on_pace=on_pace
+        own, plan.iteration_time_s, change, low=low, wait_clock=plan.of.wait_clock, on_pace=on_pace
     )
 
 
@@ -91,19 +91,21 @@ def requests_of(
     iteration_time_s: float,
     change: ClockChange,
     *,
-    waits: Sequence[bool] = (),
+    low: Sequence[Idle] = (),
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are played, over and over again.
 
-    ``waits`` says after which of them the clock goes down to ``wait_clock``; ``on_pace`` whether computations
+    In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` says whether computations
     last as long as planned.
     """
     requests = []
     free_s = -iteration_time_s
-    low = waits if wait_clock is not None and waits else [False] * len(own)
-    for wanted in _wanted(own, iteration_time_s, change, low, wait_clock, on_pace=on_pace):
+    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=frozenset(i.position for i in low))
+    if wait_clock is not None:
+        wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
+    for wanted in sorted(wants, key=lambda one: one.at_s):
         ask_s = max(wanted.at_s - wanted.latency_s, free_s)
         free_s = ask_s + change.call_s
         requests.append(_placed(own, _within(ask_s, iteration_time_s), wanted.clocks))
@@ -135,14 +137,13 @@ def _wanted(
     own: Sequence[Played],
     iteration_time_s: float,
     change: ClockChange,
-    low: Sequence[bool],
-    wait_clock: WaitClock | None,
     *,
     on_pace: bool,
+    low: frozenset[int],
 ) -> list[_Wanted]:
     """When which clock is to be in force, from the first computation to the next iteration's first."""
     wanted = []
-    for one, following, goes_down in zip(own, [*own[1:], None], low, strict=True):
+    for position, (one, following) in enumerate(zip(own, [*own[1:], None], strict=True)):
         at_s = one.start_s
         for here, there in zip(one.parts, one.parts[1:], strict=False):
             at_s += here.duration_s
@@ -151,14 +152,7 @@ def _wanted(
         before = one.parts[-1].clocks
         after = (following or own[0]).parts[0].clocks
         start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
-        if goes_down and wait_clock is not None:
-            wait_s = start_s - one.end_s
-            back_s = start_s - float(wait_clock.guard_s(np.array(wait_s)))
-            low_clocks = wait_clock.clock_mhz, before[1]
-            wanted.append(_Wanted(one.end_s + wait_clock.down_s, low_clocks, wait_clock.down_s))
-            wanted.append(_Wanted(back_s, after, wait_clock.up_s))
-            continue
-        if before == after:
+        if before == after or position in low:
             continue
         latency_s = _latency_s(change, before, after)
         late_s = 0.0
@@ -168,6 +162,18 @@ def _wanted(
             late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
         wanted.append(_Wanted(one.end_s + late_s, after, latency_s))
     return wanted
+
+
+def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_Wanted]:
+    """Down as an idle time begins, and up again a little before it ends."""
+    times_s = np.array([one.start_s for one in own]), np.array([one.end_s for one in own])
+    begin_s, until_s = (float(moment) for moment in idle.span_s(*times_s, np.array(total_s)))
+    back_s = until_s - float(clock.guard_s(np.array(until_s - begin_s)))
+    low_clocks = clock.clock_mhz, own[idle.position].parts[-1].clocks[1]
+    return [
+        _Wanted(begin_s + clock.down_s, low_clocks, clock.down_s),
+        _Wanted(back_s, own[idle.until or 0].parts[0].clocks, clock.up_s),
+    ]
 
 
 def late_by_s(duration_s: float, latency_s: float) -> float:

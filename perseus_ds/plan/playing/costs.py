@@ -10,7 +10,6 @@ import numpy as np
 from perseus_ds.plan.playing.clock_requests import clock_requests
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.plan.record import FrequencyPlan
-from perseus_ds.plan.waits import idle_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +63,21 @@ def costs_of(plan: FrequencyPlan) -> PlanCosts:
 
 def _lowered(plan: FrequencyPlan, played: Sequence[Played]) -> list[tuple[float, float, float]]:
     """Beginning, end and change of power of every wait at the low clock, cut where the iteration ends."""
-    clock, low = plan.of.wait_clock, plan.of.waits.of_plan(plan.index)
+    clock, total_s = plan.of.wait_clock, plan.iteration_time_s
     if clock is None:
         return []
-    computed = [one for one in played if one.parts]
-    spans, total_s = [], plan.iteration_time_s
-    for column, following, again in idle_pairs(plan.of.schedule):
-        if column not in low:
-            continue
-        end_s = computed[column].end_s
-        wait_s = computed[following].start_s + (total_s if again else 0.0) - end_s
-        low_s = float(clock.low_s(np.array(wait_s)))
-        begin_s = end_s + clock.down_s
-        for shift_s in (0.0, total_s):
-            left_s, right_s = max(begin_s - shift_s, 0.0), min(begin_s + low_s - shift_s, total_s)
-            if right_s > left_s:
-                spans.append((left_s, right_s, clock.power_w - clock.high_power_w))
+    computed = {one.instruction: one for one in played if one.parts}
+    spans = []
+    for rank in range(plan.of.schedule.ranks):
+        own = [computed[instruction] for _, instruction in plan.of.computations_of(rank)]
+        times_s = np.array([one.start_s for one in own]), np.array([one.end_s for one in own])
+        for idle in plan.low_waits(rank):
+            idle_s, until_s = (float(moment) for moment in idle.span_s(*times_s, np.array(total_s)))
+            low_s, begin_s = float(clock.low_s(np.array(until_s - idle_s))), idle_s + clock.down_s
+            for shift_s in (0.0, total_s):
+                left_s, right_s = max(begin_s - shift_s, 0.0), min(begin_s + low_s - shift_s, total_s)
+                if right_s > left_s:
+                    spans.append((left_s, right_s, clock.power_w - clock.high_power_w))
     return spans
 
 

@@ -33,14 +33,7 @@ def expected_saving_pct(plan: FrequencyPlan, change: ClockChange, waiting_w: Map
     for rank in range(plan.of.schedule.ranks):
         columns = plan.of.computations_of(rank)
         own = [played[instruction] for _, instruction in columns]
-        low = plan.of.waits.of_plan(plan.index)
-        requests = requests_of(
-            own,
-            lasts_s,
-            change,
-            waits=[column in low for column, _ in columns],
-            wait_clock=plan.of.wait_clock,
-        )
+        requests = requests_of(own, lasts_s, change, low=plan.low_waits(rank), wait_clock=plan.of.wait_clock)
         energy_j += _rank_j(
             plan, own, requests, lasts_s, _Gpu(own[0].parts[0].clocks, change, waiting_w, spared_w)
         )

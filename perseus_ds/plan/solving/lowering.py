@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.plan.budget import MANY, ChangeBudget, changes_of
+from perseus_ds.plan.idle import BEGINNING, Idle, idles
 from perseus_ds.plan.solving.solve import Solved, clocks_mhz
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.solving.translation import Translation
-from perseus_ds.plan.waits import WaitClock, Waits, idle_pairs, low_waits
+from perseus_ds.plan.waits import WaitClock, Waits, low_waits
 from perseus_ds.profile import Profile
 from perseus_ds.solver import blended, undominated
 
@@ -38,9 +40,17 @@ def lowered(
     duration_s, _ = blended(translation.problem, plans.choice, plans.other, plans.share)
     start_s = dag.starts_of_many(duration_s.T, translation.fixed_s)
     end_s = start_s[columns] + duration_s.T[columns]
-    waits = low_waits(translation.schedule, start_s[columns], end_s, plans.time_s, clock)
+    idle_times = idles(translation.schedule, translation.fixed_s)
+    waits = low_waits(
+        idle_times,
+        translation.ranks,
+        start_s=start_s[columns],
+        end_s=end_s,
+        time_s=plans.time_s,
+        clock=clock,
+    )
     if budget.limits:
-        waits = _affordable(waits, solved, translation, budget)
+        waits = _affordable(waits, idle_times, solved, translation, budget)
     high_s = (
         translation.schedule.ranks * plans.time_s - _busy_s(solved, translation) - waits.total_s(len(plans))
     )
@@ -60,21 +70,25 @@ def _busy_s(solved: Solved, translation: Translation) -> NDArray[np.float64]:
     return busy_s
 
 
-def _affordable(waits: Waits, solved: Solved, translation: Translation, budget: ChangeBudget) -> Waits:
+def _affordable(
+    waits: Waits, idle_times: Sequence[Idle], solved: Solved, translation: Translation, budget: ChangeBudget
+) -> Waits:
     """Keep the longest waits of every plan while GPU and node have changes left for going down and up."""
     columns, plans = translation.columns, solved.plans
     first = clocks_mhz(translation, plans.choice[:, columns])
     last = clocks_mhz(translation, plans.other[:, columns])
     changes = changes_of(translation.ranks, first, last)
-    rank_of = np.repeat(np.arange(len(translation.ranks)), [len(rank) for rank in translation.ranks])
-    following = {column: after for column, after, _ in idle_pairs(translation.schedule)}
+    idle_of = {idle.column: idle for idle in idle_times}
     kept = np.zeros(len(waits), dtype=np.bool_)
     for row in np.argsort(-waits.low_s, kind="stable").tolist():
-        plan, column = int(waits.plan[row]), int(waits.column[row])
-        more = 1 + int(last[plan, column] == first[plan, following[column]])
+        plan, idle = int(waits.plan[row]), idle_of[int(waits.column[row])]
+        more = 2
+        if idle.position != BEGINNING:
+            following = translation.ranks[idle.rank][idle.until or 0]
+            more = 1 + int(last[plan, idle.column] == first[plan, following])
         only = slice(plan, plan + 1)
-        left = budget.left(changes[:, only], plans.time_s[only])[rank_of[column], 0]
+        left = budget.left(changes[:, only], plans.time_s[only])[idle.rank, 0]
         if left == MANY or left >= more:
-            changes[rank_of[column], plan] += more
+            changes[idle.rank, plan] += more
             kept[row] = True
     return Waits(waits.plan[kept], waits.column[kept], waits.low_s[kept])

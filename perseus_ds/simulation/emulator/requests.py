@@ -13,6 +13,8 @@ from perseus_ds.simulation.emulator.program import JobProgram
 from perseus_ds.simulation.emulator.records import Ints, Requests
 
 AT_END_S = float("inf")
+AFTER_OPENING_S = 1e-6
+"""An iteration opens with its clock; what is asked for then comes after it."""
 
 
 class Wanted(NamedTuple):
@@ -51,7 +53,8 @@ def requests_of(
         for request in requests:
             offset_s = request.offset_s
             if request.position == OPENING:
-                opening.setdefault(rank, []).append(Wanted(offset_s, request.clock_mhz))
+                after_s = max(offset_s, AFTER_OPENING_S)
+                opening.setdefault(rank, []).append(Wanted(after_s, request.clock_mhz))
                 continue
             if request.over:
                 offset_s = -offset_s if offset_s else AT_END_S
