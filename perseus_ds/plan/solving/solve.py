@@ -93,7 +93,7 @@ def with_timelines(
 def _within_budget(
     translation: Translation, frontier: Frontier, switching: Switching, base_power_w: float
 ) -> Plans:
-    """Where clocks may change inside computations, a lower one is known to come late by its latency."""
+    """Make timelines of clocks."""
     budget, whole = switching.budget, switching.split == "never"
     clocks = sorted(
         {clock for o in translation.options.values() for clock in o.clock_mhz.tolist()}, reverse=True
@@ -106,7 +106,6 @@ def _within_budget(
     lanes = Lanes(
         orders=tuple(translation.columns[rank.start : rank.stop] for rank in translation.ranks),
         level_of=tuple(levels),
-        lag_s=0.0 if whole else switching.change.call_s + switching.change.settle_down_s,
         dwell_s=budget.dwell_s,
     )
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.compiling.compiled import inner, number
-from perseus_ds.solver.discrete.choices import Choices
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 

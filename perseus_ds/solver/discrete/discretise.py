@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from perseus_ds.solver.discrete.beam import beam
-from perseus_ds.solver.discrete.choices import Choices, choices_of
+from perseus_ds.solver.beam.beam import beam
+from perseus_ds.solver.beam.choices import Choices, choices_of
+from perseus_ds.solver.beam.guide import guide_at
 from perseus_ds.solver.discrete.exchange import BAND, improve
-from perseus_ds.solver.discrete.guide import guide_at
 from perseus_ds.solver.discrete.splice import Plan, convex, plan_of, spliced
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier

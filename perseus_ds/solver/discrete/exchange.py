@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.discrete.chain import Board, board_for, solve_chain
-from perseus_ds.solver.discrete.choices import Choices
 from perseus_ds.solver.paths import Graph, earliest_starts, latest_starts
 from perseus_ds.solver.problem import Indices, Ints
 

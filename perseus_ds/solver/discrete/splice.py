@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
-from perseus_ds.solver.discrete.choices import Choices
+from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.problem import Indices
 from perseus_ds.solver.whole import Whole
 

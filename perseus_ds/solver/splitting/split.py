@@ -12,6 +12,8 @@ from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.splitting.corner import TICKS, corner_durations
 
+FARTHEST = 2**51
+"""Further than any two lengths can be apart in ticks."""
 GRAIN = 2**20
 """Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
 
@@ -29,8 +31,7 @@ def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s
     Cost: linear in activities per time.
     """
     frontier.refuse_below(times_s)
-    rows = [_plan(frontier, float(time_s), least_part_s) for time_s in np.sort(np.asarray(times_s))]
-    choice, other, share = (np.array(column) for column in zip(*rows, strict=True))
+    choice, other, share = optimal_shares(frontier, np.sort(np.asarray(times_s)), least_part_s)
     duration_s, cost_j = blended(problem, choice, other, share)
     graph = frontier.whole.graph
     time_s = np.array([longest_float(graph, problem.delay_s, row) for row in duration_s])
@@ -38,6 +39,18 @@ def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s
     best = undominated(time_s, total_j)
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+
+
+def optimal_shares(
+    frontier: Frontier, times_s: Floats, least_part_s: float
+) -> tuple[Indices, Indices, Floats]:
+    """The two options of every activity and the share of the first, which is the faster, for every time.
+
+    Shape: returns [times, activities] each.
+    """
+    rows = [_plan(frontier, float(time_s), least_part_s) for time_s in times_s]
+    choice, other, share = (np.array(column) for column in zip(*rows, strict=True))
+    return choice, other, share
 
 
 def _plan(frontier: Frontier, time_s: float, least_part_s: float) -> tuple[Indices, Indices, Floats]:
@@ -52,28 +65,28 @@ def _plan(frontier: Frontier, time_s: float, least_part_s: float) -> tuple[Indic
 
 def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[Indices, Indices, Floats]:
     """Name the options on the hull around every duration; no part is shorter than allowed."""
-    problem, tick = frontier.whole.problem, frontier.whole.tick
-    choice, other = np.zeros(len(problem), np.int32), np.zeros(len(problem), np.int32)
-    share = np.ones(len(problem))
-    for number, hull in enumerate(frontier.whole.hulls):
-        mine = np.flatnonzero(problem.table_of == number)
-        lengths = tick.whole(hull.duration_s)
-        at = np.searchsorted(lengths, duration[mine] + TICKS, side="right") - 1
-        at = np.clip(at, 0, len(lengths) - 1)
-        above = np.minimum(at + 1, len(lengths) - 1)
-        between = (duration[mine] > lengths[at] + TICKS) & (above > at)
-        width = np.where(between, lengths[above] - lengths[at], 1)
-        fast = np.where(between, (lengths[above] - duration[mine]) / width, 1.0)
-        fast = _long_enough(fast, hull.duration_s[at], hull.duration_s[above], least_part_s)
-        choice[mine], share[mine] = hull.option[at], fast
-        other[mine] = np.where(fast < 1.0, hull.option[above], hull.option[at])
-    return choice, other, share
+    whole = frontier.whole
+    table, hulls = whole.problem.table_of.astype(np.int64), whole.hulls
+    sizes = np.array([len(hull.option) for hull in hulls])
+    lengths = whole.tick.whole(np.concatenate([hull.duration_s for hull in hulls]))
+    option = np.concatenate([hull.option for hull in hulls]).astype(np.int32)
+    duration_s = np.concatenate([hull.duration_s for hull in hulls])
+    last = np.cumsum(sizes) - 1
+    row = np.repeat(np.arange(len(hulls)), sizes)  # hull behind hull, each ascending: one sorted column
+    at = np.searchsorted(row * FARTHEST + lengths, table * FARTHEST + duration + TICKS, side="right") - 1
+    at = np.clip(at, (last - sizes + 1)[table], last[table])
+    above = np.minimum(at + 1, last[table])
+    between = (duration > lengths[at] + TICKS) & (above > at)
+    width = np.where(between, lengths[above] - lengths[at], 1)
+    fast = np.where(between, (lengths[above] - duration) / width, 1.0)
+    fast = long_enough(fast, duration_s[at], duration_s[above], least_part_s)
+    return option[at], np.where(fast < 1.0, option[above], option[at]), fast
 
 
-def _long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
-    """Share of the faster option: more of it, or all, where a part would be too short."""
+def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) -> Floats:
+    """Share of the faster option: more of it, or all, where a part would be too short; none stays none."""
     if least_s <= 0.0:
         return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
-    more = np.where(fast < 1.0, np.maximum(fast, least_s / fast_s), 1.0)
+    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, least_s / fast_s), fast)
     more = np.ceil(more * GRAIN) / GRAIN
-    return np.where((1.0 - more) * slow_s >= least_s, more, 1.0)
+    return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)

@@ -1,4 +1,4 @@
-"""For how long each lane holds a level, from one change to the next."""
+"""How often lanes change level, and for how long each holds one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import numpy as np
 
 from perseus_ds.solver.paths import earliest_starts
 from perseus_ds.solver.plans import blended
-from perseus_ds.solver.problem import Floats, Indices
+from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.timeline.lanes import Lanes
-from perseus_ds.solver.timeline.polish import Timeline
+from perseus_ds.solver.timeline.moments import Timelines
 from perseus_ds.solver.whole import Whole
 
 
-def shortest_holds_s(whole: Whole, lanes: Lanes, timeline: Timeline) -> Floats:
+def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
+    """How often each lane changes in an iteration, the way back to its beginning included.
+
+    Shape: returns [plans, lanes].
+    """
+    counts = []
+    for order in lanes.orders:
+        begin, end = (_levels(lanes, problem.table_of[order], option[:, order]) for option in found[:2])
+        counts.append((begin != np.roll(end, 1, axis=1)).sum(axis=1) + (begin != end).sum(axis=1))
+    return np.column_stack(counts)
+
+
+def shortest_holds_s(whole: Whole, lanes: Lanes, timeline: Timelines) -> Floats:
     """The shortest time that each lane holds a level, activities starting as early as they can.
 
     Iteration follows iteration, so the last level is held into the next. Infinite where nothing changes.
 
-    Shape: returns [lanes].
+    Shape: ``timeline`` one row of ``Timelines``; returns [lanes].
     """
     problem = whole.problem
     ones = np.ones(len(timeline.share))
@@ -40,4 +52,6 @@ def shortest_holds_s(whole: Whole, lanes: Lanes, timeline: Timeline) -> Floats:
 
 
 def _levels(lanes: Lanes, table: Indices, option: Indices) -> Indices:
-    return np.array([lanes.level_of[t][o] for t, o in zip(table, option, strict=True)], np.int32)
+    """Levels of options: activities of these tables, last axis."""
+    first = np.concatenate(([0], np.cumsum([len(own) for own in lanes.level_of])))[table]
+    return np.asarray(np.concatenate(lanes.level_of)[first + option])

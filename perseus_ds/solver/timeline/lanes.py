@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from perseus_ds.errors import SolverError
-from perseus_ds.solver.discrete.choices import Choices
+from perseus_ds.solver.beam.choices import Choices
+from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.whole import Whole
 
@@ -19,8 +19,7 @@ class Lanes:
 
     ``orders``: the activities of each lane in running order, over and over again: the last is followed by
     the first. ``level_of``: for every table the level of each option, 0 the highest; empty where a table has
-    none. A lane that goes down is asked to at the end of an activity and runs on at its level for ``lag_s``;
-    one that goes up is at the new level in time. No level is held for less than ``dwell_s``.
+    none. No level is held for less than ``dwell_s``.
 
     Raises:
         SolverError: a table with another number of levels than options, or a time that is no time.
@@ -28,35 +27,16 @@ class Lanes:
 
     orders: tuple[Indices, ...]
     level_of: tuple[Indices, ...]
-    lag_s: float = 0.0
     dwell_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in (("lag_s", self.lag_s), ("dwell_s", self.dwell_s)):
-            if not (np.isfinite(value) and value >= 0.0):
-                raise SolverError(f"lanes: {name} is {value!r}", hint="expected a finite number, 0 or more")
+        if not (np.isfinite(self.dwell_s) and self.dwell_s >= 0.0):
+            raise SolverError(
+                f"lanes: dwell_s is {self.dwell_s!r}", hint="expected a finite number, 0 or more"
+            )
 
     def __len__(self) -> int:
         return len(self.orders)
-
-
-class Levels(NamedTuple):
-    """Lanes as compiled code reads them, with the places of one ``Choices``.
-
-    ``lane`` and ``at`` say where an activity runs (-1: nowhere) and as which of its lane; ``level`` is that
-    of a place, ``place`` the place of a table's option at a level (-1: it has none there), ``table`` an
-    activity's table.
-
-    Shape: ``lane``, ``at``, ``table`` [activities]; ``level`` [places]; ``place`` [tables, levels].
-    """
-
-    lane: Indices
-    at: Indices
-    table: Indices
-    level: Indices
-    place: Indices
-    lag: int
-    dwell: int
 
 
 def leveled(whole: Whole, lanes: Lanes) -> tuple[Choices, Levels]:
@@ -92,8 +72,8 @@ def leveled(whole: Whole, lanes: Lanes) -> tuple[Choices, Levels]:
     lane, at = np.full(len(table_of), -1, np.int32), np.zeros(len(table_of), np.int32)
     for which, order in enumerate(lanes.orders):
         lane[order], at[order] = which, np.arange(len(order))
-    lag, dwell = (int(whole.tick.whole(np.array(value_s))) for value_s in (lanes.lag_s, lanes.dwell_s))
-    return choices, Levels(lane, at, table_of, level.astype(np.int32), place, lag, dwell)
+    dwell = int(whole.tick.whole(np.array(lanes.dwell_s)))
+    return choices, Levels(lane, at, table_of, level.astype(np.int32), place, dwell)
 
 
 def _kept_levels(whole: Whole, lanes: Lanes) -> list[int]:

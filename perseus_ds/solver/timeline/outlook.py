@@ -5,26 +5,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from perseus_ds.solver.beam.beam import Outlook
+from perseus_ds.solver.beam.choices import Choices
+from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.compiling.compiled import compiled
-from perseus_ds.solver.discrete.choices import Choices
 from perseus_ds.solver.problem import Floats, Indices, Ints
-from perseus_ds.solver.timeline.lanes import Lanes, Levels
+from perseus_ds.solver.timeline.lanes import Lanes
 
 
-def outlook(
-    choices: Choices, lanes: Lanes, levels: Levels, price: Floats, idle: Ints, toll: Floats
-) -> Floats:
+def outlook_of(choices: Choices, lanes: Lanes, levels: Levels, price: Floats, toll: Floats) -> Outlook:
     """For every lane, place in its order and level before it: the least that the rest costs at these prices.
 
     With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
     dynamic program over (activity, level): what a beam has to know of the future.
 
-    Shape: ``price``, ``idle`` (ticks of waiting before each activity) [activities]; ``toll`` [lanes]; returns
-    [lanes, longest order + 1, levels]. The last row is the way back to level 0.
+    Shape: ``price`` [activities]; ``toll`` [lanes]. The last row is the way back to level 0.
     Cost: activities times levels squared.
     """
     longest = max(map(len, lanes.orders))
-    found = np.zeros((len(lanes), longest + 1, levels.place.shape[1]))
+    ahead = np.zeros((len(lanes), longest + 1, levels.place.shape[1]))
     for lane, order in enumerate(lanes.orders):
         _look_back(
             order,
@@ -33,12 +32,10 @@ def outlook(
             choices.length,
             choices.cost,
             price,
-            idle,
-            levels.lag,
             float(toll[lane]),
-            found[lane],
+            ahead[lane],
         )
-    return found
+    return Outlook(ahead, toll)
 
 
 @compiled
@@ -49,8 +46,6 @@ def _look_back(
     length: Ints,
     cost: Floats,
     price: Floats,
-    idle: Ints,
-    lag: int,
     toll: float,
     found: Floats,
 ) -> None:
@@ -60,17 +55,13 @@ def _look_back(
     for at in range(len(order) - 1, -1, -1):
         activity = order[at]
         row = place[table[activity]]
-        late = max(lag - idle[activity], 0)
+        least = np.inf
+        for to in range(levels):
+            if row[to] >= 0:
+                worth = cost[row[to]] + price[activity] * length[row[to]] + found[at + 1, to]
+                found[at, to] = worth
+                least = min(least, worth)
+            else:
+                found[at, to] = np.inf
         for here in range(levels):
-            best = np.inf
-            for to in range(levels):
-                if row[to] < 0:
-                    continue
-                paid = cost[row[to]] + price[activity] * length[row[to]]
-                if to > here and late > 0 and row[here] >= 0:
-                    share = min(late / length[row[here]], 1.0)
-                    old = cost[row[here]] + price[activity] * length[row[here]]
-                    paid = share * old + (1.0 - share) * paid
-                paid += found[at + 1, to] + (toll if to != here else 0.0)
-                best = min(best, paid)
-            found[at, here] = best
+            found[at, here] = min(found[at, here], least + toll)

@@ -8,34 +8,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.solver.discrete.guide import guide_at
+from perseus_ds.solver.beam.beam import Guide, beam
+from perseus_ds.solver.beam.guide import guide_at
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
-from perseus_ds.solver.splitting.split import GRAIN
-from perseus_ds.solver.timeline.holding import shortest_holds_s
+from perseus_ds.solver.timeline.holding import changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
-from perseus_ds.solver.timeline.outlook import outlook
-from perseus_ds.solver.timeline.polish import Levelled, Timeline, freedom_of, polished
-from perseus_ds.solver.timeline.search import levels_along
+from perseus_ds.solver.timeline.moments import Timelines, best_moments, freedom_of
+from perseus_ds.solver.timeline.outlook import outlook_of
 from perseus_ds.solver.timeline.uniform import one_level_each
 
-NARROWEST, WIDTH, WIDEST = 8, 48, 1024
-"""Partial plans side by side; the widest only for the shortest time, whose plan most users run."""
-WORK, ALL = 400_000, 3_000_000
-"""Partial plans that one wide beam may continue, and those of all other times together."""
-LEANING = 0.3, 0.1, 0.6, 1.0
-"""Shares of the strain that beams count; the wide ones try all."""
+FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
+"""Times that are searched at, as many as make so many activities; plans between them move their changes."""
+NARROWEST, WIDEST = 16, 1024
+"""Partial plans side by side, at least and at most."""
+WORK, FIRST_WORK = 25_000, 400_000
+"""Partial plans that one beam may continue, and one for the shortest time, whose plan most users run."""
+LEANING, LEANINGS = 0.3, (0.3, 0.1, 0.6, 1.0) * 2
+"""Shares of the strain that beams count; those for the shortest time try all, at several tolls."""
+ROUNDS = 3
+"""How often these are moved again from where they came to."""
 POLISHED = 3
-"""How many of the best plans for the shortest time get their changes moved."""
-EXCESS, FACTORS = (0.8, 1.0, 1.15, 1.5), (0.85, 1.0, 1.3, 1.8, 2.5)
+"""How many of the best searches for the shortest time get their changes moved."""
+EXCESS, FACTORS = (0.8, 0.95, 1.0, 1.15, 1.5), (0.85, 0.95, 1.0, 1.3, 1.8, 2.5)
 """By how much a lane's toll turns, by how many times too many changes it makes."""
 HURRIED = 1.2
 """What holding a level too shortly counts for."""
-TURNS, FIRST_TURNS = 4, 16
+TURNS, FIRST_TURNS = 8, 16
 """Tolls that are tried for a time."""
+AS_LONG = 1.0 + 1e-9
+"""Times that differ by less are one."""
+REACH = 3
+"""For how many anchors from its own a search is made plans of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,87 +115,116 @@ def timelines(
     """Choose levels for every wanted time, with no more changes than allowed; drop plans that another beats.
 
     ``choice`` is what an activity begins at, ``other`` what it ends at. No part of one that is split is
-    shorter than ``least_part_s``; with an infinite one none is, but for what a lag does.
+    shorter than ``least_part_s``; with an infinite one none is.
 
     Raises:
         InfeasibleError: a wanted time below T_min, or no plan for any of them changes so seldom.
-    Cost: a beam for every time, some more where the toll has to be found.
+    Cost: a beam for each of some times, more where the toll has to be found, and a small frontier for each.
     """
     frontier.refuse_below(times_s)
-    wanted_s = np.sort(np.asarray(times_s)).tolist()
-    narrow = min(max(ALL // (len(wanted_s) * len(problem)), NARROWEST), WIDTH)
-    search = _Search(frontier, lanes, allowance, least_part_s, narrow)
-    found = [search.first(wanted_s[0])] + [search.next(time_s) for time_s in wanted_s[1:]]
-    rows = [row for row in found if row is not None]
-    if not rows:
-        raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
-    choice, other, share = (np.array(column) for column in zip(*rows, strict=True))
+    wanted_s = np.unique(np.asarray(times_s))
+    anchors = _anchors(len(wanted_s), min(max(ACTIVITIES // len(problem), FEWEST), MOST))
+    search = _Search(frontier, lanes, allowance, least_part_s)
+    found: list[Timelines] = []
+    for number, anchor in enumerate(anchors.tolist()):
+        until = anchors[min(number + REACH, len(anchors) - 1)] + 1
+        found += search.first(wanted_s[:until]) if number == 0 else search.next(wanted_s[anchor:until])
+    choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
     duration_s, cost_j = blended(problem, choice, other, share)
     graph = frontier.whole.graph
     time_s = np.array([longest_float(graph, problem.delay_s, row) for row in duration_s])
+    kept = search.allowed(Timelines(choice, other, share), time_s)
+    if not kept.any():
+        raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
+    rows = np.flatnonzero(kept).astype(np.int32)
     total_j = cost_j.sum(axis=1)
-    best = undominated(time_s, total_j)
+    best = rows[undominated(time_s[rows], total_j[rows])]
+    within = np.searchsorted(time_s[best], wanted_s * AS_LONG, side="right") - 1
+    best = best[np.unique(np.maximum(within, 0))]
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
     return Plans(time_s, total_j, bound_j, choice, other, share).at(best)
+
+
+def _anchors(times: int, most: int) -> Indices:
+    """Some of the times, the first and the last among them."""
+    return np.unique(np.linspace(0, times - 1, min(times, most)).round()).astype(np.int32)
 
 
 class _Search:
     """From time to time, ascending: the tolls that kept one budget are a good start for the next."""
 
-    def __init__(
-        self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float, narrow: int
-    ) -> None:
+    def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:
         self._frontier, self._lanes, self._allowance = frontier, lanes, allowance
         self._choices, self._levels = leveled(frontier.whole, lanes)
-        self._least_part_s, self._narrow = least_part_s, narrow
+        self._least_part_s = least_part_s
+        tables, options = frontier.whole.problem.tables, self._choices.option
+        self._place_of = np.full((len(tables), max(map(len, tables))), -1, np.int32)
+        for activity, table in enumerate(frontier.whole.problem.table_of.tolist()):
+            places = np.arange(self._choices.first[activity], self._choices.last[activity] + 1)
+            self._place_of[table, options[places]] = places
         spans_j = [float(np.ptp(table.cost_j)) for table in frontier.whole.problem.tables]
         self._least_toll = 1e-3 * max(spans_j)
+        self._width, self._widest = (
+            min(max(work // len(self._choices.first), NARROWEST), WIDEST) for work in (WORK, FIRST_WORK)
+        )
         self._floor = self._least_toll if lanes.dwell_s > 0.0 else 0.0  # haste is a multiple of it
         self._toll = np.full(len(lanes), self._floor)
         self._fewest = np.inf
 
-    def first(self, time_s: float) -> Timeline | None:
-        """The plan of the shortest time, which most users run: searched widely, its changes at their best."""
-        found = []
+    def first(self, times_s: Floats) -> list[Timelines]:
+        """Plans from the shortest time on, which most users run: searched widely."""
+        time_s, found = float(times_s[0]), []
         for _ in range(FIRST_TURNS):
-            one = self._tried(time_s, WIDTH, LEANING[0])
+            one = self._tried(time_s, self._width, LEANING)
             if one is not None:
                 found.append(one)
                 break
-        wide = min(max(WORK // len(self._choices.first), WIDTH), WIDEST)
-        for leaning in LEANING if found else ():
-            one = self._tried(time_s, wide, leaning)
+        for leaning in LEANINGS if found else ():
+            one = self._tried(time_s, self._widest, leaning)
             if one is not None:
                 found.append(one)
-        found.sort(key=self._cost_j)
-        timelines = [self._timeline(one) for one in found]
-        if self._least_part_s < np.inf:
-            moved = [self._polished(one, time_s) for one in found[:POLISHED]]
-            timelines += [one for one in moved if not self._hurried(one).any()]
-        timelines += self._uniform(time_s)
-        return min(timelines, key=self._blended_j, default=None)
+        found = list({place.tobytes(): place for place in found}.values())
+        found.sort(key=lambda place: float(self._choices.cost[place].sum()))
+        return self._uniform(times_s[:1]) + [
+            one for place in found[:POLISHED] for one in self._moved(place, times_s, ROUNDS)
+        ]
 
-    def next(self, time_s: float) -> Timeline | None:
-        """The cheapest plan found within a longer time; None where none was."""
-        if self._allowance.none_in(time_s):
-            return next(iter(self._uniform(time_s)), None)
-        for _ in range(TURNS):
-            one = self._tried(time_s, self._narrow, LEANING[0])
-            if one is not None:
-                return self._timeline(one)
-        return next(iter(self._uniform(time_s)), None)
+    def next(self, times_s: Floats) -> list[Timelines]:
+        """Plans from a longer time on."""
+        time_s = float(times_s[0])
+        if not self._allowance.none_in(time_s):
+            for _ in range(TURNS):
+                place = self._tried(time_s, self._width, LEANING)
+                if place is not None:
+                    return self._moved(place, times_s)
+        return self._uniform(times_s[:1])
 
-    def _tried(self, time_s: float, width: int, leaning: float) -> Levelled | None:
+    def allowed(self, found: Timelines, time_s: Floats) -> NDArray[np.bool_]:
+        """Which plans change no more often than they may, and hold every level long enough.
+
+        Shape: ``time_s`` [plans], also returned.
+        """
+        changes = changes_of(self._frontier.whole.problem, self._lanes, found)
+        few = [(self._allowance.excess(*plan) <= 1.0).all() for plan in zip(changes, time_s, strict=True)]
+        held = [not self._hurried(found.row(row)).any() for row in range(len(time_s))]
+        return np.array(few, np.bool_) & np.array(held, np.bool_)
+
+    def complaint(self) -> str:
+        """Say how near a plan came to what is allowed."""
+        return f"no plan changes a clock so seldom: the least found is {self._fewest:.3g} per second"
+
+    def _tried(self, time_s: float, width: int, leaning: float) -> Indices | None:
         """Search at the present tolls, turn them by what came of it; None where it changes too often."""
-        one = self._searched(time_s, width, leaning)
-        changes = self._changes(one.place)
+        place = self._searched(time_s, width, leaning)
+        one = self._whole(place)
+        changes = changes_of(self._frontier.whole.problem, self._lanes, one)[0]
         excess = self._allowance.excess(changes, time_s)
-        excess = np.where(self._hurried(self._timeline(one)), np.maximum(excess, HURRIED), excess)
+        excess = np.where(self._hurried(one.row(0)), np.maximum(excess, HURRIED), excess)
         self._fewest = min(self._fewest, float(changes.max()) / time_s)
         self._turn_toll(excess)
-        return one if (excess <= 1.0).all() else None
+        return place if (excess <= 1.0).all() else None
 
-    def _hurried(self, one: Timeline) -> NDArray[np.bool_]:
+    def _hurried(self, one: Timelines) -> NDArray[np.bool_]:
         """Lanes that hold a level for less than the dwell.
 
         Shape: [lanes].
@@ -197,62 +233,50 @@ class _Search:
             return np.zeros(len(self._lanes), np.bool_)
         return shortest_holds_s(self._frontier.whole, self._lanes, one) < self._lanes.dwell_s * (1.0 - 1e-9)
 
-    def _polished(self, one: Levelled, time_s: float) -> Timeline:
-        spare = self._allowance.spare(self._changes(one.place), time_s)
-        tick = self._frontier.whole.tick
-        least_part = int(tick.whole(np.array(self._least_part_s)))
-        freedom = freedom_of(
-            self._choices, self._lanes, self._levels, one, least_part=least_part, spare=spare
-        )
-        return polished(self._frontier, freedom, time_s, least_part_s=self._least_part_s)
+    def _moved(self, place: Indices, times_s: Floats, rounds: int = 1) -> list[Timelines]:
+        """The plan as it was found, and with its changes at better moments for all times.
 
-    def complaint(self) -> str:
-        """Say how near a plan came to what is allowed."""
-        return f"no plan changes a clock so seldom: the least found is {self._fewest:.3g} per second"
+        The best of one round for the shortest time is where the next begins.
+        """
+        problem, found = self._frontier.whole.problem, [self._whole(place)]
+        if np.isinf(self._least_part_s):
+            return found
+        time_s = float(times_s[0])
+        price, ends = self._guide(time_s).price, (place, place)
+        for _ in range(rounds):
+            last = found[-1].first(1)
+            spare = self._allowance.spare(changes_of(problem, self._lanes, last)[0], time_s)
+            freedom = freedom_of(self._choices, self._lanes, self._levels, ends, price=price, spare=spare)
+            found.append(best_moments(self._frontier, freedom, times_s, least_part_s=self._least_part_s))
+            begin, end = (option[0] for option in found[-1][:2])
+            ends = self._place_of[problem.table_of, begin], self._place_of[problem.table_of, end]
+        return found
+
+    def _guide(self, time_s: float) -> Guide:
+        return guide_at(self._frontier, self._choices, time_s, self._frontier.whole.within(time_s))
 
     def _turn_toll(self, excess: Floats) -> None:
-        """Raise the toll of lanes that change too often; lower it a little where there is room."""
+        """Raise the toll of lanes that change too often; once none does, lower it where there is room."""
         factor = np.array(FACTORS)[np.searchsorted(EXCESS, excess)]
+        if (excess > 1.0).any():
+            factor = np.maximum(factor, 1.0)
         toll = np.where(excess > 1.0, np.maximum(self._toll, self._least_toll), self._toll) * factor
         self._toll = np.where(toll < self._least_toll, self._floor, toll)
 
-    def _searched(self, time_s: float, width: int, leaning: float) -> Levelled:
-        whole, choices = self._frontier.whole, self._choices
-        guide = guide_at(self._frontier, choices, time_s, whole.within(time_s))
-        idle = np.zeros(len(choices.first), dtype=np.int64)
-        for order in self._lanes.orders:
-            idle[order[1:]] = np.maximum(guide.start[order[1:]] - guide.end[order[:-1]], 0)
-        ahead = outlook(choices, self._lanes, self._levels, guide.price, idle, self._toll)
-        found = levels_along(
-            whole.graph, whole.delay, choices, self._levels, guide, ahead, self._toll, width, leaning
-        )
-        return Levelled(*found)
+    def _searched(self, time_s: float, width: int, leaning: float) -> Indices:
+        whole, choices, guide = self._frontier.whole, self._choices, self._guide(time_s)
+        ahead = outlook_of(choices, self._lanes, self._levels, guide.price, self._toll)
+        return beam(whole.graph, whole.delay, choices, guide, width, leaning, self._levels, ahead)
 
-    def _changes(self, place: Indices) -> Ints:
-        """How often each lane changes in an iteration, the way back to its beginning included."""
-        level, orders = self._levels.level[place], self._lanes.orders
-        return np.array([np.count_nonzero(level[order] != np.roll(level[order], 1)) for order in orders])
+    def _whole(self, place: Indices) -> Timelines:
+        """One plan without splits."""
+        option = self._choices.option[place][None]
+        return Timelines(option, option, np.ones(option.shape))
 
-    def _cost_j(self, one: Levelled) -> float:
-        return self._blended_j(self._timeline(one))
-
-    def _blended_j(self, one: Timeline) -> float:
-        return float(blended(self._frontier.whole.problem, *one)[1].sum())
-
-    def _timeline(self, one: Levelled) -> Timeline:
-        """What runs on at the level before does the first share of its work there."""
-        choices, levels = self._choices, self._levels
-        other = choices.option[one.place]
-        choice, share = other.copy(), np.ones(len(other))
-        for order in self._lanes.orders:
-            before = np.roll(levels.level[one.place[order]], 1)
-            slow = np.flatnonzero(one.late[order] > 0)
-            old = levels.place[levels.table[order[slow]], before[slow]]
-            choice[order[slow]] = choices.option[old]
-            share[order[slow]] = np.ceil(one.late[order[slow]] / choices.length[old] * GRAIN) / GRAIN
-        return Timeline(choice, other, np.minimum(share, 1.0))
-
-    def _uniform(self, time_s: float) -> list[Timeline]:
+    def _uniform(self, times_s: Floats) -> list[Timelines]:
         whole = self._frontier.whole
-        place = one_level_each(whole, self._choices, self._lanes, self._levels, whole.within(time_s))
-        return [] if place is None else [self._timeline(Levelled(place, np.zeros(len(place), np.int64)))]
+        places = [
+            one_level_each(whole, self._choices, self._lanes, self._levels, whole.within(float(time_s)))
+            for time_s in times_s
+        ]
+        return [self._whole(place) for place in places if place is not None]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.discrete.choices import Choices
+from perseus_ds.solver.beam.choices import Choices
+from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.problem import Indices
-from perseus_ds.solver.timeline.lanes import Lanes, Levels
+from perseus_ds.solver.timeline.lanes import Lanes
 from perseus_ds.solver.whole import Whole
 
 

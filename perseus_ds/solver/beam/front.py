@@ -13,28 +13,43 @@ from perseus_ds.solver.problem import Floats, Indices, Ints
 
 Codes = NDArray[np.uint64]
 
+LONG_AGO = -(2**61)
+"""When the level before the first change was taken."""
+
 
 class Front(NamedTuple):
-    """Partial plans over the same activities, told apart by when the open ones end.
+    """Partial plans over the same activities, told apart by when the open ones end and where the lanes are.
 
     An activity is open until all its followers have begun; ``end`` has a column for each that can be open
     at once. ``spent``: by how much the plan is above the relaxed bound whatever follows, apart from a
-    constant; ``strain``: how far its open ends are from the relaxed ones, weighed with the flow; ``code``:
-    equal where all ends are.
+    constant; ``strain``: how far its open ends are from the relaxed ones, weighed with the flow; ``togo``:
+    what all lanes have to pay yet; ``code``: equal where all ends and levels are. ``level`` is that of each
+    lane (-1 before its first activity), ``since`` when it was taken.
 
-    Shape: ``end`` [plans, columns]; the others [plans].
+    Shape: ``end`` [plans, columns]; ``level``, ``since`` [plans, lanes]; the others [plans].
     """
 
     end: Ints
     spent: Floats
     strain: Floats
+    togo: Floats
     code: Codes
+    level: Indices
+    since: Ints
 
 
-def front_for(width: int, columns: int) -> Front:
+def front_for(width: int, columns: int, lanes: int) -> Front:
     """Allocate; the first plan is the empty one."""
-    end, spent = np.zeros((width, columns), dtype=np.int64), np.zeros(width)
-    return Front(end, spent, np.zeros_like(spent), np.zeros(width, dtype=np.uint64))
+    spent, strain, togo = np.zeros((3, width))
+    return Front(
+        end=np.zeros((width, columns), dtype=np.int64),
+        spent=spent,
+        strain=strain,
+        togo=togo,
+        code=np.zeros(width, dtype=np.uint64),
+        level=np.full((width, lanes), -1, dtype=np.int32),
+        since=np.full((width, lanes), LONG_AGO, dtype=np.int64),
+    )
 
 
 class Steps(NamedTuple):
@@ -46,22 +61,24 @@ class Steps(NamedTuple):
     old: Indices
     place: Indices
     end: Ints
+    since: Ints
     spent: Floats
     strain: Floats
-    code: Codes
+    togo: Floats
     worth: Floats
     scratch: Floats
+    code: Codes
     seat: Indices
 
 
 def steps_for(size: int) -> Steps:
     """Allocate for ``size`` steps, with twice as many seats."""
-    seats = 2 ** (2 * size - 1).bit_length()
     old, place = np.empty((2, size), dtype=np.int32)
-    end, code = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
-    spent, strain, worth, scratch = np.empty((4, size))
-    seat = np.empty(seats, dtype=np.int32)
-    return Steps(old, place, end, spent, strain, code, worth, scratch, seat)
+    end, since = np.empty((2, size), dtype=np.int64)
+    spent, strain, togo, worth, scratch = np.empty((5, size))
+    code = np.empty(size, dtype=np.uint64)
+    seat = np.empty(2 ** (2 * size - 1).bit_length(), dtype=np.int32)
+    return Steps(old, place, end, since, spent, strain, togo, worth, scratch, code, seat)
 
 
 @inlined
@@ -71,6 +88,12 @@ def time_code(column: int, end: int) -> np.uint64:
         0x9E3779B97F4A7C15
     )
     return np.uint64((mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB))
+
+
+@inlined
+def level_code(lane: int, level: int) -> np.uint64:
+    """A code of one lane's level; joined with those of the ends by exclusive or."""
+    return time_code(lane + (1 << 20), level + 1)
 
 
 @inlined
@@ -106,51 +129,13 @@ def begin_after(
 
 
 @inlined
-def try_options(
-    begin: int,
-    spent: float,
-    strain: float,
-    code: np.uint64,
-    old: int,
-    low: int,
-    high: int,
-    due: int,
-    wish: int,
-    price: float,
-    leaning: float,
-    column: int,
-    length: Ints,
-    cost: Floats,
-    to_old: Indices,
-    to_place: Indices,
-    to_end: Ints,
-    to_spent: Floats,
-    to_strain: Floats,
-    to_code: Codes,
-    to_worth: Floats,
-    seat: Indices,
-    size: int,
-) -> int:
-    """Append what continues one partial plan; of two with the same ends keep the better."""
-    for place in range(low, high + 1):
-        end = begin + length[place]
-        if end > due:
-            break
-        paid = spent + cost[place] + price * length[place]
-        mixed = code ^ time_code(column, end)
-        at = np.int64(mixed & np.uint64(len(seat) - 1))
-        while seat[at] >= 0 and to_code[seat[at]] != mixed:
-            at = (at + 1) & (len(seat) - 1)
-        to = seat[at]
-        if to < 0:
-            to = seat[at] = size
-            size += 1
-        elif paid >= to_spent[to]:
-            continue
-        to_old[to], to_place[to], to_end[to], to_spent[to], to_code[to] = old, place, end, paid, mixed
-        to_strain[to] = strain + price * abs(end - wish)
-        to_worth[to] = paid + leaning * to_strain[to]
-    return size
+def seated(seat: Indices, codes: Codes, code: np.uint64) -> int:
+    """The seat of a code: taken by the step that has it, or free (negative)."""
+    last = np.uint64(len(seat) - 1)
+    at = np.int64(code & last)
+    while seat[at] >= 0 and codes[seat[at]] != code:
+        at = np.int64(np.uint64(at + 1) & last)
+    return int(at)
 
 
 @inner
@@ -182,9 +167,20 @@ def nth(values: Floats, size: int, rank: int) -> float:
 
 @inner
 def keep_best(
-    front: Front, steps: Steps, size: int, column: int, new: Front, origin: Indices, place: Indices, turn: int
+    front: Front,
+    steps: Steps,
+    size: int,
+    column: int,
+    lane: int,
+    level: Indices,
+    new: Front,
+    origin: Indices,
+    place: Indices,
 ) -> int:
-    """Copy the best continuations into the new front; return how many."""
+    """Copy the best continuations into the new front; return how many.
+
+    Shape: ``level`` [places]; ``origin``, ``place`` [width], where each comes from.
+    """
     width, bar, filled = len(new.spent), np.inf, 0
     if size > width:
         for at in range(size):
@@ -194,11 +190,17 @@ def keep_best(
         if steps.worth[at] > bar or filled == width:
             continue
         old = steps.old[at]
-        origin[turn, filled], place[turn, filled] = old, steps.place[at]
+        origin[filled], place[filled] = old, steps.place[at]
         for other in range(new.end.shape[1]):
             new.end[filled, other] = front.end[old, other]
         new.end[filled, column] = steps.end[at]
         new.spent[filled], new.strain[filled] = steps.spent[at], steps.strain[at]
-        new.code[filled] = steps.code[at]
+        new.togo[filled], new.code[filled] = steps.togo[at], steps.code[at]
+        for other in range(new.level.shape[1]):
+            new.level[filled, other] = front.level[old, other]
+            new.since[filled, other] = front.since[old, other]
+        if lane >= 0:
+            new.level[filled, lane] = level[steps.place[at]]
+            new.since[filled, lane] = steps.since[at]
         filled += 1
     return filled

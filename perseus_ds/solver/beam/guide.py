@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.discrete.beam import Guide
-from perseus_ds.solver.discrete.choices import Choices, places_within
+from perseus_ds.solver.beam.beam import Guide
+from perseus_ds.solver.beam.choices import Choices, places_within
 from perseus_ds.solver.dual import activity_flow, precedence_flow
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import latest_starts
