@@ -37,7 +37,7 @@ class Objective:
     deadline_s: Seconds | None = None
     power_cap_w: Watts | None = None
     reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] = 1.0
-    split: Switch = "never"
+    split: Switch = "auto"
     waits: Switch = "never"
     changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
     node_changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
