@@ -52,9 +52,9 @@ class Guide(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What every lane has to pay yet, by its place in its order and its level there, and per change.
+    """What every lane has to pay yet, by its place in its order and its level there, and for a change there.
 
-    Shape: ``ahead`` [lanes, longest order + 1, levels]; ``toll`` [lanes].
+    Shape: ``ahead`` [lanes, longest order + 1, levels]; ``toll`` [lanes, longest order + 1].
     """
 
     ahead: Floats
@@ -85,7 +85,7 @@ def beam(
     """
     count = len(guide.order)
     levels = Levels.none(count, len(choices.length)) if levels is None else levels
-    outlook = Outlook(np.zeros((0, 1, 1)), np.zeros(0)) if outlook is None else outlook
+    outlook = Outlook(np.zeros((0, 1, 1)), np.zeros((0, 1))) if outlook is None else outlook
     lanes = len(outlook.toll)
     column = np.empty(count, dtype=np.int32)
     columns = columns_of(graph, guide.order, column)
@@ -212,7 +212,8 @@ def _continued(
             low = slowest_within(choices, activity, guide.due[activity] - begin)
         here, since, togo, toll, kept = -1, 0, front.togo[old], 0.0, -1
         if lane >= 0:
-            here, since, toll = front.level[old, lane], front.since[old, lane], outlook.toll[lane]
+            here, since = front.level[old, lane], front.since[old, lane]
+            toll = outlook.toll[lane, levels.at[activity]]
             kept = levels.place[levels.table[activity], here] if here >= 0 else -1
             if here >= 0:
                 togo -= outlook.ahead[lane, levels.at[activity], here]

@@ -13,17 +13,23 @@ from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.lanes import Lanes
 
 
-def outlook_of(choices: Choices, lanes: Lanes, levels: Levels, price: Floats, toll: Floats) -> Outlook:
+def outlook_of(
+    choices: Choices, lanes: Lanes, levels: Levels, price: Floats, toll: Floats, *, slant: float
+) -> Outlook:
     """For every lane, place in its order and level before it: the least that the rest costs at these prices.
 
     With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
     dynamic program over (activity, level): what a beam has to know of the future.
+
+    The first change of a lane costs that share (``slant``) less than its toll, the last as much more: where
+    all rounds of a schedule are alike, one toll would make all of them change or none.
 
     Shape: ``price`` [activities]; ``toll`` [lanes]. The last row is the way back to level 0.
     Cost: activities times levels squared.
     """
     longest = max(map(len, lanes.orders))
     ahead = np.zeros((len(lanes), longest + 1, levels.place.shape[1]))
+    tolls = toll[:, None] * np.linspace(1.0 - slant, 1.0 + slant, longest + 1)
     for lane, order in enumerate(lanes.orders):
         _look_back(
             order,
@@ -32,10 +38,10 @@ def outlook_of(choices: Choices, lanes: Lanes, levels: Levels, price: Floats, to
             choices.length,
             choices.cost,
             price,
-            float(toll[lane]),
+            tolls[lane],
             ahead[lane],
         )
-    return Outlook(ahead, toll)
+    return Outlook(ahead, tolls)
 
 
 @compiled
@@ -46,12 +52,12 @@ def _look_back(
     length: Ints,
     cost: Floats,
     price: Floats,
-    toll: float,
+    toll: Floats,
     found: Floats,
 ) -> None:
     levels = place.shape[1]
     for level in range(levels):
-        found[len(order), level] = toll if level else 0.0
+        found[len(order), level] = toll[len(order)] if level else 0.0
     for at in range(len(order) - 1, -1, -1):
         activity = order[at]
         row = place[table[activity]]
@@ -64,4 +70,4 @@ def _look_back(
             else:
                 found[at, to] = np.inf
         for here in range(levels):
-            found[at, here] = min(found[at, here], least + toll)
+            found[at, here] = min(found[at, here], least + toll[at])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,18 @@ NARROWEST, WIDEST = 16, 1024
 """Partial plans side by side, at least and at most."""
 WORK, FIRST_WORK = 25_000, 400_000
 """Partial plans that one beam may continue, and one for the shortest time, whose plan most users run."""
-LEANING, LEANINGS = 0.3, (0.3, 0.1, 0.6, 1.0) * 2
+LEANING, LEANINGS = 0.3, (0.3, 0.1, 0.6, 1.0)
 """Shares of the strain that beams count; those for the shortest time try all, at several tolls."""
+SLANT, SLANTS = 0.8, (0.8, 0.0)
+"""By how much tolls rise along a lane; for the shortest time they also stay level."""
 ROUNDS = 3
 """How often these are moved again from where they came to."""
 POLISHED = 3
 """How many of the best searches for the shortest time get their changes moved."""
 EXCESS, FACTORS = (0.8, 0.95, 1.0, 1.15, 1.5), (0.85, 0.95, 1.0, 1.3, 1.8, 2.5)
 """By how much a lane's toll turns, by how many times too many changes it makes."""
+HASTEN = 0.5
+"""By how much more it turns each time that a lane still makes too many."""
 HURRIED = 1.2
 """What holding a level too shortly counts for."""
 TURNS, FIRST_TURNS = 8, 16
@@ -169,18 +174,19 @@ class _Search:
         )
         self._floor = self._least_toll if lanes.dwell_s > 0.0 else 0.0  # haste is a multiple of it
         self._toll = np.full(len(lanes), self._floor)
+        self._streak = np.zeros(len(lanes))
         self._fewest = np.inf
 
     def first(self, times_s: Floats) -> list[Timelines]:
         """Plans from the shortest time on, which most users run: searched widely."""
         time_s, found = float(times_s[0]), []
         for _ in range(FIRST_TURNS):
-            one = self._tried(time_s, self._width, LEANING)
+            one = self._tried(time_s, self._width, LEANING, SLANT)
             if one is not None:
                 found.append(one)
                 break
-        for leaning in LEANINGS if found else ():
-            one = self._tried(time_s, self._widest, leaning)
+        for leaning, slant in product(LEANINGS, SLANTS) if found else ():
+            one = self._tried(time_s, self._widest, leaning, slant)
             if one is not None:
                 found.append(one)
         found = list({place.tobytes(): place for place in found}.values())
@@ -194,7 +200,7 @@ class _Search:
         time_s = float(times_s[0])
         if not self._allowance.none_in(time_s):
             for _ in range(TURNS):
-                place = self._tried(time_s, self._width, LEANING)
+                place = self._tried(time_s, self._width, LEANING, SLANT)
                 if place is not None:
                     return self._moved(place, times_s)
         return self._uniform(times_s[:1])
@@ -213,9 +219,9 @@ class _Search:
         """Say how near a plan came to what is allowed."""
         return f"no plan changes a clock so seldom: the least found is {self._fewest:.3g} per second"
 
-    def _tried(self, time_s: float, width: int, leaning: float) -> Indices | None:
+    def _tried(self, time_s: float, width: int, leaning: float, slant: float) -> Indices | None:
         """Search at the present tolls, turn them by what came of it; None where it changes too often."""
-        place = self._searched(time_s, width, leaning)
+        place = self._searched(time_s, width, leaning, slant)
         one = self._whole(place)
         changes = changes_of(self._frontier.whole.problem, self._lanes, one)[0]
         excess = self._allowance.excess(changes, time_s)
@@ -256,16 +262,17 @@ class _Search:
         return guide_at(self._frontier, self._choices, time_s, self._frontier.whole.within(time_s))
 
     def _turn_toll(self, excess: Floats) -> None:
-        """Raise the toll of lanes that change too often; once none does, lower it where there is room."""
-        factor = np.array(FACTORS)[np.searchsorted(EXCESS, excess)]
-        if (excess > 1.0).any():
-            factor = np.maximum(factor, 1.0)
-        toll = np.where(excess > 1.0, np.maximum(self._toll, self._least_toll), self._toll) * factor
+        """Raise the toll of lanes that change too often, faster each time; once none does, lower some."""
+        factor, over = np.array(FACTORS)[np.searchsorted(EXCESS, excess)], excess > 1.0
+        self._streak = np.where(over, self._streak + 1.0, 0.0)
+        if over.any():
+            factor = np.where(over, factor * (1.0 + HASTEN * (self._streak - 1.0)), 1.0)
+        toll = np.where(over, np.maximum(self._toll, self._least_toll), self._toll) * factor
         self._toll = np.where(toll < self._least_toll, self._floor, toll)
 
-    def _searched(self, time_s: float, width: int, leaning: float) -> Indices:
+    def _searched(self, time_s: float, width: int, leaning: float, slant: float) -> Indices:
         whole, choices, guide = self._frontier.whole, self._choices, self._guide(time_s)
-        ahead = outlook_of(choices, self._lanes, self._levels, guide.price, self._toll)
+        ahead = outlook_of(choices, self._lanes, self._levels, guide.price, self._toll, slant=slant)
         return beam(whole.graph, whole.delay, choices, guide, width, leaning, self._levels, ahead)
 
     def _whole(self, place: Indices) -> Timelines:
