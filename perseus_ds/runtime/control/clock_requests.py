@@ -12,6 +12,7 @@ import torch
 
 from perseus_ds.device import Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.runtime.measure.request_counts import RequestCounts
 
 _POLL_S = 0.5e-3
 _PATIENCE_S = 10.0
@@ -71,7 +72,7 @@ class Requests(Protocol):
     """Who brings requests to the device; the first error is kept for the training thread to find."""
 
     error: PerseusError | None
-    changes: int
+    counts: RequestCounts
 
     def put(self, request: Request) -> None:
         """Hand a request over; never blocks."""
@@ -84,7 +85,7 @@ class ClockRequests:
     """One thread that forwards requests to the device, in the order of the stream.
 
     The host runs ahead of the device, so a request first waits for its event, then for its delay. When a
-    newer one is due by then, the older is dropped (``overtaken`` counts those): it would come too late, and
+    newer one is due by then, the older is dropped (``counts`` has those): it would come too late, and
     the newer is already for what comes after. The first error is kept for the training thread to find at
     its next iteration; after it nothing is asked for any more.
     """
@@ -96,8 +97,7 @@ class ClockRequests:
         self._clocks = AskedClocks(gpu)
         self._closing = False
         self.error: PerseusError | None = None
-        self.changes = 0
-        self.overtaken = 0
+        self.counts = RequestCounts()
         self._thread = threading.Thread(target=self._serve, name="perseus-clocks", daemon=True)
         self._thread.start()
 
@@ -136,7 +136,7 @@ class ClockRequests:
             present = replace(present, event=None, issued_s=self._gpu.now_s())
         following = self._until_due(present)
         if following is not None and following.overtakes(self._gpu.now_s()):
-            self.overtaken += 1
+            self.counts.overtaken += 1
             return following
         self._apply(present)
         return self._queue.get() if following is None else following
@@ -174,7 +174,10 @@ class ClockRequests:
 
     def _apply(self, request: Request) -> None:
         if self.error is None and not self._closing:
-            self.changes += self._clocks.ask(request.clock_mhz, request.memory_mhz)
+            due_s = request.issued_s + request.delay_s
+            late_s = self._gpu.wall_s(max(0.0, self._gpu.now_s() - due_s))
+            if self._clocks.ask(request.clock_mhz, request.memory_mhz):
+                self.counts.made(late_s=late_s)
 
     def _give_back(self) -> None:
         """Reset the clock, if there is something to reset and the device answers."""

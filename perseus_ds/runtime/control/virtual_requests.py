@@ -8,6 +8,7 @@ from perseus_ds.device import Gpu
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.runtime.control.clock_requests import AskedClocks, Request
+from perseus_ds.runtime.measure.request_counts import RequestCounts
 
 
 class VirtualRequests:
@@ -22,7 +23,7 @@ class VirtualRequests:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
         self._clocks = AskedClocks(gpu)
         self.error: PerseusError | None = None
-        self.changes = 0
+        self.counts = RequestCounts()
 
     def put(self, request: Request) -> None:
         """Ask now, or have it asked when it is due."""
@@ -44,6 +45,7 @@ class VirtualRequests:
         if self.error is not None:
             return
         try:
-            self.changes += self._clocks.ask(request.clock_mhz, request.memory_mhz)
+            if self._clocks.ask(request.clock_mhz, request.memory_mhz):
+                self.counts.made()
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)

@@ -55,6 +55,7 @@ def audited(
         },
         conflicts=context.conflict_monitor.sightings(),
         overrun_share=context.overrun_share(),
+        clock_requests=context.clock_requests,
     )
     reports = cast("list[RankReport]", context.channel.gather(mine))
     if context.job.rank != 0:
@@ -113,6 +114,10 @@ def _published(
         slowdown_pct=summary.slowdown_pct,
         slowdown_se_pct=summary.slowdown_se_pct,
     )
+    late = [(report.rank, report.clock_requests) for report in reports if report.clock_requests.told]
+    if late:
+        rank, counts = max(late, key=lambda one: one[1].missed)
+        context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
     if line := contradiction(summary, _plan_error_pct(context)):
         context.log.event("contradicted", f"{named}{line}")
     return summary

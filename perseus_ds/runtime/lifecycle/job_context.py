@@ -13,6 +13,7 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.request_counts import RequestCounts
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
@@ -23,6 +24,7 @@ class JobContext:
     """The job, what the user wants of it, and the parts that all steps share.
 
     ``virtual_time``: this rank's GPU has a time of its own, which passes only while it is used.
+    ``clock_requests`` counts what this rank asked of its GPU.
     ``overrun_share`` is of how many of this rank's computations in scaled time the host was too slow.
     """
 
@@ -41,3 +43,4 @@ class JobContext:
     directory: RunDirectory
     log: EventLog
     overrun_share: Callable[[], float]
+    clock_requests: RequestCounts

@@ -11,6 +11,7 @@ from perseus_ds.run_directory import RunDirectory, Span, Spent, Summary, Timelin
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.request_counts import RequestCounts
 from perseus_ds.runtime.measure.robust import robust_mean
 from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of
@@ -50,6 +51,7 @@ class RankReport:
     durations_s: Mapping[Mode, Sequence[float]]
     conflicts: tuple[Sighting, ...] = ()
     overrun_share: float = 0.0
+    clock_requests: RequestCounts = field(default_factory=RequestCounts)
 
 
 def summarise(
@@ -119,6 +121,7 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
             "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
             "conflicts": conflict_rows(report.conflicts),
+            "clock_requests": asdict(report.clock_requests),
         }
         write_json(directory.rank(report.rank), content)
 

@@ -79,6 +79,7 @@ def assembled(
         directory=parts.directory,
         log=log,
         overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+        clock_requests=requests.counts,
     )
     sizes = BatchSizes(adapter, job, channel=parts.channel, log=log)
     lifecycle = Lifecycle(context, parts.start, sizes)

@@ -35,7 +35,7 @@ def test_both_clocks_are_set_and_given_back() -> None:
     clock.pass_s(0.5)
     assert in_force(gpu, clock) == (1200, default[1]), "the memory's own clock, after the delay"
     sequencer.request(1200, 810)
-    assert requests.changes == 3
+    assert requests.counts.changes == 3
     requests.close()
     assert in_force(gpu, clock) == default
 
@@ -45,7 +45,7 @@ def test_what_is_asked_for_already_is_not_asked_again() -> None:
     for _ in range(3):
         requests.put(Request(1200, clock.now_s(), memory_mhz=5001))
         clock.pass_s(1.0)
-    assert requests.changes == 1
+    assert requests.counts.changes == 1
     assert gpu.achieved().memory_clock_mhz == 5001
 
 
@@ -62,6 +62,6 @@ def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
 def test_nothing_asked_for_is_nothing_given_back(gpu: str) -> None:
     device, _, requests = opened(gpu)
     requests.close()
-    assert requests.changes == 0
+    assert requests.counts.changes == 0
     assert requests.error is None
     assert device.truth.locks == 0

@@ -43,7 +43,7 @@ def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockRequests) -> No
         requests.put(at(clock))
         gpu.wait_for(1)
     assert gpu.asked == [900, 800, 1000]
-    assert requests.changes == 3
+    assert requests.counts.changes == 3
 
 
 def test_asking_again_for_the_same_clock_costs_the_device_nothing(
