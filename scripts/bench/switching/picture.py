@@ -14,7 +14,7 @@ MARKERS = "osD^vPX"
 
 
 def drawn(rows: Sequence[Row], path: Path) -> None:
-    """Draw two panels for each number of microbatches, as played without noise; what saves nothing is left out."""
+    """Draw two panels for each number of microbatches, without noise; what saves nothing is left out."""
     sizes = sorted({row.microbatches for row in rows})
     figure = Figure(figsize=(WIDTH_IN * len(sizes), HEIGHT_IN), layout="constrained")
     panels = figure.subplots(len(AXES), len(sizes), squeeze=False, sharex=True)
