@@ -12,6 +12,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory import Summary, write_summary, write_timelines
+from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
@@ -22,7 +23,6 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 
-_MOST_OVERRUNS = 0.01
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
@@ -61,17 +61,6 @@ def audited(
     if context.job.rank != 0:
         return None
     return _published(context, reports, plan, expected_pct, named=named, others=others or {})
-
-
-def too_slow(reports: Sequence[RankReport]) -> str:
-    """Say that a host could not keep up with the GPUs that it simulates; empty where it could."""
-    worst = max(report.overrun_share for report in reports)
-    if worst <= _MOST_OVERRUNS:
-        return ""
-    return (
-        f"no saving is claimed: {100.0 * worst:.1f} % of the computations took this host longer than the "
-        'simulated GPU; set simulated.time to "virtual", or a larger simulated.time_scale'
-    )
 
 
 def _published(
@@ -120,6 +109,8 @@ def _published(
         context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
     if line := contradiction(summary, _plan_error_pct(context)):
         context.log.event("contradicted", f"{named}{line}")
+    if line := slower(summary, plan.slowdown_pct, plan.of.reserve_pct):
+        context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
     return summary
 
 
@@ -136,22 +127,6 @@ def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
     }
 
 
-def contradiction(summary: Summary, plan_error_pct: float) -> str:
-    """Say that what was measured is not what the plan promised, where no error explains it; else nothing."""
-    within = summary.saving_within_pct
-    if within is None:
-        return ""
-    apart = summary.saving_pct - summary.predicted_saving_pct
-    allowed = within + plan_error_pct
-    if abs(apart) <= allowed:
-        return ""
-    return (
-        f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
-        f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
-        "a profile of longer windows (perseus.profile.min_window_s) would tell which is right"
-    )
-
-
 def _plan_error_pct(context: JobContext) -> float:
     """By how much a planned saving may be off: what the profile's energies leave open, and drift."""
     try:
@@ -160,13 +135,6 @@ def _plan_error_pct(context: JobContext) -> float:
         return _DRIFT_PCT
     shares = [point.energy_se_j / point.energy_j for one in points.values() for point in one]
     return _DRIFT_PCT + 100.0 * _TWO_SIDES_OF_TWO * math.sqrt(fmean(share**2 for share in shares))
-
-
-def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
-    """Write a percentage with half of its 95 % interval."""
-    rounded = round(value_pct, decimals) + 0.0
-    number = f"{rounded:+.{decimals}f}" if signed else f"{rounded:.{decimals}f}"
-    return f"{number} %" if within_pct is None else f"{number} +- {within_pct:.{decimals}f} %"
 
 
 def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:

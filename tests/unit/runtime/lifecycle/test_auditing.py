@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.run_directory import Measured, Summary
-from perseus_ds.runtime.lifecycle.auditing import contradiction, too_slow, with_error
+from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.measure.accounting import Outside
 from perseus_ds.runtime.observe.publishing import RankReport
 
@@ -46,3 +46,22 @@ def test_a_figure_is_written_with_its_error() -> None:
     assert with_error(18.46, 0.31, decimals=1) == "18.5 +- 0.3 %"
     assert with_error(-0.001, 0.02, signed=True) == "+0.00 +- 0.02 %"
     assert with_error(18.46, None, decimals=1) == "18.5 %"
+
+
+def lasting(slowdown_pct: float, *, se_s: float = 0.0005) -> Summary:
+    sides = [Measured(one, 900.0, 40, se_s, 0.9, 20) for one in (1.0, 1.0 + slowdown_pct / 100.0)]
+    return Summary(sides[0], sides[1], True, 10.0)
+
+
+def test_iterations_that_last_longer_are_told_with_the_remedy() -> None:
+    line = slower(lasting(0.6), 0.0, 1.0)
+    assert "0.60 % longer than planned" in line
+    assert "objective.reserve_pct 2" in line
+    assert "objective.reserve_pct 6" in slower(lasting(0.6), 0.0, 3.0)
+
+
+def test_neither_chance_nor_what_was_planned_is_told() -> None:
+    assert slower(lasting(0.2), 0.0, 1.0) == ""
+    assert slower(lasting(0.6, se_s=0.004), 0.0, 1.0) == ""
+    assert slower(lasting(5.1), 5.0, 1.0) == ""
+    assert slower(lasting(0.6), -0.5, 1.0)

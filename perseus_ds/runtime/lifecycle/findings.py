@@ -1,0 +1,62 @@
+"""What is said of what was measured, in one line each: too slow a host, a contradiction, lost time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.run_directory import Summary
+from perseus_ds.runtime.observe.publishing import RankReport
+
+_MOST_OVERRUNS = 0.01
+_MOST_SLOWER_PCT = 0.2
+"""How much longer than planned an iteration may last before it is told."""
+
+
+def too_slow(reports: Sequence[RankReport]) -> str:
+    """Say that a host could not keep up with the GPUs that it simulates; empty where it could."""
+    worst = max(report.overrun_share for report in reports)
+    if worst <= _MOST_OVERRUNS:
+        return ""
+    return (
+        f"no saving is claimed: {100.0 * worst:.1f} % of the computations took this host longer than the "
+        'simulated GPU; set simulated.time to "virtual", or a larger simulated.time_scale'
+    )
+
+
+def contradiction(summary: Summary, plan_error_pct: float) -> str:
+    """Say that what was measured is not what the plan promised, where no error explains it; else nothing."""
+    within = summary.saving_within_pct
+    if within is None:
+        return ""
+    apart = summary.saving_pct - summary.predicted_saving_pct
+    allowed = within + plan_error_pct
+    if abs(apart) <= allowed:
+        return ""
+    return (
+        f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
+        f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
+        "a profile of longer windows (perseus.profile.min_window_s) would tell which is right"
+    )
+
+
+def slower(summary: Summary, planned_pct: float, reserve_pct: float) -> str:
+    """Say that iterations last longer than planned, beyond chance, and what helps; else nothing."""
+    within = summary.slowdown_within_pct
+    if within is None:
+        return ""
+    longer = summary.slowdown_pct - max(planned_pct, 0.0)
+    if longer - within <= _MOST_SLOWER_PCT:
+        return ""
+    better_pct = max(2.0, 2.0 * reserve_pct)
+    return (
+        f"iterations last {longer:.2f} % longer than planned: durations vary by more than the"
+        f" {reserve_pct:g} % that is kept in reserve; objective.reserve_pct {better_pct:g} would keep more,"
+        " for less saving"
+    )
+
+
+def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
+    """Write a percentage with half of its 95 % interval."""
+    rounded = round(value_pct, decimals) + 0.0
+    number = f"{rounded:+.{decimals}f}" if signed else f"{rounded:.{decimals}f}"
+    return f"{number} %" if within_pct is None else f"{number} +- {within_pct:.{decimals}f} %"
