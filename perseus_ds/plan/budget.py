@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,16 @@ class ChangeBudget:
     def limits(self) -> bool:
         """Whether it forbids anything."""
         return self.dwell_s > 0.0 or (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
+
+    def less(self, changes: int, time_s: float) -> ChangeBudget | None:
+        """Leave so many changes of every GPU in an iteration to others; None where too few are left."""
+        per_s = changes / time_s
+        gpu = None if self.per_gpu_per_s is None else self.per_gpu_per_s - per_s
+        node = None if self.per_node_per_s is None else self.per_node_per_s - self.gpus_per_node * per_s
+        left = [limit for limit in (gpu, node) if limit is not None]
+        if not left or min(left) * time_s < 1.0:
+            return None
+        return replace(self, per_gpu_per_s=gpu, per_node_per_s=node)
 
     def node_of(self, ranks: int) -> NDArray[np.int32]:
         """The node of every rank of a pipeline."""

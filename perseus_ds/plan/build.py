@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
-from perseus_ds.plan.solving.lowering import lowered, wait_clock_of
+from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
 from perseus_ds.plan.solving.solve import in_order, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.translation import baseline_of, translate
@@ -16,6 +17,9 @@ from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
 from perseus_ds.solver import check_frontier, check_plans, total_bounds
+
+ONE_WAIT = 2
+"""Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
 
 
 def build(
@@ -66,7 +70,11 @@ def build(
         check_plans(translation.problem, solved.plans, frontier=frontier)
     waits = Waits.none()
     if wait_clock is not None:
-        solved, waits = lowered(solved, translation, wait_clock, switching.budget)
+        sets = [solved]
+        lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
+        if lean is not None:
+            sets.append(solve(translation, replace(switching, budget=lean), base_power_w=total_w))
+        solved, waits = cheapest([lowered(one, translation, wait_clock, switching.budget) for one in sets])
     ordered = in_order(solved, translation)
     return PlanSet(
         fingerprint=dict(fingerprint or {}),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -30,6 +31,12 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    @classmethod
+    def stacked(cls, sets: Sequence[Plans]) -> Plans:
+        """All plans of several sets, one behind the other: in no order."""
+        names = [one.name for one in fields(cls)]
+        return cls(*(np.concatenate([getattr(plans, name) for plans in sets]) for name in names))
 
     def at(self, which: Indices) -> Plans:
         """Return some of them."""

@@ -15,7 +15,7 @@ from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.solving.translation import Translation
 from perseus_ds.plan.waits import WaitClock, Waits, low_waits
 from perseus_ds.profile import Profile
-from perseus_ds.solver import blended, undominated
+from perseus_ds.solver import Plans, blended, undominated
 
 
 def wait_clock_of(profile: Profile, blocking_power_w: float, switching: Switching) -> WaitClock | None:
@@ -57,6 +57,24 @@ def lowered(
     cost_j = plans.cost_j + (clock.high_power_w - clock.power_w) * high_s
     kept = undominated(plans.time_s, cost_j)
     return replace(solved, plans=replace(plans, cost_j=cost_j).at(kept)), waits.of(kept)
+
+
+def cheapest(found: Sequence[tuple[Solved, Waits]]) -> tuple[Solved, Waits]:
+    """Keep of several sets of plans those that no other beats, with their waits."""
+    if len(found) == 1:
+        return found[0]
+    plans = Plans.stacked([solved.plans for solved, _ in found])
+    first = np.cumsum([0, *(len(solved.plans) for solved, _ in found[:-1])])
+    kept = undominated(plans.time_s, plans.cost_j)
+    number = np.full(len(plans), -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    plan = number[np.concatenate([waits.plan + at for (_, waits), at in zip(found, first, strict=True)])]
+    column, low_s = (
+        np.concatenate([getattr(waits, name) for _, waits in found]) for name in ("column", "low_s")
+    )
+    order = np.lexsort((plan, column))
+    order = order[plan[order] >= 0]
+    return replace(found[0][0], plans=plans.at(kept)), Waits(plan[order], column[order], low_s[order])
 
 
 def _busy_s(solved: Solved, translation: Translation) -> NDArray[np.float64]:

@@ -201,3 +201,19 @@ def test_changes_are_counted_around_the_iteration() -> None:
     first = np.array([[1400, 1400, 1000], [1400, 1400, 1400]])
     last = np.array([[1400, 1200, 1000], [1400, 1400, 1400]])
     assert changes_of([range(3)], first, last).tolist() == [[3, 0]]
+
+
+def test_waits_get_their_share_of_the_changes() -> None:
+    """Low waits within a budget never save less than without them, and stay within it."""
+    for rate in (10.0, 8.0, 6.0):
+        low, high = (planned(ChangeBudget(rate), waits=waits) for waits in ("auto", "never"))
+        assert verify(low) == len(low)
+        assert low.plan(0).saving_pct >= high.plan(0).saving_pct - 0.05
+        assert len(low.waits)
+
+
+def test_what_is_left_of_a_budget_for_others() -> None:
+    budget = ChangeBudget(10.0, 30.0, gpus_per_node=2)
+    assert budget.less(2, 0.5) == ChangeBudget(6.0, 22.0, gpus_per_node=2)
+    assert budget.less(5, 0.5) is None
+    assert ChangeBudget(dwell_s=1.0).less(2, 0.5) is None
