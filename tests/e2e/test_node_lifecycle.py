@@ -55,7 +55,8 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
     course = dict.fromkeys(names(node_course.run_dir))
-    course.pop("varying", None)  # in host time: whether durations vary is the machine's business
+    for told in ("varying", "late_clocks", "slower"):  # in host time: these are the machine's business
+        course.pop(told, None)
     assert list(course) == [
         "attached",
         "calibrated",

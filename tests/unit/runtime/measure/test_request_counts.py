@@ -39,3 +39,16 @@ def test_a_request_that_waits_behind_a_slow_call_is_late() -> None:
         requests.close()
     assert requests.counts.late == 1
     assert requests.counts.changes >= 2
+
+
+def test_rest_that_gives_way_to_the_next_iteration_is_no_miss() -> None:
+    gpu = NotingGpu()
+    requests = ClockRequests(gpu)
+    try:
+        for clock_mhz in (900, 800, 700):
+            requests.put(Request(None, gpu.now_s(), delay_s=1e6))
+            requests.put(Request(clock_mhz, gpu.now_s()))
+            gpu.wait_for(1)
+    finally:
+        requests.close()
+    assert requests.counts.overtaken == 0
