@@ -194,11 +194,12 @@ def test_signals_reach_the_job_once(tmp_path: Path, number: signal.Signals, code
     """A job that counts signals, under a launcher in a process of its own."""
     job = _job(
         tmp_path,
-        "import signal, sys\n"
+        "import signal, sys, time\n"
         "for number, code in ((signal.SIGINT, 11), (signal.SIGTERM, 12)):\n"
         "    signal.signal(number, lambda *_, code=code: sys.exit(code))\n"
         "print('ready', flush=True)\n"
-        "signal.pause()\n",
+        "for _ in range(1200):\n"  # pause() would miss a signal that comes just before it
+        "    time.sleep(0.05)\n",
     )
     ours = (
         "import os, sys; from perseus_ds.cli.job.launch import launch;"
