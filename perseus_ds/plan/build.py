@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from perseus_ds.errors import PlanError
@@ -65,15 +66,17 @@ def build(
             translation, solved.frontier, clocks_only.plans, baseline.iteration_time_s, total_w
         )
     frontier = solved.frontier
+    sets = [solved]
+    lean = None if wait_clock is None else switching.budget.less(ONE_WAIT, frontier.t_min_s)
+    if lean is not None:
+        with suppress(PlanError):  # where no plan changes so seldom, waits get what is left
+            sets.append(solve(translation, replace(switching, budget=lean), base_power_w=total_w))
     if verify:
         check_frontier(translation.problem, frontier)
-        check_plans(translation.problem, solved.plans, frontier=frontier)
+        for one in sets:
+            check_plans(translation.problem, one.plans, frontier=frontier)
     waits = Waits.none()
     if wait_clock is not None:
-        sets = [solved]
-        lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
-        if lean is not None:
-            sets.append(solve(translation, replace(switching, budget=lean), base_power_w=total_w))
         solved, waits = cheapest([lowered(one, translation, wait_clock, switching.budget) for one in sets])
     ordered = in_order(solved, translation)
     return PlanSet(
