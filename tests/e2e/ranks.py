@@ -35,7 +35,7 @@ from torch import nn
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 torch.set_num_threads(1)
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 Answers = SimpleQueue[tuple[int, Any, str | None]]
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]

@@ -55,7 +55,8 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
     course = dict.fromkeys(names(node_course.run_dir))
-    for told in ("varying", "late_clocks", "slower"):  # in host time: these are the machine's business
+    machines_business = ("varying", "still_planning", "late_clocks", "slower")  # all in host time
+    for told in machines_business:
         course.pop(told, None)
     assert list(course) == [
         "attached",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,14 @@ class BackgroundPlanner:
     def __init__(self, directory: RunDirectory, requests: Sequence[PlanJob]) -> None:
         self._directory = directory
         self._waiting = list(requests)
+        self._began_s = time.monotonic()
         self.files = [request.plan for request in requests]
         self._start(self._waiting.pop(0))
+
+    @property
+    def lasted_s(self) -> float:
+        """Seconds since the first plan was begun."""
+        return time.monotonic() - self._began_s
 
     def ready(self) -> bool:
         """Whether every plan file is there; begins the next one where one is.

@@ -10,6 +10,7 @@ from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
+from perseus_ds.runtime.lifecycle.batches.long_planning import LongPlanning
 from perseus_ds.runtime.lifecycle.batches.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.batches.plan_runs import PlanRuns
 from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
@@ -40,6 +41,7 @@ class BatchPlans:
         self._wanted: list[Job] = []
         self._taken = 0
         self._planner: BackgroundPlanner | None = None
+        self._long = LongPlanning()
 
     def phase_for(self, microbatches: int) -> Phase:
         """Look for a plan, or ask for one; collective."""
@@ -83,7 +85,10 @@ class BatchPlans:
             return self._taken
         if self._context.virtual_time:
             self._planner.wait()
-        return self._taken + self._planner.ready()
+        ready = self._planner.ready()
+        if not ready:
+            self._tell_if_long(self._planner.lasted_s)
+        return self._taken + ready
 
     def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
         """Take the next plan once all ranks know that it is there, and what runs it; collective then."""
@@ -124,12 +129,22 @@ class BatchPlans:
     def _start_next(self) -> None:
         if self._planner is None and self._wanted and self._context.job.rank == 0:
             job, directory = self._wanted[0], self._context.directory
+            self._long = LongPlanning()
             self._planner = BackgroundPlanner(
                 directory,
                 [
                     PlanJob(plan_request(self._context, job, group), directory.profile_of(group), file)
                     for group, file in enumerate(files_for(job, directory))
                 ],
+            )
+
+    def _tell_if_long(self, lasted_s: float) -> None:
+        if self._long.is_due(lasted_s):
+            self._context.log.event(
+                "still_planning",
+                f"{self._named(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority "
+                "and waits while this host's processors are busy; until then clocks are the default",
+                lasted_s=lasted_s,
             )
 
     def _texts(self) -> list[str]:
