@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import Literal
 
 
 def positive(text: str) -> float:
@@ -20,6 +21,11 @@ def not_negative(text: str) -> float:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
     return value
+
+
+def not_negative_or_auto(text: str) -> float | Literal["auto"]:
+    """Read a finite number from 0 on, or the word ``auto``."""
+    return "auto" if text == "auto" else not_negative(text)
 
 
 def count(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, MinLen
 
@@ -22,9 +22,17 @@ def range_of(wanted: object) -> str:
         for bound in bounds
         if isinstance(bound, Gt | Ge | Le)
     ]
-    return (
-        f"{'a whole number' if int in _plain(wanted) else 'a number'} {' and '.join(words)}" if words else ""
-    )
+    if not words:
+        return ""
+    number = "a whole number" if int in _plain(wanted) else "a number"
+    return " or ".join([f"{number} {' and '.join(words)}", *map(repr, literals_of(wanted))])
+
+
+def literals_of(wanted: object) -> tuple[object, ...]:
+    """The values that an annotation, or one of a union, names one by one; empty where there are none."""
+    if get_origin(wanted) is Literal:
+        return get_args(wanted)
+    return tuple(literal for part in get_args(wanted) for literal in literals_of(part))
 
 
 def _bounds(wanted: object) -> Iterator[object]:

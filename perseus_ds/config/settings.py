@@ -25,7 +25,8 @@ class Objective:
     """Which point of the frontier to run at when nobody straggles.
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
-    and a plan that fills all slack to the last bit would lose speed to the variation. ``split`` lets a
+    and a plan that fills all slack to the last bit would lose speed to the variation; ``auto`` keeps what the
+    variation that was profiled asks for. ``split`` lets a
     computation change its clock while it runs, ``waits`` lowers the clock in long waits. ``timelines`` names
     a file of further ways to run each instruction (`perseus-ds kernels plan --timelines`).
     ``changes_per_s`` and ``node_changes_per_s`` are how often the clock of a GPU may change, and those of a
@@ -36,7 +37,7 @@ class Objective:
     max_slowdown_pct: Percent | None = None
     deadline_s: Seconds | None = None
     power_cap_w: Watts | None = None
-    reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] = 1.0
+    reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] | Literal["auto"] = "auto"
     split: Switch = "auto"
     waits: Switch = "never"
     changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None

@@ -9,7 +9,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 
-from perseus_ds.config.ranges import range_of
+from perseus_ds.config.ranges import literals_of, range_of
 from perseus_ds.errors import ConfigError
 
 Record = TypeVar("Record")
@@ -53,7 +53,7 @@ def _refuse_coercion(wanted: object, value: object, key: str) -> None:
     numeric = {int, float} & set(allowed)
     if isinstance(value, bool) and bool not in allowed:
         raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}")
-    if isinstance(value, str) and (numeric or bool in allowed):
+    if isinstance(value, str) and (numeric or bool in allowed) and value not in literals_of(wanted):
         raise ConfigError(f"{key} is the text {value!r}", hint=f"expected {_names(allowed)}")
     if not isinstance(value, bool) and bool in allowed:
         raise ConfigError(f"{key} is {value!r}", hint="expected true or false")
@@ -86,7 +86,9 @@ def _names(allowed: tuple[object, ...]) -> str:
         str: "a text",
         type(None): "null",
     }
-    return " or ".join(
+    told = [
         words.get(kind, getattr(kind, "__name__", str(kind)))  # type: ignore[call-overload]
         for kind in allowed
-    )
+        if not literals_of(kind)
+    ]
+    return " or ".join(told + [repr(literal) for kind in allowed for literal in literals_of(kind)])

@@ -11,6 +11,7 @@ from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
+from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
 from perseus_ds.plan.solving.solve import in_order, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.translation import baseline_of, translate
@@ -28,7 +29,7 @@ def build(
     schedule: Schedule,
     *,
     blocking_power_w: float,
-    reserve_pct: float = 0.0,
+    reserve_pct: Reserve = 0.0,
     switching: Switching = FREE,
     timelines: Sequence[InstructionTimelines] = (),
     verify: bool = False,
@@ -38,7 +39,8 @@ def build(
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
     ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer, so that
-    real durations, which vary, do not push a path that has just enough slack beyond the critical one.
+    real durations, which vary, do not push a path that has just enough slack beyond the critical one; with
+    ``auto`` as much as keeps iterations from lasting longer as durations varied in the profile.
     ``switching`` says what a change of clock costs: computations are split where both parts last long
     enough, or never, and no clock changes more often than its budget
     allows. ``timelines`` are further ways to run an instruction, that are not split: who has them
@@ -54,6 +56,8 @@ def build(
     _check(profile, schedule, switching, timelines)
     wait_clock = wait_clock_of(profile, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
+    if reserve_pct == "auto":
+        reserve_pct = least_reserve_pct(profile, schedule, waiting_w)
     translation = translate(profile, schedule, waiting_w, reserve_pct, timelines)
     total_w = waiting_w * schedule.ranks
     baseline = baseline_of(translation, blocking_power_w)

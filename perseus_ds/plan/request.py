@@ -10,6 +10,7 @@ from typing import Any, cast
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import read_json
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.solving.reserve import Reserve
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Instruction, Schedule
@@ -24,7 +25,7 @@ class PlanRequest:
     schedule: Schedule
     fingerprint: Mapping[str, str]
     blocking_power_w: float
-    reserve_pct: float
+    reserve_pct: Reserve
     split: Split = "auto"
     waits: Wait = "never"
     budget: ChangeBudget = field(default_factory=ChangeBudget)
@@ -70,7 +71,7 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         Schedule(str(content["schedule"]), int(content["microbatches"]), orders, unknown),
         fingerprint={str(key): str(value) for key, value in content["fingerprint"].items()},
         blocking_power_w=float(content["blocking_power_w"]),
-        reserve_pct=float(content["reserve_pct"]),
+        reserve_pct="auto" if content["reserve_pct"] == "auto" else float(content["reserve_pct"]),
         split=content["split"],
         waits=content["waits"],
         budget=ChangeBudget(**content.get("budget", {})),

@@ -20,6 +20,7 @@ _LEAST_STEPS = 5
 _OUTSIDE_SHARE = 0.01
 _EQUAL_WITHIN = 0.1
 _PURE_QUANTILE = 0.1
+_DECILES_APART = 2.5631  # the outer two, in standard deviations of a normal distribution
 _Classes = dict[Computation, list[Interval]]
 
 
@@ -188,6 +189,7 @@ def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w:
         samples=len(durations_s),
         achieved_mhz=window.achieved_mhz,
         event_reasons=window.event_reasons,
+        time_sd_s=_robust_deviation(durations_s),
     )
 
 
@@ -203,6 +205,12 @@ def _robust_mean(values: NDArray[np.float64]) -> float:
     low, high = np.quantile(values, [0.1, 0.9])
     middle = values[(values >= low) & (values <= high)]
     return float(middle.mean())
+
+
+def _robust_deviation(values: NDArray[np.float64]) -> float:
+    """Standard deviation by the middle four fifths: as that of a normal distribution of the same width."""
+    low, high = np.quantile(values, [0.1, 0.9])
+    return float((high - low) / _DECILES_APART)
 
 
 def _durations_s(runs: Sequence[Interval]) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ _MOST = 1e12  # seconds, joules, watts: what is more was not measured, and its s
 class Point:
     """One instruction at one clock: means over a window, their standard errors, and how sure we are.
 
+    ``time_sd_s`` is by how much single executions vary (standard deviation); None where nobody looked.
     ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile.
     """
 
@@ -31,6 +32,7 @@ class Point:
     samples: int = 1
     achieved_mhz: int | None = None
     event_reasons: int = 0
+    time_sd_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ def _check_point(where: str, point: Point) -> None:
             raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
     for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
         _check_not_negative(f"{where}: standard error of {name}", value)
+    if point.time_sd_s is not None:
+        _check_not_negative(f"{where}: standard deviation of time", point.time_sd_s)
 
 
 def _check_not_negative(what: str, value: float) -> None:

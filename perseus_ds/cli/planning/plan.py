@@ -23,7 +23,7 @@ from perseus_ds.cli.planning.frontier_csv import write_frontier
 from perseus_ds.cli.planning.plan_request import request_of, switching_of
 from perseus_ds.cli.planning.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
-from perseus_ds.cli.quantity import count, not_negative, positive, waiting_powers
+from perseus_ds.cli.quantity import count, not_negative, not_negative_or_auto, positive, waiting_powers
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, verify, write_plans
@@ -89,9 +89,10 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reserve-pct",
-        type=not_negative,
+        type=not_negative_or_auto,
         metavar="PCT",
-        help="plan stretched computations as if they took so much longer; default: the job's, else 0",
+        help="plan stretched computations as if they took so much longer (auto: as their durations varied in"
+        " the profile); default: the job's, else 0",
     )
     parser.add_argument(
         "--timelines",

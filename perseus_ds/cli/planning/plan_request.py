@@ -13,6 +13,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, read_request
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.solving.reserve import Reserve, reserve_in_words
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.run_directory import RunDirectory
@@ -79,7 +80,7 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         schedule,
         fingerprint=profile.fingerprint,
         blocking_power_w=_blocking_power_w(profile, options.blocking_power_w),
-        reserve_pct=options.reserve_pct or 0.0,
+        reserve_pct=_said(options.reserve_pct, 0.0),
         split=options.split or "auto",
         waits=options.waits or "never",
         timelines=_timelines(options, None),
@@ -105,7 +106,7 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
     budget = _budget(options, job.budget)
     fingerprint = {
         **job.fingerprint,
-        "reserve_pct": f"{reserve_pct:g}",
+        "reserve_pct": reserve_in_words(reserve_pct),
         "clock_changes": f"split {split}, waits {waits}{budget}{_timelines_told(options, job)}",
     }
     schedule = job.schedule
@@ -173,7 +174,7 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
     found = (
         ("schedule", _in_words(asked.schedule), _in_words(job.schedule)),
         ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),
-        ("reserve", f"{asked.reserve_pct:g} %", f"{job.reserve_pct:g} %"),
+        ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
         ("split", asked.split, job.split),
         ("waits", asked.waits, job.waits),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
@@ -187,7 +188,11 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
     if differs:
         remark(f"not as the job plans: {'; '.join(differs)}")
     else:
-        remark(f"as the job plans: {_in_words(job.schedule)}, reserve {job.reserve_pct:g} %")
+        remark(f"as the job plans: {_in_words(job.schedule)}, reserve {_with_unit(job.reserve_pct)}")
+
+
+def _with_unit(reserve: Reserve) -> str:
+    return reserve if reserve == "auto" else f"{reserve:g} %"
 
 
 def _in_words(schedule: Schedule) -> str:

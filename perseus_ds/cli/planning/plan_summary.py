@@ -46,6 +46,7 @@ class PlanSummary:
     gap_mean_pct: float
     gap_worst_pct: float
     solve_time_s: float
+    reserve_pct: float
     checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
@@ -80,6 +81,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
         gap_mean_pct=float(plans.waiting_gap_pct.mean()),
         gap_worst_pct=float(plans.waiting_gap_pct.max()),
         solve_time_s=plans.solve_time_s,
+        reserve_pct=plans.reserve_pct,
         checked=checked,
         rows=tuple(rows),
         costs=costs_of(select(plans, Objective())),
@@ -100,6 +102,8 @@ def render(summary: PlanSummary) -> str:
         f"\nthis profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %"
     )
     foot += "\n" + _costs_line(s.costs)
+    if s.reserve_pct:
+        foot += f"\nreserve: stretched computations are planned {s.reserve_pct:g} % longer, as durations vary"
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
     return "\n".join([head, *_HEADINGS, *map(_line, s.rows), foot])

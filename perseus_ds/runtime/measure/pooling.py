@@ -124,6 +124,7 @@ def _mean(group: list[Point]) -> Point:
     reasons = 0
     for point in group:
         reasons |= point.event_reasons
+    variances = [point.time_sd_s**2 for point in group if point.time_sd_s is not None]
     achieved = [point.achieved_mhz for point in group if point.achieved_mhz is not None]
     return replace(
         group[0],
@@ -131,6 +132,7 @@ def _mean(group: list[Point]) -> Point:
         energy_j=fmean(p.energy_j for p in group),
         time_se_s=sum(p.time_se_s**2 for p in group) ** 0.5 / count,
         energy_se_j=sum(p.energy_se_j**2 for p in group) ** 0.5 / count,
+        time_sd_s=fmean(variances) ** 0.5 if variances else None,
         samples=sum(p.samples for p in group),
         achieved_mhz=min(achieved, default=None),
         event_reasons=reasons,

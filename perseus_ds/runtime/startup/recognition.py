@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device import Gpu
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.solving.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
@@ -88,7 +89,7 @@ def _fingerprint(
         "partition": " ".join(str(count) for _, count in parameters),
         "dtypes": ", ".join(sorted({place.dtypes for place in places})),
         **schedule_traits(schedule),
-        "reserve_pct": f"{config.objective.reserve_pct:g}",
+        "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
         **({"inputs": inputs} if inputs else {}),
         **adapter.traits(),

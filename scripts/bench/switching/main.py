@@ -20,6 +20,8 @@ from perseus_ds.device import ClockChange
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import textbook
 
+_COLUMNS = 4  # as played
+
 
 def main() -> int:
     """Print rows as JSON, and as a table to standard error."""
@@ -45,9 +47,11 @@ def main() -> int:
 
 def _line(row: Row) -> str:
     played = "".join(f" | {saving:.2f}, {slower:+.2f}" for saving, slower in row.played)
+    played += " |" * (_COLUMNS - len(row.played))
+    kept = ", ".join(f"{pct:g}" for pct in row.reserves_pct)
     return (
         f"| {row.microbatches} | {row.latency_ms:g} ms | {row.kind} | {row.changes_per_s:.1f}"
-        f" | {row.planned_saving_pct:.2f}{played} | {row.plan_cpu_s:.1f} |"
+        f" | {row.planned_saving_pct:.2f}{played} | {kept} | {row.plan_cpu_s:.1f} |"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from profiles import varying
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
@@ -29,8 +30,8 @@ KINDS = {
     "at most 3 per second": Switching(budget=ChangeBudget(3.0)),
     "one clock per stage": Switching(budget=ChangeBudget(0.0)),
 }
-ITERATIONS, NOISE = 24, 0.02
-RESERVES_PCT = 1.0, 3.0  # as a job plans by default, and what 2 % of noise need
+ITERATIONS = 60
+NOISES = 0.02, 0.005  # of every computation: a bad machine, a quiet one
 Played = tuple[float, float]
 
 
@@ -38,7 +39,8 @@ Played = tuple[float, float]
 class Row:
     """One kind of plan, as planned and as played.
 
-    ``played``: saving and slowdown in percent without noise, with noise, and so with each reserve.
+    ``played``: saving and slowdown in percent without noise, with the first of NOISES, and with each of them
+    and the reserve that a job keeps whose profile varied as much. ``reserves_pct``: these reserves.
     """
 
     microbatches: int
@@ -48,6 +50,7 @@ class Row:
     planned_saving_pct: float
     played: tuple[Played, ...]
     plan_cpu_s: float
+    reserves_pct: tuple[float, ...] = ()
 
 
 def rows_of(profile: Profile, schedule: Schedule, change: ClockChange) -> Iterator[Row]:
@@ -55,27 +58,29 @@ def rows_of(profile: Profile, schedule: Schedule, change: ClockChange) -> Iterat
     high_w = max(profile.blocking_w.values())
     for kind, switching in KINDS.items():
         began_s = time.process_time()
-        plans = _planned(profile, schedule, high_w, replace(switching, change=change), 0.0)
+        own = replace(switching, change=change)
+        plans = build(profile, schedule, blocking_power_w=high_w, switching=own)
         took_s = time.process_time() - began_s
-        reserved = [
-            _planned(profile, schedule, high_w, replace(switching, change=change), pct)
-            for pct in RESERVES_PCT
-        ]
-        played = [_played(plans, profile, noise) for noise in (0.0, NOISE)]
-        played += [_played(one, profile, NOISE) for one in reserved]
-        yield _row(kind, plans, change, tuple(played), took_s)
+        played = [_played(plans, profile, noise) for noise in (0.0, NOISES[0])]
+        reserves_pct = []
+        for noise in NOISES:
+            kept = build(
+                varying(profile, noise), schedule, blocking_power_w=high_w, switching=own, reserve_pct="auto"
+            )
+            played.append(_played(kept, profile, noise))
+            reserves_pct.append(kept.reserve_pct)
+        row = _row(kind, plans, change, tuple(played), took_s)
+        yield replace(row, reserves_pct=tuple(reserves_pct))
         if kind == WHOLE:
-            late = tuple(_played(plans, profile, noise, reckoned=ClockChange()) for noise in (0.0, NOISE))
+            late = _as_published(plans, profile)
             yield _row(NO_LEAD, plans, change, late, took_s)
             envelope = _envpipe(plans, profile, schedule)
-            late = tuple(_played(envelope, profile, noise, reckoned=ClockChange()) for noise in (0.0, NOISE))
-            yield _row(ENVPIPE, envelope, change, late, 0.0)
+            yield _row(ENVPIPE, envelope, change, _as_published(envelope, profile), 0.0)
 
 
-def _planned(
-    profile: Profile, schedule: Schedule, high_w: float, switching: Switching, reserve_pct: float
-) -> PlanSet:
-    return build(profile, schedule, blocking_power_w=high_w, switching=switching, reserve_pct=reserve_pct)
+def _as_published(plans: PlanSet, profile: Profile) -> tuple[Played, ...]:
+    """Every change at the boundary, without noise and with."""
+    return tuple(_played(plans, profile, noise, reckoned=ClockChange()) for noise in (0.0, NOISES[0]))
 
 
 def _row(kind: str, plans: PlanSet, change: ClockChange, played: tuple[Played, ...], took_s: float) -> Row:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perseus_ds.device.simulated import SimulatedSettings, Work, model_named, physics
 from perseus_ds.profile import Point, Profile, candidate_clocks
 from perseus_ds.schedule import Kind
@@ -9,6 +11,15 @@ from perseus_ds.schedule import Kind
 WEIGHTS = (0.96, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.08)  # embedding and head, as in a GPT
 FORWARD_S = 0.06
 CLOCKS = 24
+
+
+def varying(profile: Profile, share: float) -> Profile:
+    """The same profile, of a machine on which durations vary by that share."""
+    points = {
+        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
+        for key, own in profile.points.items()
+    }
+    return replace(profile, points=points)
 
 
 def eight_stages(gpu: str) -> Profile:

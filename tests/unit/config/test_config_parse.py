@@ -47,6 +47,18 @@ REFUSED = [
     ),
     ({"audit": {"iterations": 0}}, "perseus.audit.iterations is 0 (expected a whole number at least 1"),
     ({"audit": {"every_iterations": -1}}, "perseus.audit.every_iterations is -1 (expected a whole number at"),
+    (
+        {"objective": {"reserve_pct": "automatic"}},
+        "perseus.objective.reserve_pct is the text 'automatic' (expected a number or 'auto')",
+    ),
+    (
+        {"objective": {"reserve_pct": True}},
+        "perseus.objective.reserve_pct is True (expected a number or 'auto')",
+    ),
+    (
+        {"objective": {"reserve_pct": 21}},
+        "perseus.objective.reserve_pct is 21 (expected a number at least 0 and at most 20 or 'auto')",
+    ),
     ({"straggler": {"enabled": "no"}}, "perseus.straggler.enabled is the text 'no' (expected true or false)"),
     (
         {"objective": {"policy": "deadline"}},
@@ -140,3 +152,8 @@ def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_only_a_block_that_asks_for_us_counts(config: dict[str, object], *, enabled: bool) -> None:
     assert is_enabled(config) is enabled
+
+
+def test_a_number_may_give_way_to_a_word() -> None:
+    assert parse({"objective": {"reserve_pct": "auto"}}, {}).objective.reserve_pct == "auto"
+    assert parse({"objective": {"reserve_pct": 2}}, {}).objective.reserve_pct == 2

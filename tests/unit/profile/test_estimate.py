@@ -1,6 +1,7 @@
 """Estimates against the ground truth of a simulated GPU: noise on, in virtual time."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from simulated_window import play
@@ -162,3 +163,22 @@ def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> 
     found = estimate(Window(1200, 0.0, 12.0, tuple(ran), trace, outside=tuple(outside)))
     assert found.points[0, Kind.FORWARD].energy_j == pytest.approx(0.3 * working_w, rel=0.02)
     assert found.blocking_power_w == pytest.approx(waiting_w, rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])
+def test_how_single_runs_vary_is_what_the_gpu_does(noise: float) -> None:
+    played = play(ORDER * 4, clock_mhz=1200, settings=SimulatedSettings(noise=noise))
+    for point in estimate(played.window).points.values():
+        assert point.time_sd_s is not None
+        assert point.time_sd_s / point.time_s == pytest.approx(noise, rel=0.35)
+
+
+def test_one_hiccup_of_the_host_does_not_make_durations_vary() -> None:
+    window = play(ORDER * 4, clock_mhz=1200, settings=SimulatedSettings(noise=0.01)).window
+    computed = [one for one in window.intervals if one.instruction.kind.is_computation]
+    long = replace(computed[3], end_s=computed[3].end_s + 0.5 * computed[3].duration_s)
+    hiccup = replace(window, intervals=tuple(long if one is computed[3] else one for one in window.intervals))
+    for key, point in estimate(hiccup).points.items():
+        before = estimate(window).points[key].time_sd_s
+        assert before is not None
+        assert point.time_sd_s == pytest.approx(before, rel=0.3)

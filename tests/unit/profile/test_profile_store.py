@@ -12,7 +12,7 @@ from perseus_ds.schedule import Kind
 
 PROFILE = Profile(
     points={
-        (0, Kind.FORWARD): (Point(1410, 0.1, 30.0, 1e-3, 0.2, 40, 1395, 4), Point(1200, 0.12, 27.0)),
+        (0, Kind.FORWARD): (Point(1410, 0.1, 30.0, 1e-3, 0.2, 40, 1395, 4, 0.004), Point(1200, 0.12, 27.0)),
         (1, Kind.BACKWARD): (Point(1410, 0.2, 61.0),),
     },
     blocking_power_w=83.64,
@@ -49,7 +49,18 @@ def test_keys_carry_their_units(file: Path) -> None:
         "samples": 40,
         "achieved_mhz": 1395,
         "event_reasons": 4,
+        "time_sd_s": 0.004,
     }
+
+
+def test_a_file_of_before_does_not_say_how_durations_vary(file: Path) -> None:
+    content = json.loads(file.read_text())
+    for point in content["points"]:
+        del point["time_sd_s"]
+    file.write_text(json.dumps(content))
+    assert [point.time_sd_s for points in read_profile(file).points.values() for point in points] == [
+        None
+    ] * 3
 
 
 def test_every_truncation_is_refused_in_one_line(file: Path) -> None:

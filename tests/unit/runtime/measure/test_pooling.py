@@ -1,6 +1,7 @@
 """Every rank's report on one clock becomes one: means over replicas, the shortest where others waited."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -98,3 +99,17 @@ def test_transfers_are_compared_within_one_replica() -> None:
 
 def test_a_transfer_without_its_other_end_is_left_out() -> None:
     assert pool([rank_status(0, transfers_s={SA: (1.0,)}), rank_status(1)]).fixed_s == {}
+
+
+def test_replicas_vary_as_they_do_on_average_and_a_silent_one_says_nothing() -> None:
+    def pooled(*deviations_s: float | None) -> float | None:
+        ranks = []
+        for replica, deviation_s in enumerate(deviations_s):
+            one = rank_status(0, replica)
+            point = replace(one.estimate.points[0, Kind.FORWARD], time_sd_s=deviation_s)
+            ranks.append(replace(one, estimate=replace(one.estimate, points={(0, Kind.FORWARD): point})))
+        return pool(ranks).points[0, Kind.FORWARD].time_sd_s
+
+    assert pooled(0.3, 0.4) == pytest.approx((0.125) ** 0.5)
+    assert pooled(0.3, None) == pytest.approx(0.3)
+    assert pooled(None, None) is None

@@ -1,0 +1,130 @@
+"""How much slack a plan leaves unused, because durations vary: given, or as much as their variation asks for.
+
+A plan that fills all slack has many paths that are just critical; of many that vary one is always longer
+than planned, although none is on average.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.plan.solving.translation import Translation, translate
+from perseus_ds.profile import Computation, Profile
+from perseus_ds.schedule import Schedule
+from perseus_ds.solver import Frontier, solve_frontier
+
+Reserve = float | Literal["auto"]
+"""Percent by which stretched computations are planned longer than they last on average."""
+
+ALLOWED_PCT = 0.1
+"""How much longer the fastest plan's iterations may last, on average, for durations vary."""
+CANDIDATES_PCT = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0
+UNKNOWN_PCT = 1.0
+"""Reserve where a profile does not say how durations vary: enough for one percent."""
+
+_MOST_DRAWS = 200
+_LEAST_DRAWS = 20
+_MOST_NUMBERS = 4_000_000  # nodes times draws: 32 MB in each array
+_LEAST_FACTOR = 0.5
+
+Floats = NDArray[np.float64]
+
+
+def reserve_in_words(reserve: Reserve) -> str:
+    """As fingerprints name it: without the unit."""
+    return reserve if reserve == "auto" else f"{reserve:g}"
+
+
+def variation_of(profile: Profile) -> Mapping[Computation, float] | None:
+    """By what share of its duration each computation varies; None where the profile does not say it of all.
+
+    All clocks together, and the whole of it: also what is alike in all computations of an iteration, which
+    would need less.
+    """
+    shares: dict[Computation, list[float]] = defaultdict(list)
+    for key, points in profile.points.items():
+        for point in points:
+            if point.time_sd_s is None:
+                return None
+            shares[key].append(point.time_sd_s / point.time_s)
+    return {key: float(np.sqrt(np.mean(np.square(own)))) for key, own in shares.items()}
+
+
+def least_reserve_pct(profile: Profile, schedule: Schedule, blocking_power_w: float) -> float:
+    """Find the least reserve with which the fastest plan loses no time to what varied in the profile.
+
+    The largest candidate where none is enough. Cost: five frontiers at most.
+    """
+    variation = variation_of(profile)
+    if variation is None:
+        return UNKNOWN_PCT
+    draws = _Draws.of(translate(profile, schedule, blocking_power_w, 0.0), variation)
+
+    def is_enough(reserve_pct: float) -> bool:
+        return draws.slowdown_pct(profile, blocking_power_w, reserve_pct) <= ALLOWED_PCT
+
+    if is_enough(CANDIDATES_PCT[0]):
+        return CANDIDATES_PCT[0]
+    found = bisect_left(CANDIDATES_PCT, True, lo=1, hi=len(CANDIDATES_PCT) - 1, key=is_enough)
+    return CANDIDATES_PCT[found]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draws:
+    """Iterations as they might turn out: what every node's duration is multiplied by, the same for all plans.
+
+    Shape: ``factor`` [nodes, draws]; ``fastest_s`` [nodes].
+    """
+
+    translation: Translation
+    factor: Floats
+    fastest_s: Floats
+
+    @classmethod
+    def of(cls, translation: Translation, variation: Mapping[Computation, float]) -> _Draws:
+        """Draw every computation by itself; what no clock changes lasts as long as on average."""
+        nodes = translation.dag.nodes
+        share = np.array([variation.get((node.stage, node.kind), 0.0) for node in nodes])
+        draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, _MOST_DRAWS))
+        normal = np.random.default_rng(0).standard_normal((len(nodes), draws))
+        fastest_s = np.array([table.duration_s.min() for table in translation.problem.tables])
+        return cls(
+            translation,
+            np.maximum(1.0 + share[:, None] * normal, _LEAST_FACTOR),
+            fastest_s[translation.problem.table_of],
+        )
+
+    def slowdown_pct(self, profile: Profile, blocking_power_w: float, reserve_pct: float) -> float:
+        """How much longer the fastest plan with a reserve lasts than all clocks at maximum, both varying."""
+        schedule = self.translation.schedule
+        frontier = solve_frontier(translate(profile, schedule, blocking_power_w, reserve_pct).problem)
+        real_s = _without_reserve(frontier, frontier.durations_at(frontier.t_min_s), reserve_pct)
+        return 100.0 * (self._mean_s(real_s) / self._mean_s(self.fastest_s) - 1.0)
+
+    def _mean_s(self, duration_s: Floats) -> float:
+        """Mean time of an iteration."""
+        dag, drawn_s = self.translation.dag, duration_s[:, None] * self.factor
+        start_s = dag.starts_of_many(drawn_s, self.translation.fixed_s)
+        return float((start_s + drawn_s).max(axis=0).mean())
+
+
+def _without_reserve(frontier: Frontier, planned_s: Floats, reserve_pct: float) -> Floats:
+    """What durations that were planned last on average: between two clocks, parts of both.
+
+    Shape: ``planned_s`` [nodes], also returned.
+    """
+    real_s = np.empty_like(planned_s)
+    table_of = frontier.whole.problem.table_of
+    for table, hull in enumerate(frontier.whole.hulls):
+        own = table_of == table
+        least_s = hull.duration_s[0]
+        lasts_s = np.where(hull.duration_s > least_s, hull.duration_s / (1.0 + reserve_pct / 100.0), least_s)
+        real_s[own] = np.interp(planned_s[own], hull.duration_s, lasts_s)
+    return real_s

@@ -1,0 +1,78 @@
+"""A reserve for durations that vary: as much as keeps the fastest plan's iterations from lasting longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import PlanSet, build, select
+from perseus_ds.plan.solving.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import Kind, textbook
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+SILENT = textbook_profile([1.0, 1.05, 1.2, 1.1])
+SCHEDULE = textbook("1f1b", stages=4, microbatches=8)
+
+
+def varying(share: float, profile: Profile = SILENT) -> Profile:
+    points = {
+        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
+        for key, own in profile.points.items()
+    }
+    return replace(profile, points=points)
+
+
+def plans_of(profile: Profile, reserve_pct: float | None = None) -> PlanSet:
+    return build(
+        profile, SCHEDULE, blocking_power_w=70.0, reserve_pct="auto" if reserve_pct is None else reserve_pct
+    )
+
+
+def slowdown_pct(plans: PlanSet, noise: float) -> float:
+    """As the emulator plays the fastest plan: noise of its own, not that which the reserve was found with."""
+    emulator = Emulator(plans, SILENT, ClusterShape(), conditions=Conditions(noise=noise, seed=3))
+    plan = select(plans, Objective()).index
+    ours, default = (emulator.play(120, always=one).job_s[1:].sum() for one in (plan, DEFAULT_CLOCKS))
+    return 100.0 * float(ours / default - 1.0)
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.01, 0.02])
+def test_a_plan_with_the_reserve_loses_no_time_that_matters(noise: float) -> None:
+    kept = plans_of(varying(noise))
+    assert slowdown_pct(plans_of(SILENT, 0.0), noise) > 2 * ALLOWED_PCT
+    assert slowdown_pct(kept, noise) < 2 * ALLOWED_PCT
+    assert kept.reserve_pct > 0.0
+
+
+def test_the_reserve_is_the_least_that_will_do() -> None:
+    kept = plans_of(varying(0.01))
+    less = CANDIDATES_PCT[CANDIDATES_PCT.index(kept.reserve_pct) - 1]
+    assert slowdown_pct(plans_of(SILENT, less), 0.01) > 0.8 * ALLOWED_PCT
+
+
+def test_more_variation_takes_more_reserve() -> None:
+    found = [plans_of(varying(share)).reserve_pct for share in (0.0, 0.002, 0.005, 0.01, 0.02, 0.5)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.0, CANDIDATES_PCT[-1])
+
+
+def test_the_same_profile_gets_the_same_reserve() -> None:
+    assert plans_of(varying(0.01)).reserve_pct == plans_of(varying(0.01)).reserve_pct
+
+
+def test_a_profile_that_does_not_say_gets_what_one_percent_needs() -> None:
+    assert plans_of(SILENT).reserve_pct == UNKNOWN_PCT
+
+
+def test_a_profile_that_says_it_of_some_computations_only_does_not_say_it() -> None:
+    partly = varying(0.02)
+    points = dict(partly.points) | {(0, Kind.FORWARD): SILENT.points[0, Kind.FORWARD]}
+    assert plans_of(replace(partly, points=points)).reserve_pct == UNKNOWN_PCT
+
+
+def test_what_is_given_is_kept() -> None:
+    assert plans_of(varying(0.02), 0.7).reserve_pct == 0.7
