@@ -57,7 +57,7 @@ def build(
     wait_clock = wait_clock_of(profile, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
     if reserve_pct == "auto":
-        reserve_pct = least_reserve_pct(profile, schedule, waiting_w)
+        reserve_pct = least_reserve_pct(profile, schedule, waiting_w, switching)
     translation = translate(profile, schedule, waiting_w, reserve_pct, timelines)
     total_w = waiting_w * schedule.ranks
     baseline = baseline_of(translation, blocking_power_w)

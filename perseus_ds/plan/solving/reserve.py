@@ -15,10 +15,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.plan.solving.solve import solve
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.solving.translation import Translation, translate
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Schedule
-from perseus_ds.solver import Frontier, solve_frontier
+from perseus_ds.solver import blended
 
 Reserve = float | Literal["auto"]
 """Percent by which stretched computations are planned longer than they last on average."""
@@ -57,18 +59,28 @@ def variation_of(profile: Profile) -> Mapping[Computation, float] | None:
     return {key: float(np.sqrt(np.mean(np.square(own)))) for key, own in shares.items()}
 
 
-def least_reserve_pct(profile: Profile, schedule: Schedule, blocking_power_w: float) -> float:
+def least_reserve_pct(
+    profile: Profile, schedule: Schedule, blocking_power_w: float, switching: Switching
+) -> float:
     """Find the least reserve with which the fastest plan loses no time to what varied in the profile.
 
-    The largest candidate where none is enough. Cost: five frontiers at most.
+    The largest candidate where none is enough. Cost: five frontiers at most, with one plan for each.
+
+    Raises:
+        PlanError, SolverError: there is no such plan.
     """
     variation = variation_of(profile)
     if variation is None:
         return UNKNOWN_PCT
-    draws = _Draws.of(translate(profile, schedule, blocking_power_w, 0.0), variation)
+    without = translate(profile, schedule, blocking_power_w, 0.0)
+    draws = _Draws.of(without, variation)
 
     def is_enough(reserve_pct: float) -> bool:
-        return draws.slowdown_pct(profile, blocking_power_w, reserve_pct) <= ALLOWED_PCT
+        reserved = translate(profile, schedule, blocking_power_w, reserve_pct)
+        base_power_w = blocking_power_w * schedule.ranks
+        plans = solve(reserved, switching, base_power_w=base_power_w, fastest_only=True).plans
+        real_s, _ = blended(without.problem, plans.choice, plans.other, plans.share)
+        return draws.slowdown_pct(real_s[0]) <= ALLOWED_PCT
 
     if is_enough(CANDIDATES_PCT[0]):
         return CANDIDATES_PCT[0]
@@ -101,30 +113,15 @@ class _Draws:
             fastest_s[translation.problem.table_of],
         )
 
-    def slowdown_pct(self, profile: Profile, blocking_power_w: float, reserve_pct: float) -> float:
-        """How much longer the fastest plan with a reserve lasts than all clocks at maximum, both varying."""
-        schedule = self.translation.schedule
-        frontier = solve_frontier(translate(profile, schedule, blocking_power_w, reserve_pct).problem)
-        real_s = _without_reserve(frontier, frontier.durations_at(frontier.t_min_s), reserve_pct)
-        return 100.0 * (self._mean_s(real_s) / self._mean_s(self.fastest_s) - 1.0)
+    def slowdown_pct(self, duration_s: Floats) -> float:
+        """How much longer iterations last with these durations than with the fastest, both varying.
+
+        Shape: ``duration_s`` [nodes].
+        """
+        return 100.0 * (self._mean_s(duration_s) / self._mean_s(self.fastest_s) - 1.0)
 
     def _mean_s(self, duration_s: Floats) -> float:
         """Mean time of an iteration."""
         dag, drawn_s = self.translation.dag, duration_s[:, None] * self.factor
         start_s = dag.starts_of_many(drawn_s, self.translation.fixed_s)
         return float((start_s + drawn_s).max(axis=0).mean())
-
-
-def _without_reserve(frontier: Frontier, planned_s: Floats, reserve_pct: float) -> Floats:
-    """What durations that were planned last on average: between two clocks, parts of both.
-
-    Shape: ``planned_s`` [nodes], also returned.
-    """
-    real_s = np.empty_like(planned_s)
-    table_of = frontier.whole.problem.table_of
-    for table, hull in enumerate(frontier.whole.hulls):
-        own = table_of == table
-        least_s = hull.duration_s[0]
-        lasts_s = np.where(hull.duration_s > least_s, hull.duration_s / (1.0 + reserve_pct / 100.0), least_s)
-        real_s[own] = np.interp(planned_s[own], hull.duration_s, lasts_s)
-    return real_s

@@ -45,9 +45,12 @@ def solve(
     switching: Switching,
     *,
     base_power_w: float,
+    fastest_only: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Solved:
     """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
+
+    ``fastest_only``: of the whole frontier the plans for its shortest time alone.
 
     Raises:
         PlanError: a budget that no plan meets, or changes that take longer than an iteration.
@@ -56,13 +59,19 @@ def solve(
     problem = translation.problem
     frontier = solve_frontier(problem, progress=progress)
     _refuse_slower_than(frontier.t_min_s, switching)
+    in_parts = switching.budget.limits or switching.split == "auto"
+    step = {"step": REACH} if in_parts else {}
+    times_s = (
+        np.array([frontier.t_min_s])
+        if fastest_only
+        else plan_times(problem, frontier, base_power_w=base_power_w, **step)
+    )
     if switching.budget.limits:
-        return Solved(frontier, _within_budget(translation, frontier, switching, base_power_w), ordered=True)
-    if switching.split == "never":
-        return Solved(frontier, _whole(problem, frontier, base_power_w), ordered=False)
-    times_s = plan_times(problem, frontier, base_power_w=base_power_w, step=REACH)
-    plans = split(problem, frontier, times_s, least_part_s=switching.least_part_s)
-    return Solved(frontier, plans, ordered=False)
+        return Solved(frontier, _within_budget(translation, frontier, switching, times_s), ordered=True)
+    if in_parts:
+        plans = split(problem, frontier, times_s, least_part_s=switching.least_part_s)
+        return Solved(frontier, plans, ordered=False)
+    return Solved(frontier, _whole(problem, frontier, times_s, base_power_w), ordered=False)
 
 
 def _refuse_slower_than(iteration_s: float, switching: Switching) -> None:
@@ -75,9 +84,8 @@ def _refuse_slower_than(iteration_s: float, switching: Switching) -> None:
         )
 
 
-def _whole(problem: Problem, frontier: Frontier, base_power_w: float) -> Plans:
+def _whole(problem: Problem, frontier: Frontier, times_s: NDArray[np.float64], base_power_w: float) -> Plans:
     """One option for every computation."""
-    times_s = plan_times(problem, frontier, base_power_w=base_power_w)
     return worth_keeping(discretise(problem, frontier, times_s), base_power_w=base_power_w)
 
 
@@ -86,12 +94,13 @@ def with_timelines(
 ) -> Solved:
     """The best of plans with timelines as whole options, and of those that know clocks only."""
     unslowed = discretise(translation.problem, frontier, np.array([max(unslowed_s, frontier.t_min_s)]))
-    found = _whole(translation.problem, frontier, base_power_w)
+    times_s = plan_times(translation.problem, frontier, base_power_w=base_power_w)
+    found = _whole(translation.problem, frontier, times_s, base_power_w)
     return Solved(frontier, best_of(frontier, without, found, unslowed), ordered=False)
 
 
 def _within_budget(
-    translation: Translation, frontier: Frontier, switching: Switching, base_power_w: float
+    translation: Translation, frontier: Frontier, switching: Switching, times_s: NDArray[np.float64]
 ) -> Plans:
     """Make timelines of clocks."""
     budget, whole = switching.budget, switching.split == "never"
@@ -109,7 +118,6 @@ def _within_budget(
         dwell_s=budget.dwell_s,
     )
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
-    times_s = plan_times(translation.problem, frontier, base_power_w=base_power_w, step=REACH)
     least_part_s = np.inf if whole else switching.least_part_s
     try:
         return timelines(translation.problem, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
