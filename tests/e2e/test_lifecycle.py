@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from jobs import (
@@ -22,7 +23,9 @@ from jobs import (
 )
 from ranks import Said, config, run_ranks
 
+from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.plan import read_plans
+from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import Kind
 
@@ -66,6 +69,17 @@ def test_auto_says_what_it_does_in_this_order(lifecycle: Lifecycle) -> None:
         "running",
         "measured",
     ]
+
+
+def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecycle: Lifecycle) -> None:
+    """The simulated GPUs vary by half a percent: that needs less than where nothing is known."""
+    profile = read_profile(lifecycle.run_dir / "profile.json")
+    variation = variation_of(profile)
+    assert variation is not None
+    assert mean(variation.values()) == pytest.approx(SimulatedSettings().noise, rel=0.3)
+    plans = read_plans(lifecycle.run_dir / "plan.json")
+    assert plans.reserve_pct < UNKNOWN_PCT
+    assert plans.fingerprint["reserve_pct"] == "auto"
 
 
 def test_only_rank_0_speaks(lifecycle: Lifecycle) -> None:

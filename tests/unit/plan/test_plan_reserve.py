@@ -8,7 +8,9 @@ import pytest
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, select
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.solving.reserve import ALLOWED_PCT, CANDIDATES_PCT, UNKNOWN_PCT
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
@@ -72,6 +74,19 @@ def test_a_profile_that_says_it_of_some_computations_only_does_not_say_it() -> N
     partly = varying(0.02)
     points = dict(partly.points) | {(0, Kind.FORWARD): SILENT.points[0, Kind.FORWARD]}
     assert plans_of(replace(partly, points=points)).reserve_pct == UNKNOWN_PCT
+
+
+def test_a_plan_that_changes_clocks_seldom_needs_no_more() -> None:
+    often = plans_of(varying(0.02))
+    seldom = build(
+        varying(0.02),
+        SCHEDULE,
+        blocking_power_w=70.0,
+        reserve_pct="auto",
+        switching=Switching(budget=ChangeBudget(1.0)),
+    )
+    assert 0.0 <= seldom.reserve_pct < often.reserve_pct
+    assert slowdown_pct(seldom, 0.02) < 2 * ALLOWED_PCT
 
 
 def test_what_is_given_is_kept() -> None:
