@@ -25,7 +25,10 @@ def not_negative(text: str) -> float:
 
 def not_negative_or_auto(text: str) -> float | Literal["auto"]:
     """Read a finite number from 0 on, or the word ``auto``."""
-    return "auto" if text == "auto" else not_negative(text)
+    try:
+        return "auto" if text == "auto" else not_negative(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error} (or auto)") from None
 
 
 def count(text: str) -> int:

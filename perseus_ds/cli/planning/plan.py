@@ -28,6 +28,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
+from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import TEXTBOOK
 
@@ -90,7 +91,7 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reserve-pct",
         type=not_negative_or_auto,
-        metavar="PCT",
+        metavar="PCT|auto",
         help="plan stretched computations as if they took so much longer (auto: as their durations varied in"
         " the profile); default: the job's, else 0",
     )
@@ -140,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
             hint="give --wait-power-w MHZ:W,...",
         )
     request = request_of(options, profile)
+    if request.reserve_pct == "auto" and variation_of(profile) is None:
+        remark(f"{options.profile} does not say how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
         plans = build(
             profile,

@@ -175,3 +175,22 @@ def test_the_profile_is_left_alone(perseus: Program, profile_csv: Path) -> None:
     perseus("plan", profile_csv, *SIZES)
     assert profile_csv.read_text() == CSV
     assert isinstance(read_profile(profile_csv), Profile)
+
+
+def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
+    words = ("plan", profile_csv, *SIZES, "--blocking-power-w", 70)
+    given, found, none = (
+        perseus(*words, *more) for more in (("--reserve-pct", 3), ("--reserve-pct", "auto"), ())
+    )
+    assert "planned 3 % longer, as durations vary" in given.out
+    assert "planned 1 % longer, as durations vary" in found.out
+    assert f"{profile_csv} does not say how durations vary: 1 % is kept in reserve" in found.err
+    assert "as durations vary" not in none.out
+
+
+def test_a_reserve_that_is_none_is_refused(
+    perseus: Program, profile_csv: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        perseus("plan", profile_csv, *SIZES, "--reserve-pct", "much")
+    assert "'much' is not a number (or auto)" in capsys.readouterr().err

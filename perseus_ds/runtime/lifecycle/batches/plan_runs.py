@@ -57,12 +57,14 @@ def _log_running(
     context.log.event(
         "running",
         f"{named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
-        f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plan.saving_pct:.1f} % energy saved as planned, "
+        f"({round(plan.slowdown_pct, 2) + 0.0:+.2f} %), {plans.reserve_pct:g} % in reserve, "
+        f"{plan.saving_pct:.1f} % energy saved as planned, "
         f"{expected:.1f} % to be expected as these GPUs change their clocks, "
         f"{certified(float(plans.gap_pct[plan.index]))}",
         plan=plan.index,
         microbatches=context.job.schedule.microbatches,
         iteration_time_s=plan.iteration_time_s,
+        reserve_pct=plans.reserve_pct,
         planned_saving_pct=plan.saving_pct,
         predicted_saving_pct=expected,
         gap_pct=float(plans.gap_pct[plan.index]),
