@@ -12,6 +12,7 @@ from perseus_ds.plan.build import build
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.request import read_request
 from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.step_back import PROMPT_S, step_back_after
 from perseus_ds.profile import read_profile
 
 
@@ -42,4 +43,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    step_back_after(PROMPT_S)
     sys.exit(main(sys.argv[1:]))

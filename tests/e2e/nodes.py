@@ -23,7 +23,7 @@ from ranks import Said, batches, build, run_ranks
 
 from perseus_ds import detach
 
-PATIENCE_S = 200.0  # planning has low priority: beside a dozen busy processes it has taken a minute
+PATIENCE_S = 200.0
 
 
 @dataclass(frozen=True)

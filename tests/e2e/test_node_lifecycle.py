@@ -19,6 +19,11 @@ from perseus_ds.profile import read_profile
 
 pytestmark = pytest.mark.e2e
 
+AUDIT = {
+    "every_iterations": 24,
+    "iterations": 3,
+}  # of milliseconds, also on a busy host
+
 
 @dataclass(frozen=True)
 class NodeCourse:
@@ -48,7 +53,7 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
         return not {"measured", "disabled"}.isdisjoint(names(run_dir))
 
     with beside(sample):
-        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir)), over)
+        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir, audit=AUDIT)), over)
     yield NodeCourse(run_dir, said, node, stored)
     assert node.locked_mhz() == [0] * STAGES
 

@@ -14,8 +14,6 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, write_request
 from perseus_ds.run_directory import RunDirectory
 
-_NICE = 10
-
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
@@ -27,7 +25,7 @@ class PlanJob:
 
 
 class BackgroundPlanner:
-    """Runs of ``python -m perseus_ds.plan`` on rank 0, at low priority, one plan after another.
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, one plan after another, at low priority where that takes long.
 
     Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
@@ -88,9 +86,4 @@ class BackgroundPlanner:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
-                preexec_fn=_step_back,  # noqa: PLW1509  # one system call, no lock is taken
             )
-
-
-def _step_back() -> None:
-    os.nice(_NICE)
