@@ -25,7 +25,7 @@ class PlanJob:
 
 
 class BackgroundPlanner:
-    """Runs of ``python -m perseus_ds.plan`` on rank 0, one plan after another, at low priority where that takes long.
+    """Runs of ``python -m perseus_ds.plan`` on rank 0, one after another, at low priority where one is long.
 
     Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
