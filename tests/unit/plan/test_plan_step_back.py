@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,16 +12,25 @@ from perseus_ds.plan.step_back import NICE, step_back_after
 before = os.nice(0)
 step_back_after({after_s})
 while time.process_time() < {until_s}:
-    pass
+    sum(range(1000))
 print(os.nice(0) - before == {times} * NICE)
 """
 
 
 def stepped(after_s: float, until_s: float, times: int) -> str:
     """Use the processor for so long; whether the priority went down so often by then."""
-    script = SCRIPT.format(after_s=after_s, until_s=until_s, times=times)
+    return said(SCRIPT.format(after_s=after_s, until_s=until_s, times=times))
+
+
+def said(script: str) -> str:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env=environment,
     )
     return done.stdout.strip()
 
@@ -31,3 +41,26 @@ def test_it_steps_back_once_and_no_more() -> None:
 
 def test_before_that_it_has_the_jobs_priority() -> None:
     assert stepped(after_s=60.0, until_s=1.5, times=0) == "True"
+
+
+def test_it_does_so_while_the_solver_keeps_the_main_thread() -> None:
+    """Compiled code does not come back to the interpreter: a signal's handler would wait for it."""
+    script = """
+import os, threading, time
+from perseus_ds.plan.step_back import NICE, step_back_after
+import numpy as np
+main, seen = threading.get_native_id(), []
+def look():
+    while time.process_time() < 1.0:
+        time.sleep(0.01)
+    seen.append(os.getpriority(os.PRIO_PROCESS, main) - before)
+before = os.getpriority(os.PRIO_PROCESS, main)
+step_back_after(0.1)
+other = threading.Thread(target=look)
+other.start()
+matrix = np.ones((3500, 3500))
+matrix @ matrix  # one call of seconds
+other.join()
+print(seen == [NICE])
+"""
+    assert said(script) == "True"
