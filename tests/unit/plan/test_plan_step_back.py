@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.thorough
+
 SCRIPT = """
 import os, time
 from perseus_ds.plan.step_back import NICE, step_back_after
@@ -36,7 +40,7 @@ def said(script: str) -> str:
 
 
 def test_it_steps_back_once_and_no_more() -> None:
-    assert stepped(after_s=0.1, until_s=3.0, times=1) == "True"
+    assert stepped(after_s=0.1, until_s=1.5, times=1) == "True"
 
 
 def test_before_that_it_has_the_jobs_priority() -> None:
