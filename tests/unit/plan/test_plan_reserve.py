@@ -16,6 +16,8 @@ from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
+pytestmark = pytest.mark.thorough
+
 SILENT = textbook_profile([1.0, 1.05, 1.2, 1.1])
 SCHEDULE = textbook("1f1b", stages=4, microbatches=8)
 
