@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from perseus_ds.errors import PlanError
@@ -12,13 +11,13 @@ from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
 from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
-from perseus_ds.plan.solving.solve import in_order, solve, with_timelines
+from perseus_ds.plan.solving.solve import Solved, in_order, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
-from perseus_ds.plan.solving.translation import baseline_of, translate
+from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import check_frontier, check_plans, total_bounds
+from perseus_ds.solver import Frontier, check_frontier, check_plans, total_bounds
 
 ONE_WAIT = 2
 """Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
@@ -70,11 +69,7 @@ def build(
             translation, solved.frontier, clocks_only.plans, baseline.iteration_time_s, total_w
         )
     frontier = solved.frontier
-    sets = [solved]
-    lean = None if wait_clock is None else switching.budget.less(ONE_WAIT, frontier.t_min_s)
-    if lean is not None:
-        with suppress(PlanError):  # where no plan changes so seldom, waits get what is left
-            sets.append(solve(translation, replace(switching, budget=lean), base_power_w=total_w))
+    sets = [solved] if wait_clock is None else [solved, *_leaner(translation, frontier, switching, total_w)]
     if verify:
         check_frontier(translation.problem, frontier)
         for one in sets:
@@ -106,6 +101,19 @@ def build(
         reserve_pct=reserve_pct,
         time_error_pct=time_error_pct(profile),
     )
+
+
+def _leaner(
+    translation: Translation, frontier: Frontier, switching: Switching, total_w: float
+) -> list[Solved]:
+    """Plans that leave as many changes to waits as waits may want; none without a budget."""
+    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
+    if lean is None:
+        return []
+    try:
+        return [solve(translation, replace(switching, budget=lean), base_power_w=total_w)]
+    except PlanError:  # no plan changes so seldom: waits get what is left
+        return []
 
 
 def _check(

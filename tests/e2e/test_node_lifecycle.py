@@ -19,10 +19,7 @@ from perseus_ds.profile import read_profile
 
 pytestmark = pytest.mark.e2e
 
-AUDIT = {
-    "every_iterations": 24,
-    "iterations": 3,
-}  # of milliseconds, also on a busy host
+AUDIT = {"every_iterations": 24, "iterations": 3}  # of milliseconds: a busy host needs some for its clocks
 
 
 @dataclass(frozen=True)

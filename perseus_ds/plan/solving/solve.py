@@ -16,6 +16,7 @@ from perseus_ds.plan.solving.translation import Translation
 from perseus_ds.plan.splits import Splits
 from perseus_ds.solver import (
     REACH,
+    STEP,
     Frontier,
     Plans,
     Problem,
@@ -60,12 +61,10 @@ def solve(
     frontier = solve_frontier(problem, progress=progress)
     _refuse_slower_than(frontier.t_min_s, switching)
     in_parts = switching.budget.limits or switching.split == "auto"
-    step = {"step": REACH} if in_parts else {}
-    times_s = (
-        np.array([frontier.t_min_s])
-        if fastest_only
-        else plan_times(problem, frontier, base_power_w=base_power_w, **step)
-    )
+    step = REACH if in_parts else STEP
+    times_s = np.array([frontier.t_min_s])
+    if not fastest_only:
+        times_s = plan_times(problem, frontier, base_power_w=base_power_w, step=step)
     if switching.budget.limits:
         return Solved(frontier, _within_budget(translation, frontier, switching, times_s), ordered=True)
     if in_parts:

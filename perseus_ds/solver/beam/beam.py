@@ -1,5 +1,6 @@
 """A place for every activity, in the order of the relaxed plan: the best partial plans go on side by side."""
 # ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
+# `_continued` and `_try_places` are one loop each, long by a line for every array that they hand on.
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Requests of a plan, played on paper with the model of a change: what the plan wants is in force in time."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ CHANGES = [
 ]
 
 
+@functools.cache
 def planned(change: ClockChange, split: Split = "auto") -> FrequencyPlan:
     schedule = textbook("1f1b", stages=4, microbatches=6)
     profile = replace(textbook_profile([1.0, 1.1, 1.2, 1.3]), blocking_w={1410: 70.0, LOW_MHZ: 50.0})
