@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from itertools import count
 from random import Random
 from weakref import WeakSet
 
@@ -22,10 +23,11 @@ from perseus_ds.device.simulated.truth import Truth, TruthNow
 from perseus_ds.errors import DeviceUnsupportedError
 
 _opened: WeakSet[SimulatedGpu] = WeakSet()
+_numbers = count()
 
 
 def opened() -> list[SimulatedGpu]:
-    """List the simulated GPUs of this process, oldest first: for who wants to know the truth."""
+    """List the simulated GPUs of this process that are still in use, oldest first: for tests and oracles."""
     return sorted(_opened, key=lambda gpu: gpu.number)
 
 
@@ -42,7 +44,7 @@ class SimulatedGpu(Gpu):
         self.model = model_named(settings.gpu)
         self.truth = Truth(self.model)
         self.slowness = 1.0
-        self.number = len(_opened)
+        self.number = next(_numbers)
         self._index = index
         self._time = _time_of(settings) if time is None else time
         self._random = Random(f"{settings.seed}/{index}")  # noqa: S311 - repeatable noise, not a secret
