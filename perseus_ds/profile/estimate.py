@@ -21,6 +21,8 @@ _OUTSIDE_SHARE = 0.01
 _EQUAL_WITHIN = 0.1
 _PURE_QUANTILE = 0.1
 _DECILES_APART = 2.5631  # the outer two, in standard deviations of a normal distribution
+_FEW = 10
+"""Fewer values than this have no outer deciles of their own."""
 _Classes = dict[Computation, list[Interval]]
 
 
@@ -179,7 +181,7 @@ def _standard_errors(
 def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w: float) -> Point:
     durations_s = _at_one_size(window, runs)
     mean_s = _robust_mean(durations_s)
-    error_s = float(durations_s.std() / np.sqrt(len(durations_s)))
+    error_s = float(durations_s.std(ddof=len(durations_s) > 1) / np.sqrt(len(durations_s)))
     return Point(
         clock_mhz=window.clock_mhz,
         time_s=mean_s,
@@ -201,14 +203,22 @@ def _at_one_size(window: Window, runs: Sequence[Interval]) -> NDArray[np.float64
 
 
 def _robust_mean(values: NDArray[np.float64]) -> float:
-    """Mean of the middle four fifths: one hiccup of the host does not move it."""
+    """Mean of the middle four fifths: one hiccup of the host does not move it.
+
+    Nothing lies between the quantiles of two values: theirs is the plain mean.
+    """
     low, high = np.quantile(values, [0.1, 0.9])
     middle = values[(values >= low) & (values <= high)]
-    return float(middle.mean())
+    return float((middle if len(middle) else values).mean())
 
 
 def _robust_deviation(values: NDArray[np.float64]) -> float:
-    """Standard deviation by the middle four fifths: as that of a normal distribution of the same width."""
+    """Standard deviation by the middle four fifths: as that of a normal distribution of the same width.
+
+    Of few values it is the plain one.
+    """
+    if len(values) < _FEW:
+        return float(values.std(ddof=len(values) > 1))
     low, high = np.quantile(values, [0.1, 0.9])
     return float((high - low) / _DECILES_APART)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from jobs import block, events, lines, watched_gpus
 from ranks import Said, run_ranks
-from zero_hosts import ZeroHost, zero_engine
+from zero_hosts import MICROBATCHES, ZeroHost, zero_engine
 
 pytestmark = pytest.mark.e2e
 
@@ -28,9 +29,11 @@ def trained(
     return losses, host.weights(), gpus.locks
 
 
-def until_measured(rank: int, stage: int, perseus: Mapping[str, Any]) -> int:
+def until_measured(
+    rank: int, stage: int, perseus: Mapping[str, Any], microbatches: int = MICROBATCHES
+) -> int:
     """Train until a saving was measured; return after how many steps."""
-    host = ZeroHost(zero_engine(stage, perseus=perseus))
+    host = ZeroHost(zero_engine(stage, microbatches=microbatches, perseus=perseus))
     run_dir = Path(perseus["run_dir"])
     for step in range(MOST_STEPS):
         host.train()
@@ -52,6 +55,21 @@ def test_a_job_is_profiled_planned_run_and_measured(tmp_path: Path) -> None:
     measured = next(one for one in events(tmp_path) if one["event"] == "measured")
     assert measured["saving_pct"] > 3.0
     assert said_once(said, "attached to 1 stages x 2 replicas, 3 microbatches")
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_job_without_accumulation_whose_iterations_are_long_is_served_too(
+    tmp_path: Path, stage: int
+) -> None:
+    """A window holds two runs of each computation there, on each of the two replicas."""
+    perseus = block(tmp_path, **SLOWER, simulated={"mean_forward_s": 1.0})
+    said = run_ranks(2, until_measured, stage, perseus, 1)
+    measured = next(one for one in events(tmp_path) if one["event"] == "measured")
+    assert measured["saving_pct"] > 3.0
+    assert said_once(said, "1 microbatches")
+    points = json.loads((tmp_path / "profile.json").read_text())["points"]
+    assert {point["samples"] for point in points} == {4}
+    assert not [one for one in events(tmp_path) if one["event"] == "window_too_short"]
 
 
 def test_losses_and_weights_are_as_without_us(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from random import Random
 
 import pytest
 from simulated_window import play
@@ -91,6 +92,28 @@ def row(kind: Kind, *durations_s: float, gap_s: float = 0.0) -> list[Interval]:
 def test_one_hiccup_does_not_move_the_time() -> None:
     found = estimate(synthetic(row(Kind.FORWARD, *[1.0] * 19, 30.0, gap_s=0.5), end_s=60.0))
     assert found.points[0, Kind.FORWARD].time_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("durations_s", [(1.0,), (1.0, 1.2), (1.0, 1.2, 1.1), (1.0, 1.2, 1.1, 1.1)])
+def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> None:
+    """Two of them leave nothing between their quantiles: a window of a job without accumulation."""
+    point = estimate(synthetic(row(Kind.FORWARD, *durations_s, gap_s=0.5), end_s=10.0)).points[
+        0, Kind.FORWARD
+    ]
+    assert point.time_s == pytest.approx(sum(durations_s) / len(durations_s))
+    assert point.energy_j == pytest.approx(100.0 * point.time_s)
+    assert point.samples == len(durations_s)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 9, 20])
+def test_the_spread_of_few_measurements_is_not_taken_for_less(runs: int) -> None:
+    random = Random(runs)
+    found = [
+        estimate(synthetic(row(Kind.FORWARD, *[random.gauss(1.0, 0.02) for _ in range(runs)]), end_s=30.0))
+        for _ in range(200)
+    ]
+    squared = [(one.points[0, Kind.FORWARD].time_sd_s or 0.0) ** 2 for one in found]
+    assert (sum(squared) / len(squared)) ** 0.5 == pytest.approx(0.02, rel=0.15)
 
 
 def test_constant_power_is_found_exactly() -> None:
