@@ -1,6 +1,7 @@
 """The documentation: it builds without a broken link, and what it shows works as it stands there."""
 
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -20,6 +21,35 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
     path for folder in ("", "howto", "reference", "explanation") for path in (DOCS / folder).glob("*.md")
 )
+
+WRITTEN = [
+    ROOT / "README.md",
+    *(path for folder in (DOCS, ROOT / "scripts", ROOT / "patches") for path in sorted(folder.rglob("*.md"))),
+]
+ROOMS = [
+    path.name
+    for root in (ROOT, ROOT / "perseus_ds")
+    for path in root.iterdir()
+    if path.is_dir() and path.name[0] != "."
+]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_modules_and_files_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    names = re.findall(r"`(perseus_ds(?:\.\w+)+)(?:\([^`]*\))?`", text)
+    paths = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`", text)
+    gone = [path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "perseus_ds"))]
+    assert gone + [name for name in names if not _resolves(name)] == []
+
+
+def _resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or a thing in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
