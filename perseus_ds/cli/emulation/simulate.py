@@ -132,7 +132,7 @@ def _change(options: argparse.Namespace) -> ClockChange:
 
 
 def _waiting_w(options: argparse.Namespace, profile: Profile) -> dict[int, float] | None:
-    """By clock where the GPU model or the profile says so; None is the plan's constant."""
+    """By clock where the GPU model or the profile says so; None is what the plan was made with."""
     if options.gpu is not None:
         return {int(mhz): watts for mhz, watts in model_named(options.gpu).blocking_w}
     return dict(profile.blocking_w) or None

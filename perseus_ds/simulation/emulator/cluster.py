@@ -17,8 +17,8 @@ class ClusterShape:
     """Pipelines of ``tensor`` GPUs per rank, numbered pipeline by pipeline, rank by rank, node after node.
 
     ``change`` is how clocks really change, ``reckoned`` what the job believes of it and asks ahead by (None:
-    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: the plan's blocking
-    power.
+    the truth). ``waiting_w`` is the power of a waiting GPU, a number or by clock; None: as the plans were
+    made with.
 
     Raises:
         ConfigError: no pipelines, no GPUs.

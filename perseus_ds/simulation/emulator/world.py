@@ -52,7 +52,7 @@ class World:
             )
         self.plans, self.cluster, self.conditions = plans, cluster, conditions
         self.job = job_program(plans.schedule, plans.fixed_s)
-        waiting_w = plans.blocking_power_w if cluster.waiting_w is None else cluster.waiting_w
+        waiting_w = _as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
         planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
         if plans.wait_clock is not None:
             planned_mhz.add(plans.wait_clock.clock_mhz)
@@ -89,3 +89,12 @@ class World:
             reckoned = self.cluster.reckoned or self.cluster.change
             self._asked[asking] = requests_of(self.plans, plan, self.job, change=reckoned, on_pace=on_pace)
         return self._asked[asking]
+
+
+def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
+    """Power of a waiting GPU (W) as the plans know it: by clock where some of their waits go down."""
+    clock = plans.wait_clock
+    if clock is None:
+        return plans.blocking_power_w
+    highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
+    return {highest_mhz: clock.high_power_w, clock.clock_mhz: clock.power_w}

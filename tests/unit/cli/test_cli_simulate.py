@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_program import Program
 
 from perseus_ds.plan import read_plans
+from perseus_ds.profile import read_profile, write_profile
 
 
 def figures(perseus: Program, *words: object) -> dict[str, object]:
@@ -48,6 +50,22 @@ def test_the_gpu_model_brings_waiting_power_and_slow_changes(
     promised = read_plans(plan_file).plan(0)
     assert found["saving_pct"] != pytest.approx(promised.saving_pct, abs=0.05)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_waits_take_what_the_plan_was_made_with_where_the_profile_does_not_say(
+    perseus: Program, profile_csv: Path, tmp_path: Path
+) -> None:
+    """A CSV has no waiting powers: the plan's own two are used, never the lower one for every wait."""
+    plan, named = tmp_path / "low.json", tmp_path / "named.json"
+    powers = ("--blocking-power-w", 70, "--wait-power-w", "1400:70,300:30")
+    made = perseus(
+        "plan", profile_csv, "--stages", 2, "--microbatches", 3, *powers, "--waits", "auto", "-o", plan
+    )
+    assert made.code == 0
+    write_profile(replace(read_profile(profile_csv), blocking_w={1400: 70.0, 300: 30.0}), named)
+    found = figures(perseus, plan, profile_csv)
+    assert found == figures(perseus, plan, named)
+    assert found["saving_pct"] == pytest.approx(read_plans(plan).plan(0).saving_pct, abs=0.3)
 
 
 @pytest.mark.parametrize(
