@@ -15,6 +15,7 @@ from perseus_ds.plan.record import Baseline, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
 from perseus_ds.plan.splits import Portion, Splits
+from perseus_ds.plan.too_little_reserve import too_little_reserve
 
 __all__ = [
     "OPENING",
@@ -39,6 +40,7 @@ __all__ = [
     "read_request",
     "select",
     "select_for",
+    "too_little_reserve",
     "unslowed_s",
     "verify",
     "write_plans",

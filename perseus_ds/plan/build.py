@@ -10,14 +10,14 @@ from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
-from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
+from perseus_ds.plan.solving.reserve import Draws, Reserve, least_reserve_pct
 from perseus_ds.plan.solving.solve import Solved, in_order, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import Frontier, check_frontier, check_plans, total_bounds
+from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
 
 ONE_WAIT = 2
 """Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
@@ -99,8 +99,17 @@ def build(
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
         reserve_pct=reserve_pct,
+        variation_slowdown_pct=_slowdown_pct(
+            profile, translate(profile, schedule, waiting_w, 0.0, timelines), solved.plans
+        ),
         time_error_pct=time_error_pct(profile),
     )
+
+
+def _slowdown_pct(profile: Profile, translation: Translation, plans: Plans) -> float | None:
+    """How much longer the fastest plan's iterations last since durations vary; None where nobody knows."""
+    draws = Draws.of(profile, translation)
+    return None if draws is None else max(0.0, draws.slowdown_pct(plans))
 
 
 def _leaner(

@@ -46,6 +46,9 @@ class PlanSet:
     energy. ``change`` is the change of clock that the plans were made for, ``budget`` how often a clock may
     change.
 
+    ``variation_slowdown_pct`` is how much longer iterations of the fastest plan last on average, with its
+    reserve, since durations vary as they did in the profile; None where the profile does not say how.
+
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
 
     A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
@@ -75,6 +78,7 @@ class PlanSet:
     change: ClockChange = field(default_factory=ClockChange)
     budget: ChangeBudget = field(default_factory=ChangeBudget)
     reserve_pct: float = 0.0
+    variation_slowdown_pct: float | None = None
     time_error_pct: float = 0.0
 
     @property

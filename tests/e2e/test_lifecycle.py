@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -25,8 +26,8 @@ from ranks import Said, config, run_ranks
 
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.plan import read_plans
-from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
-from perseus_ds.profile import read_profile
+from perseus_ds.plan.solving.reserve import CANDIDATES_PCT, UNKNOWN_PCT, variation_of
+from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.schedule import Kind
 
 pytestmark = pytest.mark.e2e
@@ -80,6 +81,24 @@ def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecyc
     plans = read_plans(lifecycle.run_dir / "plan.json")
     assert plans.reserve_pct < UNKNOWN_PCT
     assert plans.fingerprint["reserve_pct"] == "auto"
+
+
+def test_a_reserve_that_is_too_little_is_told(lifecycle: Lifecycle, tmp_path: Path) -> None:
+    """Planned again from a profile in which durations vary by a fifth: more than the reserve may cover."""
+    run_dir = copy_of(lifecycle.run_dir, tmp_path / "wild", without=("plan.json",))
+    known = read_profile(run_dir / "profile.json")
+    points = {
+        key: tuple(replace(point, time_sd_s=0.2 * point.time_s) for point in own)
+        for key, own in known.points.items()
+    }
+    write_profile(replace(known, points=points), run_dir / "profile.json")
+    content = config(gradient_clipping=1.0, perseus=block(run_dir))
+    run_ranks(4, train_until, content, STAGES, happened("running"))
+    told = [event for event in events(run_dir) if event["event"] == "reserve"]
+    assert len(told) == 1
+    assert told[0]["reserve_pct"] == CANDIDATES_PCT[-1]
+    assert f"{told[0]['variation_slowdown_pct']:.2f} % longer on average" in told[0]["line"]
+    assert "reserve" not in names(lifecycle.run_dir)
 
 
 def test_only_rank_0_speaks(lifecycle: Lifecycle) -> None:

@@ -26,7 +26,7 @@ from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import count, not_negative, not_negative_or_auto, positive, waiting_powers
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import read_timelines
-from perseus_ds.plan import build, doubt, verify, write_plans
+from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
 from perseus_ds.profile import read_profile
@@ -155,8 +155,8 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=request.fingerprint,
             progress=progress,
         )
-    if doubtful := doubt(plans):
-        remark(doubtful)
+    for line in filter(None, (doubt(plans), too_little_reserve(plans))):
+        remark(line)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(plans, options.output)

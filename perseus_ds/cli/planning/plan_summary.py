@@ -47,6 +47,7 @@ class PlanSummary:
     gap_worst_pct: float
     solve_time_s: float
     reserve_pct: float
+    variation_slowdown_pct: float | None
     checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
@@ -82,6 +83,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
         gap_worst_pct=float(plans.waiting_gap_pct.max()),
         solve_time_s=plans.solve_time_s,
         reserve_pct=plans.reserve_pct,
+        variation_slowdown_pct=plans.variation_slowdown_pct,
         checked=checked,
         rows=tuple(rows),
         costs=costs_of(select(plans, Objective())),
@@ -104,6 +106,11 @@ def render(summary: PlanSummary) -> str:
     foot += "\n" + _costs_line(s.costs)
     if s.reserve_pct:
         foot += f"\nreserve: stretched computations are planned {s.reserve_pct:g} % longer, as durations vary"
+    if s.variation_slowdown_pct is not None:
+        foot += (
+            "\nas durations varied in the profile, an iteration of the fastest plan lasts"
+            f" {s.variation_slowdown_pct:.2f} % longer"
+        )
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
     return "\n".join([head, *_HEADINGS, *map(_line, s.rows), foot])

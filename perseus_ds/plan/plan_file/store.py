@@ -97,6 +97,7 @@ def dumps(plans: PlanSet) -> str:
         "t_star_s": plans.t_star_s,
         "solve_time_s": plans.solve_time_s,
         "reserve_pct": plans.reserve_pct,
+        "variation_slowdown_pct": plans.variation_slowdown_pct,
         "time_error_pct": plans.time_error_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
@@ -210,6 +211,9 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         t_star_s=real(content, "t_star_s", least=0, most=MOST),
         solve_time_s=real(content, "solve_time_s", least=0, most=MOST),
         reserve_pct=real(content, "reserve_pct", least=0, most=MOST),
+        variation_slowdown_pct=None
+        if content.get("variation_slowdown_pct") is None
+        else real(content, "variation_slowdown_pct", least=0, most=MOST),
         time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
     )
 

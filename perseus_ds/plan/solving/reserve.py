@@ -20,7 +20,7 @@ from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.solving.translation import Translation, translate
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Schedule
-from perseus_ds.solver import blended
+from perseus_ds.solver import Plans, blended
 
 Reserve = float | Literal["auto"]
 """Percent by which stretched computations are planned longer than they last on average."""
@@ -69,18 +69,15 @@ def least_reserve_pct(
     Raises:
         PlanError, SolverError: there is no such plan.
     """
-    variation = variation_of(profile)
-    if variation is None:
+    draws = Draws.of(profile, translate(profile, schedule, blocking_power_w, 0.0))
+    if draws is None:
         return UNKNOWN_PCT
-    without = translate(profile, schedule, blocking_power_w, 0.0)
-    draws = _Draws.of(without, variation)
 
     def is_enough(reserve_pct: float) -> bool:
         reserved = translate(profile, schedule, blocking_power_w, reserve_pct)
         base_power_w = blocking_power_w * schedule.ranks
         plans = solve(reserved, switching, base_power_w=base_power_w, fastest_only=True).plans
-        real_s, _ = blended(without.problem, plans.choice, plans.other, plans.share)
-        return draws.slowdown_pct(real_s[0]) <= ALLOWED_PCT
+        return draws.slowdown_pct(plans) <= ALLOWED_PCT
 
     if is_enough(CANDIDATES_PCT[0]):
         return CANDIDATES_PCT[0]
@@ -89,8 +86,10 @@ def least_reserve_pct(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Draws:
+class Draws:
     """Iterations as they might turn out: what every node's duration is multiplied by, the same for all plans.
+
+    ``translation`` is without reserve: what computations really last on average.
 
     Shape: ``factor`` [nodes, draws]; ``fastest_s`` [nodes].
     """
@@ -100,8 +99,14 @@ class _Draws:
     fastest_s: Floats
 
     @classmethod
-    def of(cls, translation: Translation, variation: Mapping[Computation, float]) -> _Draws:
-        """Draw every computation by itself; what no clock changes lasts as long as on average."""
+    def of(cls, profile: Profile, translation: Translation) -> Draws | None:
+        """Draw every computation by itself; what no clock changes lasts as long as on average.
+
+        None where the profile does not say how durations vary.
+        """
+        variation = variation_of(profile)
+        if variation is None:
+            return None
         nodes = translation.dag.nodes
         share = np.array([variation.get((node.stage, node.kind), 0.0) for node in nodes])
         draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, _MOST_DRAWS))
@@ -113,12 +118,11 @@ class _Draws:
             fastest_s[translation.problem.table_of],
         )
 
-    def slowdown_pct(self, duration_s: Floats) -> float:
-        """How much longer iterations last with these durations than with the fastest, both varying.
-
-        Shape: ``duration_s`` [nodes].
-        """
-        return 100.0 * (self._mean_s(duration_s) / self._mean_s(self.fastest_s) - 1.0)
+    def slowdown_pct(self, plans: Plans) -> float:
+        """How much longer iterations last on average at the fastest plan than at the fastest clocks."""
+        first = plans.at(np.zeros(1, np.int32))
+        duration_s, _ = blended(self.translation.problem, first.choice, first.other, first.share)
+        return 100.0 * (self._mean_s(duration_s[0]) / self._mean_s(self.fastest_s) - 1.0)
 
     def _mean_s(self, duration_s: Floats) -> float:
         """Mean time of an iteration."""

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from cli_program import CSV, Program
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import read_plans
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import Profile, read_profile, write_profile
 
 SIZES = ("--stages", 2, "--microbatches", 3)
 
@@ -186,6 +187,32 @@ def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
     assert "planned 1 % longer, as durations vary" in found.out
     assert f"{profile_csv} does not say how durations vary: 1 % is kept in reserve" in found.err
     assert "as durations vary" not in none.out
+
+
+def test_a_reserve_that_is_too_little_is_said(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    """``auto`` keeps 5 percent at most: what that does not cover is said, as text and as JSON."""
+    words = (*SIZES, "--blocking-power-w", 70, "--reserve-pct", "auto")
+    calm, wild = (_varying(profile_csv, tmp_path, share) for share in (0.002, 0.2))
+    answer = perseus("plan", wild, *words)
+    assert "a reserve of 5 %, the most that auto keeps, is too little" in answer.err
+    assert "% longer on average at the fastest plan; reserve_pct 10 keeps more" in answer.err
+    assert "an iteration of the fastest plan lasts" in answer.out
+    assert perseus("plan", calm, *words).err == ""
+    found = [json.loads(perseus("plan", path, *words, "--json").out) for path in (calm, wild)]
+    assert found[0]["variation_slowdown_pct"] <= 0.1 < found[1]["variation_slowdown_pct"]
+    told = f"{found[1]['variation_slowdown_pct']:.2f} % longer on average"
+    assert told in answer.err
+
+
+def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
+    """The same measurements, of a machine on which durations vary by that share."""
+    known, path = read_profile(profile), tmp_path / f"varies-{share}.json"
+    points = {
+        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
+        for key, own in known.points.items()
+    }
+    write_profile(replace(known, points=points), path)
+    return path
 
 
 def test_a_reserve_that_is_none_is_refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perseus_ds.plan import FrequencyPlan, certified, doubt, loads, select
+from perseus_ds.plan import FrequencyPlan, certified, doubt, loads, select, too_little_reserve
 from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.lifecycle.auditing import audited
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -35,6 +35,13 @@ class PlanRuns:
         for plans in frontiers:
             if doubtful := doubt(plans):
                 context.log.event("doubtful", f"{named}{doubtful}")
+            if short := too_little_reserve(plans):
+                context.log.event(
+                    "reserve",
+                    f"{named}{short}",
+                    reserve_pct=plans.reserve_pct,
+                    variation_slowdown_pct=plans.variation_slowdown_pct,
+                )
         return Running(
             active_plan_of(context, frontiers, objectives[context.job.group]),
             every_iterations=audit.every_iterations,
