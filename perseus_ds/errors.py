@@ -17,6 +17,7 @@
         PlanMismatchError           a plan for another job
       DeviceError
         DeviceUnavailableError      no such device, no driver
+          DeviceAbsentError         the driver answers, and has no such device
         DevicePermissionError       the device is there, the right to set clocks is not
         DeviceUnsupportedError      the device cannot do this
         DeviceLostError             the device fell off the bus
@@ -104,6 +105,10 @@ class DeviceError(PerseusError):
 
 class DeviceUnavailableError(DeviceError):
     """No such device, or no driver for it."""
+
+
+class DeviceAbsentError(DeviceUnavailableError):
+    """The driver answers and has no such device: it was taken out, or is not shown to this process."""
 
 
 class DevicePermissionError(DeviceError):

@@ -4,7 +4,9 @@ A job restores clocks when it ends, however it ends. Should a machine have kille
 does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts back what
 was found before, and reads the clock back before it says so. A GPU that stands as if locked and that no
 journal speaks of is named. With --all it also removes any lock that no journal knows, on every NVIDIA GPU
-of this machine, except where a running job holds the clock. Exit code 1 if a GPU could not be reset.
+of this machine, except where a running job holds the clock: that GPU is named and left alone. The journal
+of a GPU that this machine has no more is filed as .gone, and asked again should the GPU come back. Exit
+code 1 if a GPU could not be reset.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.all:
         for line in _standing(done):
             say(line)
-    return DONE if all(one.outcome is Outcome.RESTORED for one in done) else REFUSED
+    return REFUSED if any(one.outcome is Outcome.FAILED for one in done) else DONE
 
 
 def _standing(done: tuple[Repair, ...]) -> Iterator[str]:

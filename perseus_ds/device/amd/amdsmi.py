@@ -22,7 +22,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
-from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 
 T = TypeVar("T")
 
@@ -142,9 +142,7 @@ class AmdGpu(Gpu):
         for index, handle in enumerate(handles):
             if self._is(request, index, handle):
                 return handle, index
-        raise DeviceUnavailableError(
-            f"{self._what}: no such device among {len(handles)}", hint="amd-smi list"
-        )
+        raise DeviceAbsentError(f"{self._what}: no such device among {len(handles)}", hint="amd-smi list")
 
     def _is(self, request: DeviceRequest, index: int, handle: object) -> bool:
         if request.uuid is not None:

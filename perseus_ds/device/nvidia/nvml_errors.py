@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.errors import (
+    DeviceAbsentError,
     DeviceError,
     DeviceLostError,
     DevicePermissionError,
@@ -19,7 +20,7 @@ _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
     2: (DeviceUnsupportedError, "a value that the device does not take", None),
     3: (DeviceUnsupportedError, "not supported by this device", None),
     4: (DevicePermissionError, "no right to do this", _ROOT),
-    6: (DeviceUnavailableError, "no such device", "compare nvidia-smi -L with CUDA_VISIBLE_DEVICES"),
+    6: (DeviceAbsentError, "no such device", "compare nvidia-smi -L with CUDA_VISIBLE_DEVICES"),
     8: (DeviceLostError, "the device lacks external power", None),
     9: (DeviceUnavailableError, "the NVIDIA driver is not loaded", _DRIVER),
     10: (DeviceError, "time-out in the driver", None),

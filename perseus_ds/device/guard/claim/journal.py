@@ -26,6 +26,8 @@ _MOST_BYTES = 4096
 _MOST_MHZ = 100_000
 _MOST_PID = 1 << 22  # linux/threads.h
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_GONE = ".gone"
+_KINDS = frozenset({".json", _GONE})
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -118,6 +120,20 @@ def set_aside(uuid: str) -> None:
                 path.rename(aside)
 
 
+def file_as_gone(uuid: str) -> bool:
+    """File the journal of a GPU that is not there any more; return whether it was not filed yet.
+
+    It is still this GPU's journal: a GPU that comes back, or was only hidden, is put right by it.
+    """
+    filed = False
+    for path in _places(uuid):
+        if path.suffix != _GONE and path.exists():
+            filed = True
+            with contextlib.suppress(OSError):
+                path.replace(path_of(uuid).with_suffix(_GONE))
+    return filed
+
+
 def remove(uuid: str) -> None:
     """Say that a GPU is as it was found."""
     for path in _places(uuid):
@@ -127,7 +143,7 @@ def remove(uuid: str) -> None:
 
 def journaled() -> Iterator[str]:
     """List the GPUs that may be locked by a guard, alive or dead."""
-    found = {path.stem for folder in _folders() for path in folder.glob("*.json")}
+    found = {path.stem for folder in _folders() for path in folder.iterdir() if path.suffix in _KINDS}
     yield from sorted(uuid for uuid in found if _is_name(uuid))
 
 
@@ -143,8 +159,8 @@ def path_of(uuid: str) -> Path:
 
 
 def _places(uuid: str) -> tuple[Path, ...]:
-    name = path_of(uuid).name
-    return tuple(folder / name for folder in _folders())
+    path = path_of(uuid)
+    return *(folder / path.name for folder in _folders()), path.with_suffix(_GONE)
 
 
 def _folders() -> tuple[Path, ...]:

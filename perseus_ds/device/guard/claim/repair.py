@@ -13,7 +13,7 @@ from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.claim.restore import restore
-from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.errors import DeviceAbsentError, DeviceError, DevicePermissionError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"
 _PATIENCE_S = 5.0
@@ -23,6 +23,7 @@ class Outcome(Enum):
     """What became of one GPU."""
 
     RESTORED = "put back"
+    GONE = "not on this machine any more: its journal is filed as .gone"
     HELD = "left alone: a living guard holds it"
     FAILED = "could not be put back"
 
@@ -47,7 +48,8 @@ def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_gpu) -> tuple[Re
         DevicePermissionError: the journals cannot be read.
     """
     left = [known for known in journal.journaled() if uuid in {None, known}]
-    return tuple(_repaired(known, open_gpu) for known in left)
+    done = (_repaired(known, open_gpu) for known in left)
+    return tuple(one for one in done if one is not None)
 
 
 def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
@@ -84,12 +86,15 @@ def _lock_if_possible(uuid: str) -> OwnershipLock | None:
         return None
 
 
-def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair:
+def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
+    """Repair one GPU; ``None``: it was filed as gone before, and still is."""
     try:
         backend = _backend_of(uuid)
         with open_gpu(backend, uuid) as gpu:
             claim = GpuClaim(gpu, _OWNER, backend=backend, patience_s=_PATIENCE_S)
             claim.release()
+    except DeviceAbsentError:
+        return Repair(uuid, Outcome.GONE, None, "") if journal.file_as_gone(uuid) else None
     except DeviceError as error:
         return _failed(uuid, error)
     return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "; ".join(claim.remarks))

@@ -1,0 +1,69 @@
+"""``perseus-ds clocks reset`` as a scheduler's epilog: its exit code says whether the node is fit."""
+
+from pathlib import Path
+
+import fake_nvml
+import pytest
+from cli_program import Program
+
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+
+TAKEN_OUT = "GPU-12345678-0000-0000-0000-000000000007"
+
+
+@pytest.fixture(autouse=True)
+def folder(node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = Path(node.environment()["PERSEUS_GUARD_DIR"])
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(folder))
+    return folder
+
+
+def left(uuid: str, preexisting_mhz: int | None = None) -> None:
+    journal.write(Journal(uuid, "A100", preexisting_mhz, "train.py (pid 77)", 77, journal.boot_id()))
+
+
+@pytest.mark.parametrize("words", [(), ("--all",)])
+def test_a_living_job_beside_it_is_no_failure(
+    on_node: Program, node: fake_nvml.FakeNvml, words: tuple[str, ...]
+) -> None:
+    uuid = fake_nvml.UUID.format(0)
+    left(uuid)
+    node.state.gpu[0].locked_mhz = 900
+    lease = OwnershipLock(uuid, "train.py (pid 77)")
+    answer = on_node("clocks", "reset", *words)
+    lease.release()
+    assert f"{uuid}: left alone: a living guard holds it" in answer.out
+    assert answer.code == 0
+    assert node.locked_mhz() == [900, 0]
+
+
+def test_the_journal_of_a_gpu_that_is_gone_is_said_once_and_filed(on_node: Program, folder: Path) -> None:
+    left(TAKEN_OUT)
+    answer = on_node("clocks", "reset")
+    assert f"{TAKEN_OUT}: not on this machine any more" in answer.out
+    assert answer.code == 0
+    assert [path.name for path in folder.iterdir() if TAKEN_OUT in path.name] == [f"{TAKEN_OUT}.gone"]
+    again = on_node("clocks", "reset")
+    assert (again.code, TAKEN_OUT in again.out) == (0, False)
+
+
+def test_a_gpu_that_comes_back_is_put_right_by_the_journal_that_was_filed(
+    on_node: Program, node: fake_nvml.FakeNvml, folder: Path
+) -> None:
+    own = node.state.gpu[0].uuid
+    left(own.decode(), preexisting_mhz=1200)
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].uuid = 900, TAKEN_OUT.encode()
+    assert on_node("clocks", "reset").code == 0
+    node.state.gpu[0].uuid = own
+    answer = on_node("clocks", "reset")
+    assert (answer.code, f"{own.decode()}: put back" in answer.out) == (0, True)
+    assert node.locked_mhz() == [1200, 0]
+    assert not list(folder.glob("*.gone"))
+
+
+def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    left(fake_nvml.UUID.format(0))
+    node.state.gpu[0].reset_error = 15
+    assert on_node("clocks", "reset").code == 1
