@@ -11,6 +11,7 @@ from perseus_ds.device.record import Achieved, EventReason
 class Rule(Enum):
     """What to do about a conflict."""
 
+    KNOW = "go on"
     GO_ON = "go on; samples taken meanwhile are not used"
     GIVE_UP = "give up control and put the clock back"
 
@@ -33,6 +34,10 @@ class ConflictKind(Enum):
     PERSISTENCE_OFF = (
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
         Rule.GO_ON,
+    )
+    PREEXISTING_LOCK = (
+        "locked before this job came, so is its baseline (unless meant: perseus-ds clocks reset --all)",
+        Rule.KNOW,
     )
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)

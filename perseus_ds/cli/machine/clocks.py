@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.machine.local_gpus import local_gpus
 from perseus_ds.cli.output import say
-from perseus_ds.device.guard import Outcome, Repair, preexisting_lock_mhz, repair, reset
+from perseus_ds.device.guard import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
 
 
@@ -52,13 +52,10 @@ def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
     """Name the GPUs whose clock stands as if locked, though no journal of ours speaks of them."""
     known = {one.uuid for one in done}
     for gpu in local_gpus().gpus:
-        if gpu.achieved is None or gpu.identity.uuid in known:
-            continue
-        clock_mhz = preexisting_lock_mhz((gpu.achieved,), gpu.capabilities)
-        if clock_mhz is not None:
+        if gpu.standing_mhz is not None and gpu.identity.uuid not in known:
             yield (
-                f"{gpu.identity.uuid}: stands at {clock_mhz} MHz, and no journal here says who locked it: "
-                "an operator, or a job in a container (--all resets it)"
+                f"{gpu.identity.uuid}: stands at {gpu.standing_mhz} MHz, and no journal here says who locked "
+                "it: an operator, or a job in a container (--all resets it)"
             )
 
 

@@ -8,7 +8,8 @@ from perseus_ds.cli.job.job_config import Finding
 from perseus_ds.cli.machine.backend_answer import BackendAnswer
 from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.cli.machine.local_gpus import LocalGpus
-from perseus_ds.device.guard import container
+from perseus_ds.device.guard import container, is_held, left_behind
+from perseus_ds.errors import DeviceError
 
 _LEAST_CLOCKS = 2
 
@@ -36,6 +37,25 @@ def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
     why_not = container.why_unguarded()
     if why_not is not None and chosen.name not in {"guardd", "null"}:
         yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
+
+
+def of_locks(found: LocalGpus) -> Iterator[Finding]:
+    """Say which clocks stand locked though no job of ours that lives holds them."""
+    try:
+        left = {one.uuid: one.what for one in left_behind()}
+    except DeviceError as error:
+        yield Finding(error.message, error.hint or "perseus-ds clocks reset")
+        left = {}
+    for uuid, what in left.items():
+        yield Finding(f"{uuid} may still be locked: {what}", "perseus-ds clocks reset")
+    for gpu in found.gpus:
+        clock_mhz = gpu.standing_mhz
+        if clock_mhz is not None and gpu.identity.uuid not in left and not is_held(gpu.identity.uuid):
+            yield Finding(
+                f"GPU {gpu.identity.index} ({gpu.identity.name}) stands at {clock_mhz} MHz as if locked: a "
+                "job takes that for an operator's lock and measures its baseline there",
+                "perseus-ds clocks reset --all, if nobody meant it",
+            )
 
 
 def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:

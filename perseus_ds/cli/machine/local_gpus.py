@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, backends
+from perseus_ds.device.guard import preexisting_lock_mhz
 from perseus_ds.device.nvidia.nvml import load_nvml
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.errors import DeviceError
@@ -18,6 +19,11 @@ class SeenGpu:
     capabilities: Capabilities
     achieved: Achieved | None
     energy_j: float | None
+
+    @property
+    def standing_mhz(self) -> int | None:
+        """The clock at which it stands as if somebody had locked it; None where it does not."""
+        return None if self.achieved is None else preexisting_lock_mhz((self.achieved,), self.capabilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The one writer of a GPU's clocks, and how it is never survived by a lock."""
 
+from perseus_ds.device.guard.claim.left_behind import is_held, left_behind
 from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.device.guard.client.guard_client import GuardClient
@@ -18,6 +19,8 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "guarded",
+    "is_held",
+    "left_behind",
     "preexisting_lock_mhz",
     "repair",
     "reset",

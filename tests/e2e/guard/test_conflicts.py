@@ -106,3 +106,12 @@ def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: 
     assert eventually(lambda: gpu._client.failure is not None)
     node.state.gpu[0].set_error = 0
     assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
+def test_a_lock_that_was_there_before_the_job_is_said(node: FakeNvml) -> None:
+    node.state.gpu[0].locked_mhz = 720
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        assert eventually(lambda: said(gpu, "locked before this job came"))
+        assert said(gpu, "720 MHz")
+        assert gpu.preexisting_mhz == 720
+    assert node.locked_mhz() == [720, 0]

@@ -27,7 +27,6 @@ _MOST_MHZ = 100_000
 _MOST_PID = 1 << 22  # linux/threads.h
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _GONE = ".gone"
-_KINDS = frozenset({".json", _GONE})
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -141,9 +140,10 @@ def remove(uuid: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def journaled() -> Iterator[str]:
-    """List the GPUs that may be locked by a guard, alive or dead."""
-    found = {path.stem for folder in _folders() for path in folder.iterdir() if path.suffix in _KINDS}
+def journaled(*, gone: bool = True) -> Iterator[str]:
+    """List the GPUs that may be locked by a guard, alive or dead, with those that are ``gone``."""
+    kinds = {".json", _GONE} if gone else {".json"}
+    found = {path.stem for folder in _folders() for path in folder.iterdir() if path.suffix in kinds}
     yield from sorted(uuid for uuid in found if _is_name(uuid))
 
 

@@ -56,6 +56,11 @@ class Control:
         """Say what stands in the way from the start."""
         for remark in self.claim.remarks:
             self._warn(ConflictKind.BAD_JOURNAL, f"{ConflictKind.BAD_JOURNAL.text}: {remark}")
+        found_mhz = self.claim.preexisting_mhz
+        if found_mhz is not None:
+            self._warn(
+                ConflictKind.PREEXISTING_LOCK, f"{ConflictKind.PREEXISTING_LOCK.text}: {found_mhz} MHz"
+            )
         if self.claim.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
