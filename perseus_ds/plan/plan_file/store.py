@@ -30,7 +30,7 @@ from perseus_ds.plan.plan_file.bounds import (
     spared_of,
     timelines_of,
 )
-from perseus_ds.plan.plan_file.digest import KEY, check_digest, digest_of
+from perseus_ds.files.digest import KEY, check_digest, digest_of
 from perseus_ds.plan.plan_file.packing import (
     pack_matrix,
     pack_splits,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_program import Program
 
-from perseus_ds.plan.plan_file.digest import KEY, digest_of
+from perseus_ds.files.digest import KEY, digest_of
 
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 

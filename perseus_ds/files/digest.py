@@ -1,4 +1,4 @@
-"""A plan file's digest: what nothing else in it could contradict, its fingerprint, is not changed unseen."""
+"""The digest in a file of ours: what nothing else in it could contradict is not changed unseen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_digest(content: Mapping[str, object]) -> None:
     """Refuse what was changed since it was written.
 
     Raises:
-        PerseusError: the content is not what the digest was made of.
+        PerseusError: the content is not what the digest was made of, or there is none.
     """
     if KEY not in content:
         raise PerseusError(f"has no {KEY}")
