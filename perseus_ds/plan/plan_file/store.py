@@ -47,8 +47,6 @@ from perseus_ds.schedule import Kind, Schedule, validate
 
 FORMAT = "perseus-plan"
 VERSION = 3
-_READ = (2, 3)
-"""Version 2 knows no timelines and has no digest; all else is alike."""
 
 
 def write_plans(plans: PlanSet, path: Path) -> None:
@@ -134,9 +132,9 @@ def loads(text: str | bytes) -> PlanSet:
         raise PlanFormatError(error.message, hint=_AGAIN) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise PlanFormatError("is not a plan", hint=f'expected "format": "{FORMAT}"')
-    if content.get("version") not in _READ:
+    if content.get("version") != VERSION:
         raise PlanFormatError(
-            f"is a plan of version {content.get('version')!r:.40}, we read {_READ[0]} and {_READ[1]}",
+            f"is a plan of version {content.get('version')!r:.40}, we read {VERSION}",
             hint=_AGAIN,
         )
     try:
@@ -144,8 +142,7 @@ def loads(text: str | bytes) -> PlanSet:
         _check_shapes(plans)
         validate(plans.schedule)
         check_figures(plans)
-        if content["version"] == VERSION:
-            check_digest(content)
+        check_digest(content)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans

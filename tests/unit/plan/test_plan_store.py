@@ -80,7 +80,8 @@ def change(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
 PACKED = "zlib_b85_row_differences"
 DAMAGE = {
     "another format": (change("format", to="else"), 'is not a plan (expected "format": "perseus-plan")'),
-    "an older version": (change("version", to=1), "is a plan of version 1, we read 2 and 3"),
+    "an older version": (change("version", to=1), "is a plan of version 1, we read 3"),
+    "a version that was never released": (change("version", to=2), "is a plan of version 2, we read 3"),
     "no version": (lambda content: content.pop("version"), "is a plan of version None"),
     "a key is missing": (lambda content: content.pop("t_min_s"), "is damaged: has no t_min_s"),
     "a number is text": (change("blocking_power_w", to="hot"), "is damaged: blocking_power_w is 'hot'"),

@@ -134,14 +134,6 @@ def test_timelines_that_spare_what_cannot_be_are_refused(spared_w: tuple[tuple[i
         replace(GOOD[0], spared_w=spared_w)
 
 
-def test_a_plan_of_version_2_is_read() -> None:
-    content = json.loads(dumps(planned()))
-    content["version"] = 2
-    for row in content["options"]:
-        del row["timelines"], row["spared_w"]
-    assert loads(json.dumps(content)).options[0, Kind.FORWARD].timelines == ()
-
-
 def test_timelines_are_scaled_to_what_the_job_measured_at_default_clocks() -> None:
     """The kernels were measured as half as long, with a tenth of the energy, at default clocks too."""
     scaled = []
