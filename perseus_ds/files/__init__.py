@@ -1,15 +1,18 @@
 """Files that others may have written: read within bounds, believed by who could have written them."""
 
-from perseus_ds.files.read import check_folder, read_bounded, reason_of
+from perseus_ds.files.read import check_folder, open_ordinary, read_bounded, reason_of
 from perseus_ds.files.strict_json import parse_json, read_json
-from perseus_ds.files.trust import may_write, write_trusted
+from perseus_ds.files.trust import appended, may_write, who_else, write_trusted
 
 __all__ = [
+    "appended",
     "check_folder",
     "may_write",
+    "open_ordinary",
     "parse_json",
     "read_bounded",
     "read_json",
     "reason_of",
+    "who_else",
     "write_trusted",
 ]

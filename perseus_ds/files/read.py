@@ -7,33 +7,49 @@ import stat
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files.trust import why_not_believed
 
 
-def read_bounded(path: Path, *, most_bytes: int, writers: frozenset[int] | None = None) -> bytes:
+def read_bounded(
+    path: Path, *, most_bytes: int, writers: frozenset[int] | None = None, shared: bool = False
+) -> bytes:
     """Read a whole file; what was opened is what is checked, and nothing that blocks is opened.
 
     With ``writers`` the file is believed only where nobody else could have written it: it is no link,
-    belongs to one of these users, and not everybody may write to it. Without, links are followed: what the
-    file says is then checked by who reads it.
+    belongs to one of these users, and nobody else may write to it. With ``shared`` as well a link is
+    followed, since what it leads to is checked alike, and a group may write: project directories are shared.
+    Without ``writers``, what the file says is checked by who reads it.
 
     Raises:
         OSError: it cannot be opened or read.
         PerseusError: it is refused; the message lacks the path.
     """
-    links = 0 if writers is None else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | links)
+    descriptor = open_ordinary(path, follow=shared or writers is None)
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise PerseusError("is not an ordinary file")
         if writers is not None:
-            _check_writers(found, writers)
-        content = _read(descriptor, most_bytes + 1)
+            _check_writers(found, writers, shared=shared)
+        content = _read(descriptor, most_bytes + 1) if found.st_size <= most_bytes else b""
     finally:
         os.close(descriptor)
-    if len(content) > most_bytes:
+    if max(found.st_size, len(content)) > most_bytes:
         raise PerseusError(f"has {max(found.st_size, len(content))} bytes, {most_bytes} are allowed")
     return content
+
+
+def open_ordinary(path: Path, *, follow: bool = True) -> int:
+    """Open a file for reading; a pipe, a device, a folder or a socket is refused and not waited for.
+
+    Raises:
+        OSError: it cannot be opened.
+        PerseusError: it is no ordinary file; the message lacks the path.
+    """
+    links = 0 if follow else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | links)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PerseusError("is not an ordinary file")
+    return descriptor
 
 
 def check_folder(folder: Path, writers: frozenset[int]) -> None:
@@ -56,11 +72,9 @@ def reason_of(error: OSError | PerseusError) -> str:
     return f"cannot be read: {error.strerror or type(error).__name__}"
 
 
-def _check_writers(found: os.stat_result, writers: frozenset[int]) -> None:
-    if found.st_uid not in writers:
-        raise PerseusError(f"belongs to user {found.st_uid}, who is not believed here")
-    if found.st_mode & stat.S_IWOTH:
-        raise PerseusError("can be written by everyone")
+def _check_writers(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> None:
+    if (why_not := why_not_believed(found, writers, shared=shared)) is not None:
+        raise PerseusError(why_not)
 
 
 def _read(descriptor: int, most_bytes: int) -> bytes:

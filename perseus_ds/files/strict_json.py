@@ -17,7 +17,12 @@ _LONGEST_REAL = 64
 
 
 def read_json(
-    path: Path, *, most_bytes: int, most_values: int = MOST_VALUES, writers: frozenset[int] | None = None
+    path: Path,
+    *,
+    most_bytes: int,
+    most_values: int = MOST_VALUES,
+    writers: frozenset[int] | None = None,
+    shared: bool = False,
 ) -> object:
     """Read a JSON file (see `read_bounded`, `parse_json`).
 
@@ -25,7 +30,8 @@ def read_json(
         OSError: it cannot be opened or read.
         PerseusError: it is refused; the message lacks the path.
     """
-    return parse_json(read_bounded(path, most_bytes=most_bytes, writers=writers), most_values=most_values)
+    text = read_bounded(path, most_bytes=most_bytes, writers=writers, shared=shared)
+    return parse_json(text, most_values=most_values)
 
 
 def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
@@ -40,19 +46,24 @@ def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
     if values > most_values:
         raise PerseusError(f"has about {values} values, {most_values} are allowed")
     try:
-        return json.loads(
+        content: object = json.loads(
             data.decode(),
             parse_float=_real,
             parse_int=_whole,
             parse_constant=_not_a_number,
             object_pairs_hook=_each_once,
         )
+        if b"\\u" in data:
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise PerseusError("has half of a character, which nobody can print") from None
     except RecursionError:
         raise PerseusError("is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise PerseusError(f"is not text: byte {error.start} is no UTF-8") from error
     except json.JSONDecodeError as error:
         raise PerseusError(f"is not JSON or is cut short: {error}") from error
+    return content
 
 
 def _count(data: bytes) -> int:

@@ -63,12 +63,18 @@ class Profile:
                 raise ProfileError(
                     f"stage {stage} {kind.words} has {len(points)} points, {_MOST_CLOCKS} are allowed"
                 )
+            if len({point.clock_mhz for point in points}) < len(points):
+                raise ProfileError(
+                    f"stage {stage} {kind.words} has a clock twice", hint="one point for each clock"
+                )
             for point in points:
                 _check_point(f"stage {stage} {kind.words} at {point.clock_mhz} MHz", point)
         for (stage, kind), time_s in self.fixed_s.items():
             _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
         for clock_mhz, power_w in self.blocking_w.items():
             _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
+            if not 0 < clock_mhz <= _MOST_MHZ:
+                raise ProfileError(f"blocking power at {clock_mhz} MHz: there is no such clock")
         if self.blocking_power_w is not None:
             _check_not_negative("blocking power", self.blocking_power_w)
 
@@ -106,6 +112,10 @@ def _check_point(where: str, point: Point) -> None:
             raise ProfileError(f"{where}: {name} is {value}", hint="expected a finite number above 0")
     for name, value in (("time", point.time_se_s), ("energy", point.energy_se_j)):
         _check_not_negative(f"{where}: standard error of {name}", value)
+    if point.samples < 1:
+        raise ProfileError(f"{where}: samples is {point.samples}", hint="expected 1 or more")
+    if point.achieved_mhz is not None and not 0 < point.achieved_mhz <= _MOST_MHZ:
+        raise ProfileError(f"{where}: achieved_mhz is {point.achieved_mhz}", hint="expected a clock in MHz")
     if point.time_sd_s is not None:
         _check_not_negative(f"{where}: standard deviation of time", point.time_sd_s)
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from math import inf
 from pathlib import Path
-from typing import TypeVar
 
 from perseus_ds.errors import PerseusError, ProfileError
 from perseus_ds.files import read_json
-from perseus_ds.files.fields import real, whole
+from perseus_ds.files.digest import KEY, check_digest, digest_of
+from perseus_ds.files.fields import (
+    MOST,
+    Content,
+    line,
+    mapping,
+    only,
+    real,
+    real_or_none,
+    record,
+    rows,
+    texts,
+    whole,
+    within,
+)
 from perseus_ds.profile.calibration import read_calibration
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
 from perseus_ds.profile.zeus_csv import read_csv
@@ -20,7 +31,21 @@ from perseus_ds.schedule import Kind
 FORMAT = "perseus-profile"
 VERSION = 1
 _MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
-Part = TypeVar("Part")
+_MOST_WORD = 40
+_OF_KEY = ("stage", "kind")
+_KINDS = {kind.value: kind for kind in Kind}
+_KEYS = (
+    "format",
+    "version",
+    "fingerprint",
+    "window_s",
+    "blocking_power_w",
+    "blocking_w",
+    "fixed_s",
+    "calibration",
+    "points",
+    KEY,
+)
 
 
 def write_profile(profile: Profile, path: Path) -> None:
@@ -38,11 +63,15 @@ def write_profile(profile: Profile, path: Path) -> None:
             _computation(key) | asdict(point) for key, points in profile.points.items() for point in points
         ],
     }
-    write_json(path, content)
+    write_json(path, content | {KEY: digest_of(content)})
 
 
-def read_profile(path: Path) -> Profile:
+def read_profile(path: Path, *, writers: frozenset[int] | None = None) -> Profile:
     """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv``.
+
+    With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
+    that does not fit is refused; a file without one is taken: profiles of before have none, other programs
+    write profiles, and whoever changes one by hand removes the digest and answers for it.
 
     Raises:
         ProfileError: naming the file and what is wrong in it.
@@ -50,7 +79,7 @@ def read_profile(path: Path) -> Profile:
     if path.suffix.lower() == ".csv":
         return read_csv(path)
     try:
-        content = read_json(path, most_bytes=_MOST_BYTES)
+        content = read_json(path, most_bytes=_MOST_BYTES, writers=writers, shared=True)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
     except PerseusError as error:
@@ -63,54 +92,69 @@ def read_profile(path: Path) -> Profile:
             hint=f"we read version {VERSION}",
         )
     try:
-        return _profile(content)
+        profile = _profile(content)
+        if KEY in content:
+            _check_digest(content)
     except PerseusError as error:
         raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ProfileError(
-            f"{path} is damaged: {type(error).__name__} {error!s:.200}", hint="profile the job again"
-        ) from error
+    return profile
 
 
 def _computation(key: Computation) -> dict[str, object]:
     return {"stage": key[0], "kind": key[1].value}
 
 
-def _profile(content: Mapping[str, object]) -> Profile:
+def _check_digest(content: Content) -> None:
+    try:
+        check_digest(content)
+    except PerseusError as error:
+        raise ProfileError(
+            error.message, hint=f'profile the job again, or remove "{KEY}" from it and answer for it yourself'
+        ) from error
+
+
+def _profile(content: Content) -> Profile:
+    only(content, _KEYS)
     points: dict[Computation, list[Point]] = {}
-    for row in _part(content, "points", list):
-        points.setdefault(_key(row), []).append(Point(**row))
-    blocking = _part(content, "blocking_w", dict)
-    fixed = _part(content, "fixed_s", list)
+    for key, point in rows(content.get("points"), "points", _point):
+        points.setdefault(key, []).append(point)
+    fixed = list(rows(content.get("fixed_s"), "fixed_s", _fixed))
+    if len(dict(fixed)) < len(fixed):
+        raise PerseusError("fixed_s names a computation twice")
+    blocking = mapping(content.get("blocking_w"), "blocking_w")
     return Profile(
         points={key: tuple(of_key) for key, of_key in points.items()},
-        blocking_power_w=_number_or_none(content, "blocking_power_w"),
-        blocking_w={int(clock): float(watts) for clock, watts in blocking.items()},
-        fixed_s={_key(row): real(row, "time_s", least=-inf, most=inf) for row in fixed},
-        fingerprint={str(k): str(v) for k, v in _part(content, "fingerprint", dict).items()},
-        window_s=_number_or_none(content, "window_s"),
+        blocking_power_w=real_or_none(content, "blocking_power_w", least=0, most=MOST),
+        blocking_w={_clock_mhz(clock): within("blocking_w", _watts, blocking, clock) for clock in blocking},
+        fixed_s=dict(fixed),
+        fingerprint=texts(content.get("fingerprint"), "fingerprint"),
+        window_s=real_or_none(content, "window_s", least=0, most=MOST),
         calibration=read_calibration(content.get("calibration")),
     )
 
 
-def _key(row: dict[str, object]) -> Computation:
-    """Take the computation out of a row."""
-    stage = whole(row, "stage", least=-MOST_STAGES, most=MOST_STAGES)
-    del row["stage"]
-    return stage, Kind(row.pop("kind"))
+def _point(row: Content) -> tuple[Computation, Point]:
+    return _key(row), record(Point, {key: value for key, value in row.items() if key not in _OF_KEY})
 
 
-def _part(content: Mapping[str, object], key: str, kind: type[Part]) -> Part:
-    part = content[key]
-    if not isinstance(part, kind):
-        raise TypeError(f"{key} is a {type(part).__name__}")
-    return part
+def _fixed(row: Content) -> tuple[Computation, float]:
+    only(row, (*_OF_KEY, "time_s"))
+    return _key(row), real(row, "time_s", least=0, most=MOST)
 
 
-def _number_or_none(content: Mapping[str, object], key: str) -> float | None:
-    value = content[key]
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{key} is {value!r:.40}")
-    return float(value)
+def _key(row: Content) -> Computation:
+    stage, kind = whole(row, "stage", least=0, most=MOST_STAGES - 1), line(row, "kind", most=_MOST_WORD)
+    if kind not in _KINDS:
+        raise PerseusError(f"kind is {kind!r}", hint=f"one of {' '.join(_KINDS)}")
+    return stage, _KINDS[kind]
+
+
+def _watts(blocking: Content, clock: str) -> float:
+    return real(blocking, clock, least=0, most=MOST)
+
+
+def _clock_mhz(key: str) -> int:
+    """A clock that is a key: written as we write it, or two keys could name one."""
+    if not (key.isascii() and key.isdecimal() and len(key) <= _MOST_WORD and str(int(key)) == key):
+        raise PerseusError(f"blocking_w has the clock {key!r:.40}", hint="expected whole MHz")
+    return int(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+
+from perseus_ds.run_directory import write_whole
 
 INK = "#1c2430"
 FAINT_INK = "#5f6975"
@@ -99,5 +102,7 @@ def bare(axes: Axes) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the PNG."""
-    figure.savefig(path, dpi=_DPI)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=_DPI, format=path.suffix.removeprefix(".") or "png")
+    write_whole(path, drawn.getvalue())
     return path

@@ -36,7 +36,7 @@ def why_unmeasured(events: Sequence[Mapping[str, object]]) -> str | None:
     for event in events:
         last = [event] if event.get("event") == "attached" else [*last, event]
     names = [str(event.get("event")) for event in last]
-    if not last or "measured" in names or last[0].get("mode") in _NOTHING_TO_MEASURE:
+    if not last or "measured" in names or str(last[0].get("mode")) in _NOTHING_TO_MEASURE:
         return None
     if last[0].get("start") == "observe":
         return None

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import appended, parse_json, read_bounded, reason_of
+from perseus_ds.files.fields import line as line_of
+from perseus_ds.run_directory.whole_file import make_folder
+
+MOST_BYTES = 256 << 20
+_MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 
 
 def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
-    """Add one line: what happened, at which wall-clock time, and the facts that explain it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Add one line: what happened, at which wall-clock time, and the facts that explain it.
+
+    Raises:
+        OSError: it cannot be written, or something else than an ordinary file has its name.
+    """
+    make_folder(path.parent)
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    with appended(path) as file:
+        file.write(json.dumps(_finite(line)) + "\n")
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
@@ -24,17 +35,40 @@ def read_events(path: Path) -> list[dict[str, object]]:
     Raises:
         PerseusError: naming the file and the line that is not an event.
     """
-    if not path.exists():
+    try:
+        lines = read_bounded(path, most_bytes=MOST_BYTES).split(b"\n")
+    except FileNotFoundError:
         return []
-    lines = path.read_bytes().split(b"\n")
+    except (OSError, PerseusError) as error:
+        raise PerseusError(f"{path} {reason_of(error)}") from error
     return [_event(path, number, line) for number, line in enumerate(lines[:-1], start=1) if line]
+
+
+def parse_event(line: bytes) -> dict[str, object]:
+    """Read one line.
+
+    Raises:
+        PerseusError: it is not an event; the message lacks the file and the line.
+    """
+    event = parse_json(line, most_values=_MOST_VALUES)
+    if not isinstance(event, dict) or "event" not in event:
+        raise PerseusError("is not an event")
+    for key in {"event", "time", "line"} & event.keys():
+        line_of(event, key, most=_MOST_VALUES)
+    return event
 
 
 def _event(path: Path, number: int, line: bytes) -> dict[str, object]:
     try:
-        event = json.loads(line)
-    except ValueError as error:
-        raise PerseusError(f"{path}: line {number} is not JSON: {error}") from error
-    if not isinstance(event, dict):
-        raise PerseusError(f"{path}: line {number} is not an event")
-    return event
+        return parse_event(line)
+    except PerseusError as error:
+        raise PerseusError(f"{path}: line {number} {error.message}", hint=error.hint) from error
+
+
+def _finite(value: object) -> object:
+    """The same without what JSON cannot hold: a number that is not finite is null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

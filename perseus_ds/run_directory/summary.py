@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import read_json
+from perseus_ds.files.fields import MOST, Content, flag, line, mapping, real, record, within
 from perseus_ds.run_directory.whole_file import write_json
+
+_MOST_BYTES = 4 << 20
+_FACTS = {
+    "gpus": (1, 1e7),
+    "ranks": (1, 1e7),
+    "stages": (1, 1e7),
+    "microbatches": (1, 1e7),
+    "plan": (0, 1e7),
+    "price_per_kwh": (0, MOST),
+    "gco2_per_kwh": (0, MOST),
+    "pue": (1, MOST),
+}
+"""Facts that a report computes with, and their ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +144,45 @@ def read_summary(path: Path) -> Summary:
         PerseusError: naming the file and what is wrong in it.
     """
     try:
-        content = json.loads(path.read_text())
-        return Summary(
-            baseline=Measured(**content["baseline"]),
-            perseus=Measured(**content["perseus"]),
-            simulated=bool(content["simulated"]),
-            predicted_saving_pct=float(content["predicted_saving_pct"]),
-            outside=Spent(**content.get("outside", {})),
-            facts=dict(content["facts"]),
-        )
+        content = read_json(path, most_bytes=_MOST_BYTES)
+        return _summary(mapping(content, "it"))
     except OSError as error:
         raise PerseusError(
             f"{path}: {error.strerror}", hint="the job has not measured its plan yet"
         ) from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise PerseusError(f"{path} is not a summary: {type(error).__name__} {error}") from error
+    except PerseusError as error:
+        raise PerseusError(f"{path} is not a summary: {error.message}", hint=error.hint) from error
+
+
+def _summary(content: Content) -> Summary:
+    if not flag({"measured": True, **content}, "measured"):
+        raise PerseusError("measured is False", hint="only what was measured stands in a summary")
+    baseline, perseus = (_measured(content, side) for side in ("baseline", "perseus"))
+    facts = mapping({"facts": {}, **content}["facts"], "facts")
+    within("facts", _check_facts, facts)
+    return Summary(
+        baseline=baseline,
+        perseus=perseus,
+        simulated=flag(content, "simulated"),
+        predicted_saving_pct=real(content, "predicted_saving_pct", least=-MOST, most=100.0),
+        outside=within("outside", record, Spent, mapping(content.get("outside", {}), "outside")),
+        facts=dict(facts),
+    )
+
+
+def _measured(content: Content, side: str) -> Measured:
+    found: Measured = within(side, record, Measured, mapping(content.get(side), side))
+    for key in ("iteration_time_s", "energy_j", "iterations"):
+        if not getattr(found, key) > 0:
+            raise PerseusError(f"{side}.{key} is {getattr(found, key)}", hint="expected a number above 0")
+    return found
+
+
+def _check_facts(facts: Content) -> None:
+    """Refuse a fact that a report would compute with or print, and could not."""
+    for key, value in facts.items():
+        if key in _FACTS and value is not None:
+            least, most = _FACTS[key]
+            real(facts, key, least=least, most=most)
+        if isinstance(value, str):
+            line(facts, key)

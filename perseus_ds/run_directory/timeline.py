@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from perseus_ds.errors import PerseusError, ScheduleError
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import read_json
+from perseus_ds.files.fields import (
+    MOST,
+    Content,
+    flag,
+    line,
+    listed,
+    only,
+    real,
+    real_or_none,
+    rows,
+    whole,
+)
 from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.schedule import Instruction
+
+_MOST_BYTES = 128 << 20
+_MOST_VALUES = 3_000_000  # 200 000 instructions in each of two iterations
+_MOST_WORD = 40
+_MOST_MHZ = 100_000
+_MOST_RANKS = 1 << 20
+_LEAST_S = 1e-9
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +73,6 @@ def write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
     write_json(path, [asdict(t) | {"spans": [_row(span) for span in t.spans]} for t in timelines])
 
 
-_NO_TIMELINE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-    RecursionError,
-    ScheduleError,
-)
-
-
 def read_timelines(path: Path) -> list[Timeline]:
     """Read what ``write_timelines`` wrote.
 
@@ -72,27 +80,65 @@ def read_timelines(path: Path) -> list[Timeline]:
         PerseusError: naming the file and what is wrong in it.
     """
     try:
-        content = json.loads(path.read_text())
-        if not (isinstance(content, list) and content):
-            raise TypeError("it holds no timeline")
-        return [_timeline(row) for row in content]
+        content = read_json(path, most_bytes=_MOST_BYTES, most_values=_MOST_VALUES)
+        found = list(rows(content, "timelines", _timeline))
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
-    except _NO_TIMELINE as error:
-        raise PerseusError(f"{path} is not a list of timelines: {type(error).__name__} {error}") from error
+    except PerseusError as error:
+        raise PerseusError(f"{path} is not a list of timelines: {error.message}", hint=error.hint) from error
+    if not found or len({one.name for one in found}) < len(found):
+        raise PerseusError(f"{path} is not a list of timelines: it holds none, or two of one name")
+    return found
 
 
-def _timeline(row: dict[str, Any]) -> Timeline:
-    ranks = tuple(int(rank) for rank in row.get("rank_of_stage", ()))
-    timeline = Timeline(**row | {"spans": tuple(map(_span, row["spans"])), "rank_of_stage": ranks})
+def _timeline(row: Content) -> Timeline:
+    only(row, _KEYS)
+    iteration_time_s = real(row, "iteration_time_s", least=_LEAST_S, most=MOST)
+    timeline = Timeline(
+        name=line(row, "name", most=100),
+        iteration_time_s=iteration_time_s,
+        blocking_power_w=real(row, "blocking_power_w", least=0, most=MOST),
+        simulated=flag(row, "simulated"),
+        spans=tuple(rows(row.get("spans"), "spans", _span)),
+        rank_of_stage=_ranks(row.get("rank_of_stage", [])),
+    )
     for span in timeline.spans:
-        timeline.rank_of(span.instruction)
+        _check_place(span, timeline)
+    if len({span.instruction for span in timeline.spans}) < len(timeline.spans):
+        raise PerseusError("spans has an instruction twice")
     return timeline
+
+
+def _check_place(span: Span, timeline: Timeline) -> None:
+    """Refuse a span that ends after its iteration, or whose stage has no rank."""
+    if span.start_s + span.duration_s > timeline.iteration_time_s * (1.0 + _ROUNDING):
+        raise PerseusError(f"{span.instruction} ends after its iteration")
+    if timeline.rank_of_stage and span.instruction.stage >= len(timeline.rank_of_stage):
+        raise PerseusError(f"{span.instruction} is of a stage that rank_of_stage does not name")
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    ranks = listed(value, "rank_of_stage")
+    found = [whole({"rank_of_stage": rank}, "rank_of_stage", least=0, most=_MOST_RANKS) for rank in ranks]
+    return tuple(found)
 
 
 def _row(span: Span) -> dict[str, object]:
     return asdict(span) | {"instruction": str(span.instruction)}
 
 
-def _span(row: dict[str, object]) -> Span:
-    return Span(**row | {"instruction": Instruction.parse(str(row["instruction"]))})  # type: ignore[arg-type]
+def _span(row: Content) -> Span:
+    only(row, _SPAN_KEYS)
+    clock_mhz = None
+    if row.get("clock_mhz") is not None:
+        clock_mhz = whole(row, "clock_mhz", least=1, most=_MOST_MHZ)
+    return Span(
+        Instruction.parse(line(row, "instruction", most=_MOST_WORD)),
+        start_s=real(row, "start_s", least=0, most=MOST),
+        duration_s=real(row, "duration_s", least=0, most=MOST),
+        clock_mhz=clock_mhz,
+        power_w=real_or_none(row, "power_w", least=0, most=MOST),
+    )
+
+
+_KEYS, _SPAN_KEYS = ({field.name for field in fields(kind)} for kind in (Timeline, Span))

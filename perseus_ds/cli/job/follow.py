@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -12,8 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from perseus_ds.cli.output import remark
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import open_ordinary
+from perseus_ds.run_directory.events import parse_event
 
 _LOOK_EVERY_S = 0.5
+_MOST_BYTES = 16 << 20  # at one look
 
 
 class Follower:
@@ -45,12 +48,12 @@ class Follower:
         try:
             if self._events.stat().st_size < self._read:
                 self._read = 0  # the file was begun anew
-            with self._events.open("rb") as file:
+            with os.fdopen(open_ordinary(self._events), "rb") as file:
                 file.seek(self._read)
-                text = file.read()
-        except OSError:
+                text = file.read(_MOST_BYTES)
+        except (OSError, PerseusError):
             return
-        whole = text[: text.rfind(b"\n") + 1]
+        whole = text[: text.rfind(b"\n") + 1] if len(text) < _MOST_BYTES else text
         self._read += len(whole)
         for line in whole.splitlines():
             event = _event(line)
@@ -90,7 +93,6 @@ def in_words(event: Mapping[str, object]) -> str:
 
 def _event(line: bytes) -> Mapping[str, object] | None:
     try:
-        event = json.loads(line)
-    except ValueError:
+        return parse_event(line)
+    except PerseusError:
         return None
-    return event if isinstance(event, dict) else None

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError, PlanFormatError
 from perseus_ds.files import parse_json, read_bounded
-from perseus_ds.files.fields import mapping, real, whole
+from perseus_ds.files.digest import KEY, check_digest, digest_of
+from perseus_ds.files.fields import mapping, real, texts, whole
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.checking.verify import check_figures
 from perseus_ds.plan.options import Options
@@ -30,7 +31,6 @@ from perseus_ds.plan.plan_file.bounds import (
     spared_of,
     timelines_of,
 )
-from perseus_ds.files.digest import KEY, check_digest, digest_of
 from perseus_ds.plan.plan_file.packing import (
     pack_matrix,
     pack_splits,
@@ -178,7 +178,7 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
     if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
         raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
     return PlanSet(
-        fingerprint={str(k): str(v) for k, v in cast("dict[str, str]", content["fingerprint"]).items()},
+        fingerprint=texts(content["fingerprint"], "fingerprint"),
         schedule=Schedule(
             str(schedule["name"]),
             whole(schedule, "microbatches", least=1, most=MOST_INSTRUCTIONS),

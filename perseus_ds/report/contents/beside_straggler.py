@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from perseus_ds.files.fields import MOST
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.report.timeline.energy_causes import Causes
@@ -18,7 +19,9 @@ def causes_beside(plans: PlanSet, events: Sequence[Event]) -> list[Causes]:
     """
     for event in reversed(events):
         sync_s, plan = event.get("sync_time_s"), _plan_met(plans, event)
-        if event.get("event") == "straggler" and isinstance(sync_s, float) and plan is not None:
+        if event.get("event") != "straggler" or plan is None:
+            continue
+        if isinstance(sync_s, float) and 0.0 <= sync_s <= MOST:
             return [_at_default_clocks(plans, sync_s), _at_plan(plan, sync_s)]
     return []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +98,7 @@ def read_contents(run_dir: Path) -> Contents:
     events, missing = _events(files.events)
     profile = _part(files.profile, read_profile, events, missing)
     plans = _part(files.plan, read_plans, events, missing)
-    summary = _part(files.summary, _usable_summary, events, missing)
+    summary = _part(files.summary, read_summary, events, missing)
     timelines = _part(files.timelines, read_timelines, events, missing) or []
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
         reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
@@ -126,15 +125,6 @@ def _part(
     except PerseusError as error:
         missing.append(Missing(path.name, str(error)))
         return None
-
-
-def _usable_summary(path: Path) -> Summary:
-    """Read the summary, and refuse numbers that nothing can be divided by."""
-    summary = read_summary(path)
-    for side in (summary.baseline, summary.perseus):
-        if not all(math.isfinite(value) and value > 0 for value in (side.iteration_time_s, side.energy_j)):
-            raise PerseusError(f"{path}: a time or an energy is not above 0", hint="measure again")
-    return summary
 
 
 def _why(file: str, events: tuple[Event, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from perseus_ds.report import theme
 from perseus_ds.report.number import signed
 from perseus_ds.report.timeline.power_scale import PowerScale
 from perseus_ds.report.walk.walk import Walk
+from perseus_ds.run_directory import write_whole
 
 _WIDTH, _LANES_HEIGHT, _CURVE_HEIGHT, _LEFT, _TOP = 960, 300, 190, 70, 64
 _STEPS = 255
@@ -29,7 +31,9 @@ def write_gif(walk: Walk, path: Path) -> Path:
     frames = [_frame(walk, number, step[number], colours) for number in range(walk.frames)]
     durations = [_MS] * (walk.frames - 2) + [_MS_LAST, _MS_LAST]
     first, *others = [frame.quantize(128) for frame in frames]
-    first.save(path, save_all=True, append_images=others, duration=durations[: len(frames)], loop=0)
+    drawn = io.BytesIO()
+    first.save(drawn, "GIF", save_all=True, append_images=others, duration=durations[: len(frames)], loop=0)
+    write_whole(path, drawn.getvalue())
     return path
 
 

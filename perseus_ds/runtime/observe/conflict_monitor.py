@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from perseus_ds.device import ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, PerseusError
+from perseus_ds.files import read_json
 from perseus_ds.run_directory import RunDirectory, write_json
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import conflict_rows
 
+_MOST_BYTES = 32 << 20
 _BITS = {kind: 1 << place for place, kind in enumerate(ConflictKind)}
 
 KINDS = len(_BITS)
@@ -72,8 +74,15 @@ class ConflictMonitor:
         if not seen:
             return
         path = self._directory.rank(self._rank)
-        content = json.loads(path.read_text()) if path.exists() else {"rank": self._rank}
-        write_json(path, content | {"conflicts": conflict_rows(seen)})
+        write_json(path, self._written(path) | {"conflicts": conflict_rows(seen)})
+
+    def _written(self, path: Path) -> dict[str, object]:
+        """What stands in this rank's file already, if it can be read."""
+        try:
+            content = read_json(path, most_bytes=_MOST_BYTES)
+        except (OSError, PerseusError):
+            content = None
+        return content if isinstance(content, dict) else {"rank": self._rank}
 
     def _learn_of(self, rank: int, mask: int) -> None:
         fresh = mask & ~self._known.get(rank, 0)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import check_folder, may_write, write_trusted
+from perseus_ds.files.fields import whole
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.straggler.announcement.notice import Notice, checked_slowdown, file_name
 
+_MOST = 2**31 - 1  # a process's number
 _OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
 
 
@@ -75,13 +77,12 @@ def _pipelines(directory: RunDirectory) -> int | None:
     deaf = _deaf(attached)
     if deaf is not None:
         raise PerseusError(f"{directory.path}: {deaf}, a notice would change nothing")
-    replicas = attached.get("replicas")
-    return replicas if isinstance(replicas, int) else None
+    return _count(attached, "replicas")
 
 
 def _deaf(attached: Mapping[str, object]) -> str | None:
     """Why a job that runs does not answer stragglers; None where it does."""
-    if attached.get("replicas") == 1:
+    if _count(attached, "replicas") == 1:
         return "its job has one pipeline and nobody waits for it"
     if attached.get("start") == "observe":
         return "its job only observes"
@@ -92,8 +93,8 @@ def _deaf(attached: Mapping[str, object]) -> str | None:
 
 def _alive(attached: Mapping[str, object]) -> bool:
     """Whether rank 0 may still be there; no other host's processes can be seen from here."""
-    pid = attached.get("pid")
-    if attached.get("host") != socket.gethostname() or not isinstance(pid, int):
+    pid = _count(attached, "pid")
+    if attached.get("host") != socket.gethostname() or pid is None:
         return True
     try:
         os.kill(pid, 0)
@@ -102,6 +103,14 @@ def _alive(attached: Mapping[str, object]) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _count(attached: Mapping[str, object], key: str) -> int | None:
+    """A number of the journal; None where it says none that a process or a pipeline can have."""
+    try:
+        return whole(attached, key, least=1, most=_MOST)
+    except PerseusError:
+        return None
 
 
 def _check_pipeline(pipeline: int, pipelines: int | None) -> None:

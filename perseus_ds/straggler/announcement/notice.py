@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import parse_json
+from perseus_ds.files.fields import line
 
 _NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json")
 _KEYS = {"slowdown", "reason"}
+MOST_SLOWDOWN = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,14 @@ class Notice:
         unknown = sorted(content.keys() - _KEYS)
         if unknown:
             raise PerseusError(f"has an unknown key {unknown[0]!r:.40}")
-        return cls(checked_slowdown(content["slowdown"]), str(content.get("reason", "")))
+        return cls(checked_slowdown(content["slowdown"]), line({"reason": "", **content}, "reason"))
 
 
 def checked_slowdown(value: object) -> float:
     """Return a slowdown as a number.
 
     Raises:
-        PerseusError: it is not a finite number from 1 on.
+        PerseusError: it is not a finite number from 1 to ``MOST_SLOWDOWN``.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PerseusError(f"slowdown {value!r:.40} is not a number")
@@ -57,6 +59,8 @@ def checked_slowdown(value: object) -> float:
         slowdown = math.inf
     if not math.isfinite(slowdown):
         raise PerseusError(f"slowdown {slowdown} is not a finite number")
+    if slowdown > MOST_SLOWDOWN:
+        raise PerseusError(f"slowdown {slowdown:g} is above {MOST_SLOWDOWN:g}: nobody waits that long")
     if slowdown < 1.0:
         raise PerseusError(f"slowdown {slowdown:g} is below 1: 1.2 means an iteration takes 20 % longer")
     return slowdown

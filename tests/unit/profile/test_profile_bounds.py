@@ -48,17 +48,17 @@ def test_more_clocks_than_any_grid_has_are_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"clock_mhz": True}, "the clock is not"),
-        ({"clock_mhz": 1410.0}, "the clock is not"),
+        ({"clock_mhz": True}, "points[0].clock_mhz is True (expected a whole number"),
+        ({"clock_mhz": 1410.0}, "points[0].clock_mhz is 1410.0"),
         ({"clock_mhz": 10**9}, "the clock is not"),
-        ({"clock_mhz": -1410}, "the clock is not"),
-        ({"time_s": 1e308}, "time is 1e+308"),
-        ({"energy_j": True}, "energy is True"),
-        ({"time_sd_s": -0.1}, "standard deviation of time is -0.1"),
+        ({"clock_mhz": -1410}, "points[0].clock_mhz is -1410"),
+        ({"time_s": 1e308}, "points[0].time_s is 1e+308"),
+        ({"energy_j": True}, "points[0].energy_j is True"),
+        ({"time_sd_s": -0.1}, "points[0].time_sd_s is -0.1"),
         ({"stage": True}, "stage is True"),
         ({"stage": 10**9}, "stage is 1000000000"),
         ({"stage": "0" * 1_000_000}, "stage is '000"),
-        ({"kind": "F" * 1_000_000}, "is damaged: ValueError"),
+        ({"kind": "F" * 1_000_000}, "points[0].kind is 'FFF"),
     ],
 )
 def test_points_that_mean_nothing_are_refused(file: Path, change: dict[str, Any], why: str) -> None:

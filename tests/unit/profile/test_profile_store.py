@@ -55,6 +55,7 @@ def test_keys_carry_their_units(file: Path) -> None:
 
 def test_a_file_of_before_does_not_say_how_durations_vary(file: Path) -> None:
     content = json.loads(file.read_text())
+    del content["sha256"]
     for point in content["points"]:
         del point["time_sd_s"]
     file.write_text(json.dumps(content))
@@ -84,39 +85,67 @@ def change_point(key: str, value: object) -> Callable[[dict[str, Any]], None]:
 DAMAGE = {
     "another format": (change("format", "else"), "is not a profile"),
     "another version": (change("version", 99), "is a profile of version 99 (we read version 1)"),
-    "points are a number": (change("points", 3), "is damaged: TypeError points is a int"),
-    "fingerprint is a list": (change("fingerprint", []), "is damaged: TypeError fingerprint is a list"),
+    "points are a number": (change("points", 3), "points is 3 (expected a list)"),
+    "fingerprint is a list": (change("fingerprint", []), "fingerprint is a list of 0"),
     "blocking power is text": (
         change("blocking_power_w", "hot"),
         "blocking_power_w is 'hot'",
     ),
-    "blocking power is negative": (change("blocking_power_w", -1), "blocking power is -1.0 (expected"),
+    "blocking power is negative": (change("blocking_power_w", -1), "blocking_power_w is -1 (expected"),
     "a blocking power is NaN": (
         change("blocking_w", {"5": float("nan")}),
         "has NaN where a number should be",
     ),
-    "a key is missing": (lambda content: content.pop("fixed_s"), "is damaged: KeyError 'fixed_s'"),
+    "a key is missing": (lambda content: content.pop("fixed_s"), "fixed_s is None (expected a list)"),
     "a fixed time is negative": (
         change("fixed_s", [{"stage": 1, "kind": "OS", "time_s": -3}]),
-        "stage 1 step: time is -3.0 (expected a finite number, 0 or more)",
+        "fixed_s[0].time_s is -3 (expected a number, 0 to 1e+12)",
     ),
-    "a point's key is unknown": (change_point("colour", 1), "is damaged: TypeError"),
+    "a point's key is unknown": (change_point("colour", 1), "points[0] has an unknown key 'colour'"),
     "a point's kind is unknown": (
         change_point("kind", "Q"),
-        "'Q' is not a valid Kind",
+        "points[0].kind is 'Q'",
     ),
-    "a point's stage is negative": (change_point("stage", -1), "stage -1 does not exist"),
+    "a point's stage is negative": (change_point("stage", -1), "points[0].stage is -1"),
     "a point's time is NaN": (
         change_point("time_s", float("nan")),
         "has NaN where a number should be",
     ),
     "a point's energy is negative": (
         change_point("energy_j", -1),
-        "0 forward at 1410 MHz: energy is -1",
+        "points[0].energy_j is -1",
     ),
-    "a point's time is text": (change_point("time_s", "1"), "is damaged: TypeError"),
+    "a point's time is text": (change_point("time_s", "1"), "points[0].time_s is '1'"),
     "a point's clock is zero": (change_point("clock_mhz", 0), "the clock is not a positive number of MHz"),
-    "a point's error is negative": (change_point("time_se_s", -1.0), "standard error of time is -1.0"),
+    "a point's error is negative": (change_point("time_se_s", -1.0), "points[0].time_se_s is -1.0"),
+    "a point's samples are true": (change_point("samples", True), "points[0].samples is True"),
+    "a point of no samples": (change_point("samples", 0), "samples is 0 (expected 1 or more)"),
+    "a point's reasons are text": (change_point("event_reasons", "0x4"), "points[0].event_reasons is '0x4'"),
+    "a point's achieved clock is a list": (change_point("achieved_mhz", [1410]), "points[0].achieved_mhz is"),
+    "a point's achieved clock is none": (change_point("achieved_mhz", 0), "achieved_mhz is 0"),
+    "the same clock twice": (
+        lambda content: content["points"].append(dict(content["points"][0], energy_j=1.0)),
+        "stage 0 forward has a clock twice",
+    ),
+    "a fixed time twice": (
+        lambda content: content["fixed_s"].append(content["fixed_s"][0]),
+        "fixed_s names a computation twice",
+    ),
+    "a fixed time with a key more": (
+        lambda content: content["fixed_s"][0].update(colour=1),
+        "fixed_s[0] has an unknown key",
+    ),
+    "a waiting clock in other digits": (change("blocking_w", {"0705": 50.0}), "has the clock '0705'"),
+    "a waiting clock that none has": (change("blocking_w", {"999999": 50.0}), "there is no such clock"),
+    "a waiting power is true": (change("blocking_w", {"705": True}), "blocking_w.705 is True"),
+    "a fingerprint of a list": (change("fingerprint", {"gpu": ["A100"]}), "fingerprint.gpu is a list of 1"),
+    "an unknown key": (change("colour", 1), "has an unknown key 'colour'"),
+    "a window of minus one second": (change("window_s", -1), "window_s is -1"),
+    "another energy, by hand": (
+        change_point("energy_j", 29.0),
+        'changed since (profile the job again, or remove "sha256" from it and answer for it yourself)',
+    ),
+    "a digest that is a number": (change("sha256", 5), "changed since"),
 }
 
 
@@ -161,7 +190,7 @@ def test_what_was_not_measured_is_an_error_that_names_it() -> None:
 
 def test_a_profile_of_before_calibrations_is_read(file: Path) -> None:
     content = json.loads(file.read_text())
-    del content["calibration"]
+    del content["calibration"], content["sha256"]
     file.write_text(json.dumps(content))
     assert read_profile(file).calibration is None
 
@@ -182,3 +211,18 @@ def test_a_damaged_calibration_is_refused_by_its_key(file: Path, wrong: object, 
     with pytest.raises(ProfileError, match=named.replace(".", r"\.")) as caught:
         read_profile(file)
     assert str(caught.value).startswith(str(file))
+
+
+def test_who_changes_a_profile_by_hand_answers_for_it(file: Path) -> None:
+    content = json.loads(file.read_text())
+    content["points"][0]["energy_j"] = 29.0
+    del content["sha256"]
+    file.write_text(json.dumps(content))
+    assert max(p.energy_j for points in read_profile(file).points.values() for p in points) >= 29.0
+
+
+def test_how_a_profile_is_laid_out_is_not_its_content(file: Path) -> None:
+    before = read_profile(file)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(content.items())), indent=4))
+    assert read_profile(file) == before

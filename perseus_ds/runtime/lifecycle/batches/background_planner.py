@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.errors import PlanError
+from perseus_ds.files import appended, read_bounded
 from perseus_ds.plan import PlanRequest, write_request
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory import RunDirectory, write_whole
+
+_MOST_LOG_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class BackgroundPlanner:
         if code is None:
             return False
         if code != 0:
-            lines = self._log.read_text().strip().splitlines() or [f"exit code {code}"]
+            said = read_bounded(self._log, most_bytes=_MOST_LOG_BYTES).decode(errors="replace")
+            lines = said.strip().splitlines() or [f"exit code {code}"]
             raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
         if self._waiting:
             self._start(self._waiting.pop(0))
@@ -79,7 +83,8 @@ class BackgroundPlanner:
         asked = directory.path / f"plan_request{mark}.json"
         write_request(asked, job.request)
         files = [job.profile, asked, job.plan]
-        with self._log.open("w") as log:
+        write_whole(self._log, "")
+        with appended(self._log) as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
                 [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],
                 stdout=log,

@@ -1,0 +1,373 @@
+"""Damaged files of all six kinds, each given to the program that reads them.
+
+Every one is refused in one line that names the file, or changes nothing; none is a traceback, none is waited
+for. `tests/unit/plan/test_plan_corruptions.py` damages plans further, number by number.
+"""
+
+import copy
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.plan import build, write_plans
+from perseus_ds.plan.playing.play import play
+from perseus_ds.profile import write_profile
+from perseus_ds.run_directory import (
+    Measured,
+    RunDirectory,
+    Span,
+    Summary,
+    Timeline,
+    append_event,
+    write_summary,
+    write_timelines,
+)
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+from perseus_ds.straggler import Notices
+
+pytestmark = pytest.mark.timeout(120)  # what hangs, hangs for good
+
+PROFILE, PLAN, SUMMARY, TIMELINES, EVENTS = (
+    "profile.json",
+    "plan.json",
+    "summary.json",
+    "timelines.json",
+    "events.jsonl",
+)
+FILES = (PROFILE, PLAN, SUMMARY, TIMELINES, EVENTS)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run directory as a job leaves it."""
+    run = RunDirectory(tmp_path_factory.mktemp("whole"))
+    profile = textbook_profile([1.0, 1.2])
+    plans = build(profile, textbook("1f1b", stages=2, microbatches=2), blocking_power_w=70.0)
+    write_profile(profile, run.profile)
+    write_plans(plans, run.plan)
+    facts = {"gpu": "A100", "gpus": 2, "plan": 1, "pue": 1.2}
+    write_summary(Summary(Measured(2.0, 900.0, 9), Measured(2.0, 800.0, 30), True, 11.0, facts), run.summary)
+    spans = tuple(
+        Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s)
+        for p in play(plans.plan(1))
+        if p.parts
+    )
+    write_timelines([Timeline("perseus", plans.plan(1).iteration_time_s, 70.0, True, spans)], run.timelines)
+    append_event(run.events, "attached", {"replicas": 2, "pid": os.getpid(), "host": socket.gethostname()})
+    append_event(run.events, "running", {"plan": 1})
+    return run
+
+
+@pytest.fixture
+def said(perseus: Program, whole: RunDirectory, tmp_path: Path) -> Callable[[Path], str]:
+    """What the program says of a damaged file that lies alone in its run directory: one line."""
+
+    def call(file: Path) -> str:
+        if file.name == PROFILE:
+            answer = perseus("plan", file, "--stages", 2, "--microbatches", 2, "-o", tmp_path / "new.json")
+        elif file.name == PLAN:
+            answer = perseus("verify", file)
+        else:
+            answer = perseus("report", file.parent)
+        assert "Traceback" not in answer.err
+        if answer.code == 0:
+            return " ".join(answer.out.split())
+        assert (answer.code, answer.out) == (1, "")
+        lines = [one for one in answer.err.splitlines() if "assuming a blocking power" not in one]
+        assert len(lines) == 1
+        assert len(lines[0]) < 600
+        return lines[0]
+
+    return call
+
+
+def fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def listening(file: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(file))
+
+
+def sparse(file: Path) -> None:
+    file.touch()
+    os.truncate(file, 1 << 40)
+
+
+WHATEVER_IT_IS: dict[str, Callable[[Path], object]] = {
+    "a pipe": fifo,
+    "a folder": lambda file: file.mkdir(),
+    "a socket": listening,
+    "a device": lambda file: file.symlink_to("/dev/zero"),
+    "a terabyte of nothing": sparse,
+    "empty": lambda file: file.write_bytes(b""),
+    "bytes": lambda file: file.write_bytes(b"\xff\xfe\x00\n"),
+    "a number": lambda file: file.write_bytes(b"3\n"),
+    "null": lambda file: file.write_bytes(b"null\n"),
+    "deep": lambda file: file.write_bytes(b'{"event":' * 50_000 + b"1\n"),
+    "many values": lambda file: file.write_bytes(b"[" + b"1," * 4_000_000 + b"1]\n"),
+}
+
+
+@pytest.mark.parametrize("what", WHATEVER_IT_IS)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_of_ours_is_refused(
+    name: str, what: str, said: Callable[[Path], str], tmp_path: Path
+) -> None:
+    if (name, what) == (EVENTS, "empty"):
+        return  # a journal without a line is one
+    run = tmp_path / "run"
+    run.mkdir()
+    WHATEVER_IT_IS[what](run / name)
+    assert name in said(run / name)
+    assert not (run / "report.html").exists()
+
+
+Damage = Callable[[Any], object]
+
+
+def put(*way: str | int, to: object) -> Damage:
+    def damage(content: Any) -> None:  # noqa: ANN401  # JSON, going down
+        for step in way[:-1]:
+            content = content[step]
+        content[way[-1]] = to
+
+    return damage
+
+
+POINT, SPAN, TWO = ("points", 0), (0, "spans", 0), ("baseline",)
+DAMAGED: dict[str, tuple[str, Damage, str]] = {
+    # a profile, with its digest made anew
+    "profile: one clock twice": (PROFILE, lambda c: c["points"].append(c["points"][0]), "a clock twice"),
+    "profile: the clock again, cheaper": (
+        PROFILE,
+        lambda c: c["points"].append({**c["points"][0], "energy_j": 1.0}),
+        "a clock twice",
+    ),
+    "profile: samples true": (PROFILE, put(*POINT, "samples", to=True), "points[0].samples is True"),
+    "profile: samples -1": (PROFILE, put(*POINT, "samples", to=-1), "points[0].samples is -1"),
+    "profile: samples 2.5": (PROFILE, put(*POINT, "samples", to=2.5), "points[0].samples is 2.5"),
+    "profile: reasons a list": (PROFILE, put(*POINT, "event_reasons", to=[4]), "points[0].event_reasons"),
+    "profile: achieved a text": (PROFILE, put(*POINT, "achieved_mhz", to="1410"), "points[0].achieved_mhz"),
+    "profile: error true": (PROFILE, put(*POINT, "time_se_s", to=True), "points[0].time_se_s is True"),
+    "profile: energy a list": (PROFILE, put(*POINT, "energy_j", to=[30]), "points[0].energy_j is a list"),
+    "profile: a stage in words": (PROFILE, put(*POINT, "stage", to="one"), "points[0].stage is 'one'"),
+    "profile: a kind that is a list": (PROFILE, put(*POINT, "kind", to=["F"]), "points[0].kind is a list"),
+    "profile: a point is a number": (PROFILE, put("points", 0, to=5), "points[0] is 5"),
+    "profile: points an object": (PROFILE, put("points", to={"0": 1}), "points is a mapping"),
+    "profile: fixed times an object": (PROFILE, put("fixed_s", to={}), "fixed_s is a mapping"),
+    "profile: a list as waiting power": (PROFILE, put("blocking_w", to=[70]), "blocking_w is a list"),
+    "profile: a clock of words": (PROFILE, put("blocking_w", to={"low": 50.0}), "has the clock 'low'"),
+    "profile: a clock in two ways": (
+        PROFILE,
+        put("blocking_w", to={"705": 50.0, " 705": 40.0}),
+        "has the clock ' 705'",
+    ),
+    "profile: fingerprint a number": (PROFILE, put("fingerprint", to=3), "fingerprint is 3"),
+    "profile: fingerprint in fingerprint": (
+        PROFILE,
+        put("fingerprint", to={"gpu": {"a": "b"}}),
+        "fingerprint.gpu is a mapping",
+    ),
+    "profile: calibration a text": (PROFILE, put("calibration", to="fast"), "calibration is not"),
+    "profile: calibration in years": (
+        PROFILE,
+        put("calibration", to={"call_s": 1e9, "unreached": 0}),
+        "calibration.call_s is 1000000000.0",
+    ),
+    # a plan, with its digest made anew
+    "plan: version 2": (PLAN, put("version", to=2), "is a plan of version 2"),
+    "plan: version true": (PLAN, put("version", to=True), "is a plan of version True"),
+    "plan: version a list": (PLAN, put("version", to=[3]), "is a plan of version [3]"),
+    "plan: options a number": (PLAN, put("options", to=3), "is damaged"),
+    "plan: an option a number": (PLAN, put("options", 0, to=3), "is damaged"),
+    "plan: orders a text": (PLAN, put("schedule", "orders", to="0F0"), "orders is no list of texts"),
+    "plan: an endless stage": (PLAN, put("schedule", "orders", 0, to="9" * 5000 + "F0"), "is damaged"),
+    "plan: fingerprint a list": (PLAN, put("fingerprint", to=["gpu"]), "is damaged"),
+    "plan: fingerprint of numbers": (PLAN, put("fingerprint", to={"gpu": 5}), "fingerprint.gpu is 5"),
+    "plan: change a list": (PLAN, put("change", to=[]), "change is a list"),
+    "plan: a choice of no plans": (PLAN, put("choice", "shape", to=[0, 8]), "is damaged"),
+    "plan: a choice of text": (PLAN, put("choice", "dtype", to="object"), "choice is of type 'object'"),
+    "plan: unknown as a number": (PLAN, put("schedule", "unknown", to=7), "is damaged"),
+    # a summary
+    "summary: energy true": (SUMMARY, put(*TWO, "energy_j", to=True), "baseline.energy_j is True"),
+    "summary: energy a text": (SUMMARY, put(*TWO, "energy_j", to="900"), "baseline.energy_j is '900'"),
+    "summary: energy null": (SUMMARY, put(*TWO, "energy_j", to=None), "baseline.energy_j is None"),
+    "summary: energy a list": (SUMMARY, put(*TWO, "energy_j", to=[900]), "baseline.energy_j is a list"),
+    "summary: energy 1e300": (SUMMARY, put(*TWO, "energy_j", to=1e300), "baseline.energy_j is 1e+300"),
+    "summary: time 0": (SUMMARY, put("perseus", "iteration_time_s", to=0), "perseus.iteration_time_s is 0"),
+    "summary: no iterations": (SUMMARY, put("perseus", "iterations", to=0), "perseus.iterations is 0"),
+    "summary: half an iteration": (SUMMARY, put(*TWO, "iterations", to=0.5), "baseline.iterations is 0.5"),
+    "summary: error -1": (SUMMARY, put(*TWO, "energy_se_j", to=-1.0), "baseline.energy_se_j is -1.0"),
+    "summary: freedom true": (SUMMARY, put(*TWO, "freedom", to=True), "baseline.freedom is True"),
+    "summary: a side is a list": (SUMMARY, put("baseline", to=[2.0, 900.0, 9]), "baseline is a list"),
+    "summary: a side has more": (SUMMARY, put(*TWO, "colour", to=1), "baseline has an unknown key"),
+    "summary: simulated 0": (SUMMARY, put("simulated", to=0), "simulated is 0"),
+    "summary: not measured": (SUMMARY, put("measured", to=False), "measured is False"),
+    "summary: prediction a text": (SUMMARY, put("predicted_saving_pct", to="1"), "predicted_saving_pct is"),
+    "summary: more saved than there is": (SUMMARY, put("predicted_saving_pct", to=101), "is 101"),
+    "summary: outside a number": (SUMMARY, put("outside", to=7), "outside is 7"),
+    "summary: outside true": (SUMMARY, put("outside", "time_s", to=True), "outside.time_s is True"),
+    "summary: facts a list": (SUMMARY, put("facts", to=[]), "facts is a list"),
+    "summary: GPUs true": (SUMMARY, put("facts", "gpus", to=True), "facts.gpus is True"),
+    "summary: a building that gives": (SUMMARY, put("facts", "pue", to=0.5), "facts.pue is 0.5"),
+    "summary: a plan below 0": (SUMMARY, put("facts", "plan", to=-1), "facts.plan is -1"),
+    "summary: a GPU of two lines": (SUMMARY, put("facts", "gpu", to="A\nB"), "facts.gpu is 'A\\nB'"),
+    "summary: half a letter": (SUMMARY, put("facts", "gpu", to="\ud800"), "half of a character"),
+    # timelines
+    "timelines: an object": (TIMELINES, put(0, to=5), "timelines[0] is 5"),
+    "timelines: none": (TIMELINES, lambda c: c.clear(), "it holds none"),
+    "timelines: one twice": (TIMELINES, lambda c: c.append(c[0]), "two of one name"),
+    "timelines: a name of lists": (TIMELINES, put(0, "name", to=[1]), "timelines[0].name is a list"),
+    "timelines: no time": (TIMELINES, put(0, "iteration_time_s", to=0), "iteration_time_s is 0"),
+    "timelines: time true": (TIMELINES, put(0, "iteration_time_s", to=True), "iteration_time_s is True"),
+    "timelines: waiting gives power": (TIMELINES, put(0, "blocking_power_w", to=-5), "power_w is -5"),
+    "timelines: spans an object": (TIMELINES, put(0, "spans", to={}), "timelines[0].spans is a mapping"),
+    "timelines: spans null": (TIMELINES, put(0, "spans", to=None), "timelines[0].spans is None"),
+    "timelines: a span a text": (TIMELINES, put(*SPAN, to="0F0"), "spans[0] is '0F0'"),
+    "timelines: a start in words": (TIMELINES, put(*SPAN, "start_s", to="0"), "spans[0].start_s is '0'"),
+    "timelines: a duration below 0": (TIMELINES, put(*SPAN, "duration_s", to=-1), "spans[0].duration_s"),
+    "timelines: a span too long": (TIMELINES, put(*SPAN, "duration_s", to=99), "ends after its iteration"),
+    "timelines: power true": (TIMELINES, put(*SPAN, "power_w", to=True), "spans[0].power_w is True"),
+    "timelines: a clock true": (TIMELINES, put(*SPAN, "clock_mhz", to=True), "spans[0].clock_mhz is True"),
+    "timelines: half a clock": (TIMELINES, put(*SPAN, "clock_mhz", to=1410.5), "spans[0].clock_mhz"),
+    "timelines: no such instruction": (TIMELINES, put(*SPAN, "instruction", to="0Q0"), "'0Q0' is not"),
+    "timelines: an endless instruction": (
+        TIMELINES,
+        put(*SPAN, "instruction", to="9" * 5000 + "F0"),
+        "spans[0].instruction",
+    ),
+    "timelines: an instruction twice": (TIMELINES, lambda c: c[0]["spans"].append(c[0]["spans"][0]), "twice"),
+    "timelines: a stage without a rank": (TIMELINES, put(0, "rank_of_stage", to=[0]), "rank_of_stage does"),
+    "timelines: a rank below 0": (TIMELINES, put(0, "rank_of_stage", to=[0, -1]), "rank_of_stage is -1"),
+    "timelines: a rank true": (TIMELINES, put(0, "rank_of_stage", to=[0, True]), "rank_of_stage is True"),
+    "timelines: ranks a text": (TIMELINES, put(0, "rank_of_stage", to="01"), "rank_of_stage is '01'"),
+    # events: the second line
+    "events: a list": (EVENTS, put(1, to=[1]), "line 2 is not an event"),
+    "events: no name": (EVENTS, lambda c: c[1].pop("event"), "line 2 is not an event"),
+    "events: a name of lists": (EVENTS, put(1, "event", to=["running"]), "line 2 event is a list"),
+    "events: a time that is a number": (EVENTS, put(1, "time", to=5), "line 2 time is 5"),
+    "events: a line of two": (EVENTS, put(1, "line", to="a\nb"), "line 2 line is 'a\\nb'"),
+    "events: half a letter": (EVENTS, put(1, "line", to="\ud800"), "line 2 has half of a character"),
+}
+
+
+def text_of(name: str, content: Any) -> str:  # noqa: ANN401  # JSON
+    if name == EVENTS:
+        return "".join(json.dumps(one) + "\n" for one in content)
+    if name in {PROFILE, PLAN}:
+        content = content | {KEY: digest_of(content)}
+    return json.dumps(content)
+
+
+def content_of(whole: RunDirectory, name: str) -> Any:  # noqa: ANN401  # JSON
+    text = (whole.path / name).read_text()
+    return [json.loads(line) for line in text.splitlines()] if name == EVENTS else json.loads(text)
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_what_means_nothing_is_refused_by_its_key(
+    what: str, whole: RunDirectory, said: Callable[[Path], str], tmp_path: Path
+) -> None:
+    name, damage, why = DAMAGED[what]
+    content = copy.deepcopy(content_of(whole, name))
+    damage(content)
+    file = tmp_path / "run" / name
+    file.parent.mkdir()
+    file.write_text(text_of(name, content))
+    line = said(file)
+    assert why in line
+    assert name in line
+
+
+LINES = {
+    "NaN": '"energy_j": NaN',
+    "infinity": '"energy_j": -Infinity',
+    "an endless number": '"energy_j": 1e999',
+    "a number of many digits": '"energy_j": ' + "9" * 50,
+    "a key twice": '"energy_j": 900.0, "energy_j": 1.0',
+    "a comment": '/* why */ "energy_j": 900.0',
+    "a trailing comma": '"energy_j": 900.0,,',
+}
+
+
+@pytest.mark.parametrize("what", LINES)
+def test_a_summary_that_is_no_strict_json_is_refused(
+    what: str, whole: RunDirectory, said: Callable[[Path], str], tmp_path: Path
+) -> None:
+    file = tmp_path / "run" / SUMMARY
+    file.parent.mkdir()
+    file.write_text(whole.summary.read_text().replace('"energy_j": 900.0', LINES[what], 1))
+    assert "summary.json is not a summary" in said(file)
+
+
+JOURNALS: dict[str, Damage] = {
+    "a number of processes": put(0, "pid", to=10**17),
+    "a process that is true": put(0, "pid", to=True),
+    "a process below 0": put(0, "pid", to=-1),
+    "pipelines true": put(0, "replicas", to=True),
+    "pipelines in words": put(0, "replicas", to="two"),
+    "a mode of lists": put(0, "mode", to=["run"]),
+    "a plan of lists": put(1, "plan", to=[1]),
+    "a host of numbers": put(0, "host", to=7),
+}
+
+
+@pytest.mark.parametrize("what", JOURNALS)
+def test_a_journal_with_strange_facts_changes_nothing(
+    what: str, whole: RunDirectory, perseus: Program, tmp_path: Path
+) -> None:
+    content = copy.deepcopy(content_of(whole, EVENTS))
+    JOURNALS[what](content)
+    (tmp_path / EVENTS).write_text(text_of(EVENTS, content))
+    assert perseus("report", tmp_path).code == 0
+    answer = perseus("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
+    assert "Traceback" not in answer.err
+    assert answer.code == 0
+
+
+NOTICES: dict[str, Callable[[Path], object]] = WHATEVER_IT_IS | {
+    "slowdown true": lambda file: file.write_text('{"slowdown": true}'),
+    "slowdown a text": lambda file: file.write_text('{"slowdown": "1.2"}'),
+    "slowdown a list": lambda file: file.write_text('{"slowdown": [1.2]}'),
+    "slowdown null": lambda file: file.write_text('{"slowdown": null}'),
+    "slowdown below 1": lambda file: file.write_text('{"slowdown": 0.5}'),
+    "slowdown NaN": lambda file: file.write_text('{"slowdown": NaN}'),
+    "slowdown without end": lambda file: file.write_text('{"slowdown": 1e999}'),
+    "slowdown beyond sense": lambda file: file.write_text('{"slowdown": 1e300}'),
+    "slowdown twice": lambda file: file.write_text('{"slowdown": 1.1, "slowdown": 9}'),
+    "a reason of lists": lambda file: file.write_text('{"slowdown": 1.2, "reason": []}'),
+    "a reason of two lines": lambda file: file.write_text('{"slowdown": 1.2, "reason": "a\\nb"}'),
+    "a key more": lambda file: file.write_text('{"slowdown": 1.2, "until": 5}'),
+    "no slowdown": lambda file: file.write_text('{"reason": "hot"}'),
+}
+
+
+@pytest.mark.parametrize("what", NOTICES)
+def test_a_damaged_notice_is_ignored_in_one_line(what: str, tmp_path: Path) -> None:
+    folder = tmp_path / "notices"
+    folder.mkdir()
+    NOTICES[what](folder / "pipeline_1.json")
+    notices = Notices(folder, replicas=2)
+    heard = notices.poll()
+    assert heard.announced.tolist() == [1.0, 1.0]
+    (line,) = heard.complaints
+    assert "pipeline_1.json" in line
+    assert "\n" not in line
+    assert len(line) < 400
+    assert notices.poll().complaints == ()
+
+
+def test_how_many_kinds_there_are() -> None:
+    """Beside the 172 of plans alone: what is no file of ours in five places, and 126 by their content."""
+    assert (len(WHATEVER_IT_IS) * len(FILES), len(DAMAGED)) == (55, 87)
+    assert (len(LINES), len(JOURNALS), len(NOTICES)) == (7, 8, 24)
