@@ -1,10 +1,13 @@
-"""Numbers on the command line: read strictly, refused in words."""
+"""Numbers and words on the command line: read strictly, refused in words."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import Literal
+
+from perseus_ds.config import AUTOMATIC, auto_of, literals_of, shown
 
 
 def positive(text: str) -> float:
@@ -24,11 +27,27 @@ def not_negative(text: str) -> float:
 
 
 def not_negative_or_auto(text: str) -> float | Literal["auto"]:
-    """Read a finite number from 0 on, or the word ``auto``."""
+    """Read a finite number from 0 on, or the word ``automatic``."""
     try:
-        return "auto" if text == "auto" else not_negative(text)
+        return "auto" if text in {"auto", AUTOMATIC} else not_negative(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error} (or auto)") from None
+        raise argparse.ArgumentTypeError(f"{error} (or {AUTOMATIC})") from None
+
+
+def one_of(setting: object) -> Callable[[str], str]:
+    """Make the reader of a flag that takes the words of a setting, "automatic" for "auto"."""
+
+    def word(text: str) -> str:
+        if auto_of(text) not in literals_of(setting):
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {words_of(setting)}")
+        return str(auto_of(text))
+
+    return word
+
+
+def words_of(setting: object) -> str:
+    """The words that such a flag takes, for its help."""
+    return "{" + ",".join(shown(str(word)) for word in literals_of(setting)) + "}"
 
 
 def count(text: str) -> int:

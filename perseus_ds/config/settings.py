@@ -25,7 +25,7 @@ class Objective:
     """Which point of the frontier to run at when nobody straggles.
 
     ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
-    and a plan that fills all slack to the last bit would lose speed to the variation; ``auto`` keeps what the
+    and a plan that fills all slack to the last bit would lose speed to the variation; "auto" keeps what the
     variation that was profiled asks for. ``split`` lets a
     computation change its clock while it runs, ``waits`` lowers the clock in long waits. ``timelines`` names
     a file of further ways to run each instruction (`perseus-ds kernels plan --timelines`).

@@ -9,6 +9,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 
+from perseus_ds.config.automatic import shown, with_auto
 from perseus_ds.config.ranges import literals_of, range_of
 from perseus_ds.errors import ConfigError
 
@@ -21,9 +22,10 @@ def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) ->
     Raises:
         ConfigError: the first unknown key, wrong type or value, by its full name under ``where``.
     """
+    block = with_auto(kind, block)
     _refuse_unknown(kind, block, where)
     try:
-        return pydantic.TypeAdapter(kind).validate_python(dict(block), strict=False)
+        return pydantic.TypeAdapter(kind).validate_python(block, strict=False)
     except pydantic.ValidationError as error:
         raise _translated(error, kind, where) from error
 
@@ -64,7 +66,9 @@ def _translated(error: pydantic.ValidationError, kind: type[object], where: str)
     names, wanted = _named(kind, first["loc"])
     expected = first.get("ctx", {}).get("expected", first["msg"].removeprefix("Input should be "))
     key = ".".join([where, *names])
-    return ConfigError(f"{key} is {first['input']!r:.80}", hint=f"expected {range_of(wanted) or expected}")
+    return ConfigError(
+        f"{key} is {first['input']!r:.80}", hint=f"expected {shown(range_of(wanted) or expected)}"
+    )
 
 
 def _named(kind: object, location: Sequence[int | str]) -> tuple[list[str], object]:
@@ -87,8 +91,8 @@ def _names(allowed: tuple[object, ...]) -> str:
         type(None): "null",
     }
     told = [
-        words.get(kind, getattr(kind, "__name__", str(kind)))  # type: ignore[call-overload]
+        repr(kind) if isinstance(kind, str) else words.get(kind, getattr(kind, "__name__", str(kind)))  # type: ignore[call-overload]
         for kind in allowed
         if not literals_of(kind)
     ]
-    return " or ".join(told + [repr(literal) for kind in allowed for literal in literals_of(kind)])
+    return shown(" or ".join(told + [repr(literal) for kind in allowed for literal in literals_of(kind)]))

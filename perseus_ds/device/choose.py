@@ -59,7 +59,7 @@ def _reason(backend: Backend, gpu: Gpu, refused: list[str], *, lock: bool) -> st
     others = f" ({'; '.join(refused)})" if refused else ""
     why_not = gpu.capabilities().why_not if lock and not isinstance(gpu, NullGpu) else None
     only_read = "" if why_not is None else f", to read only: {why_not}"
-    return f"auto: {backend.summary}{only_read}{others}"
+    return f"automatic: {backend.summary}{only_read}{others}"
 
 
 def _named(setting: str) -> Backend:

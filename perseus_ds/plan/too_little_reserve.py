@@ -10,11 +10,11 @@ MOST_PCT = 20.0
 
 
 def too_little_reserve(plans: PlanSet) -> str | None:
-    """Say by how much, and what keeps more; None where it is as little as ``reserve_pct: auto`` allows."""
+    """Say by how much, and what keeps more; None where it is as little as an automatic reserve allows."""
     slower_pct = plans.variation_slowdown_pct
     if slower_pct is None or slower_pct <= ALLOWED_PCT:
         return None
-    most = ", the most that auto keeps," if plans.reserve_pct == CANDIDATES_PCT[-1] else ""
+    most = ", the most that automatic keeps," if plans.reserve_pct == CANDIDATES_PCT[-1] else ""
     more_pct = min(max(1.0, 2.0 * plans.reserve_pct), MOST_PCT)
     return (
         f"a reserve of {plans.reserve_pct:g} %{most} is too little for durations that vary as in the profile:"

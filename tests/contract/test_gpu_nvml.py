@@ -67,7 +67,7 @@ def test_without_the_right_to_lock_auto_reads_and_says_so(
     assert choice.backend == "nvml"
     assert not choice.gpu.capabilities().can_lock
     assert choice.reason.startswith(
-        "auto: NVIDIA's own library, to read only: user 1000 is not root (guardd: no"
+        "automatic: NVIDIA's own library, to read only: user 1000 is not root (guardd: no"
     )
     choice.gpu.close()
 

@@ -14,13 +14,13 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
 
 from perseus_ds.cli.job.follow import Follower, one_place
 from perseus_ds.cli.job.job_config import deepspeed_config_of, read_job_config
 from perseus_ds.cli.job.launch import launch
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.output import remark
+from perseus_ds.cli.quantity import one_of, words_of
 from perseus_ds.config import ENABLED_BY_FILE, Mode, PerseusConfig, parse, read_block, refuse_two_blocks
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
@@ -33,8 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="C", help="a file with the perseus block, where the job has no DeepSpeed JSON"
     )
-    parser.add_argument("--mode", choices=get_args(Mode), help="in place of the block's mode")
-    parser.add_argument("--device", choices=get_args(DeviceSetting), help="in place of the block's device")
+    parser.add_argument(
+        "--mode", type=one_of(Mode), metavar=words_of(Mode), help="in place of the block's mode"
+    )
+    parser.add_argument(
+        "--device",
+        type=one_of(DeviceSetting),
+        metavar=words_of(DeviceSetting),
+        help="in place of the block's device",
+    )
     parser.add_argument("--run-dir", metavar="R", help="in place of the block's run_dir")
     parser.add_argument(
         "job", nargs=argparse.REMAINDER, metavar="JOB", help="the command to start, as you would without us"

@@ -1,4 +1,4 @@
-"""What every backend says when ``device: auto`` asks it."""
+"""What every backend says when ``device: automatic`` asks it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """What is here, what the plugin would use, and what would go wrong.
 
 Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook, and
-says which backend `device: auto` takes and why. With --config it also reads a DeepSpeed JSON and names
-what in it would keep the job from training with the plugin. Sets nothing, unless --calibrate is given:
-then it also times clock changes on every GPU that no job holds and nobody works on, and puts the clocks
-back. Exit code 1 only if the configuration is refused or does not ask for the plugin, or if --calibrate
-could measure no GPU.
+says which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed JSON and
+names what in it would keep the job from training with the plugin. Sets nothing, unless --calibrate is
+given: then it also times clock changes on every GPU that no job holds and nobody works on, and puts the
+clocks back. Exit code 1 only if the configuration is refused or does not ask for the plugin, or if
+--calibrate could measure no GPU.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _gpu(gpu: SeenGpu) -> Iterator[str]:
 
 
 def _backends(found: Diagnosis) -> Iterator[str]:
-    yield f"device: auto takes {found.chosen}, {found.chosen_because}"
+    yield f"device: automatic takes {found.chosen}, {found.chosen_because}"
     for answer in found.backends:
         if answer.refusal:
             yield f"  {answer.name:<10} no: {answer.refusal}"

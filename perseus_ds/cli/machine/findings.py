@@ -29,7 +29,7 @@ def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendA
         )
     for answer in answers:
         if answer.name == setting and answer.refusal:
-            yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: auto")
+            yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: automatic")
 
 
 def of_container(chosen: BackendAnswer) -> Iterator[Finding]:

@@ -23,12 +23,21 @@ from perseus_ds.cli.planning.frontier_csv import write_frontier
 from perseus_ds.cli.planning.plan_request import request_of, switching_of
 from perseus_ds.cli.planning.plan_summary import render, summarise
 from perseus_ds.cli.progress import bar
-from perseus_ds.cli.quantity import count, not_negative, not_negative_or_auto, positive, waiting_powers
+from perseus_ds.cli.quantity import (
+    count,
+    not_negative,
+    not_negative_or_auto,
+    one_of,
+    positive,
+    waiting_powers,
+    words_of,
+)
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
+from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import TEXTBOOK
 
@@ -80,20 +89,22 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
     """What clocks may do, and how often."""
     parser.add_argument(
         "--waits",
-        choices=["auto", "never"],
+        type=one_of(Wait),
+        metavar=words_of(Wait),
         help="lower the clock in long waits; default: the job's, else never",
     )
     parser.add_argument(
         "--split",
-        choices=["auto", "never"],
-        help="change clocks inside computations; default: the job's, else auto",
+        type=one_of(Split),
+        metavar=words_of(Split),
+        help="change clocks inside computations; default: the job's, else automatic",
     )
     parser.add_argument(
         "--reserve-pct",
         type=not_negative_or_auto,
-        metavar="PCT|auto",
-        help="plan stretched computations as if they took so much longer (auto: as their durations varied in"
-        " the profile); default: the job's, else 0",
+        metavar="PCT|automatic",
+        help="plan stretched computations as if they took so much longer (automatic: as their durations"
+        " varied in the profile); default: the job's, else 0",
     )
     parser.add_argument(
         "--timelines",

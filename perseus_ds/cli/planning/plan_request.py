@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perseus_ds.cli.output import remark
+from perseus_ds.config import shown
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, read_request
@@ -175,8 +176,8 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
         ("schedule", _in_words(asked.schedule), _in_words(job.schedule)),
         ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),
         ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
-        ("split", asked.split, job.split),
-        ("waits", asked.waits, job.waits),
+        ("split", shown(asked.split), shown(job.split)),
+        ("waits", shown(asked.waits), shown(job.waits)),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
         ("timelines", asked.timelines or "none", job.timelines or "none"),
     )
@@ -192,7 +193,7 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
 
 
 def _with_unit(reserve: Reserve) -> str:
-    return reserve if reserve == "auto" else f"{reserve:g} %"
+    return shown(reserve) if reserve == "auto" else f"{reserve:g} %"
 
 
 def _in_words(schedule: Schedule) -> str:

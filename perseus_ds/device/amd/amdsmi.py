@@ -1,7 +1,7 @@
 """AMD GPUs through AMD's own library: the only importer of ``amdsmi``, and only inside functions.
 
-Written against amdsmi 7.0 and its documentation, and never run on a real GPU: so ``device: auto`` does not
-take it. A lock is an upper limit of the graphics clock, at which a busy GPU runs; it is removed by
+Written against amdsmi 7.0 and its documentation, and never run on a real GPU: so ``device: automatic``
+does not take it. A lock is an upper limit of the graphics clock, at which a busy GPU runs; it is removed by
 performance level AUTO alone. The energy counter is wrong on some parts: compare it with integrated power.
 
 Source: amdsmi 7.0.2, ``amdsmi_interface.py``; limits are megahertz, bare metal only.

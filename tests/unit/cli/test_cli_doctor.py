@@ -21,7 +21,7 @@ def test_doctor_describes_every_gpu(on_node: Program) -> None:
     assert (answer.code, answer.err) == (0, "")
     assert f"gpu 0    Fake A100, {fake_nvml.UUID.format(0)}" in answer.out
     assert "clocks 210 to 1410 MHz in steps of 15" in answer.out
-    assert "device: auto takes" in answer.out
+    assert "device: automatic takes" in answer.out
 
 
 def test_doctor_in_json(on_node: Program) -> None:

@@ -181,7 +181,7 @@ def test_the_profile_is_left_alone(perseus: Program, profile_csv: Path) -> None:
 def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
     words = ("plan", profile_csv, *SIZES, "--blocking-power-w", 70)
     given, found, none = (
-        perseus(*words, *more) for more in (("--reserve-pct", 3), ("--reserve-pct", "auto"), ())
+        perseus(*words, *more) for more in (("--reserve-pct", 3), ("--reserve-pct", "automatic"), ())
     )
     assert "planned 3 % longer, as durations vary" in given.out
     assert "planned 1 % longer, as durations vary" in found.out
@@ -190,11 +190,11 @@ def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
 
 
 def test_a_reserve_that_is_too_little_is_said(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
-    """``auto`` keeps 5 percent at most: what that does not cover is said, as text and as JSON."""
-    words = (*SIZES, "--blocking-power-w", 70, "--reserve-pct", "auto")
+    """``automatic`` keeps 5 percent at most: what that does not cover is said, as text and as JSON."""
+    words = (*SIZES, "--blocking-power-w", 70, "--reserve-pct", "automatic")
     calm, wild = (_varying(profile_csv, tmp_path, share) for share in (0.002, 0.2))
     answer = perseus("plan", wild, *words)
-    assert "a reserve of 5 %, the most that auto keeps, is too little" in answer.err
+    assert "a reserve of 5 %, the most that automatic keeps, is too little" in answer.err
     assert "% longer on average at the fastest plan; reserve_pct 10 keeps more" in answer.err
     assert "an iteration of the fastest plan lasts" in answer.out
     assert perseus("plan", calm, *words).err == ""
@@ -215,9 +215,18 @@ def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
     return path
 
 
+@pytest.mark.parametrize("flag", ["--waits", "--split"])
+def test_a_word_that_a_flag_does_not_know_is_refused(
+    perseus: Program, profile_csv: Path, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    with pytest.raises(SystemExit):
+        perseus("plan", profile_csv, *SIZES, flag, "always")
+    assert f"{flag}: 'always' is none of {{automatic,never}}" in capsys.readouterr().err
+
+
 def test_a_reserve_that_is_none_is_refused(
     perseus: Program, profile_csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         perseus("plan", profile_csv, *SIZES, "--reserve-pct", "much")
-    assert "'much' is not a number (or auto)" in capsys.readouterr().err
+    assert "'much' is not a number (or automatic)" in capsys.readouterr().err

@@ -85,8 +85,13 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
     ("words", "told", "changed"),
     [
         (("--reserve-pct", 3), "reserve 3 % (the job: 1.5 %)", {"reserve_pct": "3"}),
-        (("--reserve-pct", "auto"), "reserve auto (the job: 1.5 %)", {"reserve_pct": "auto"}),
-        (("--split", "auto"), "split auto (the job: never)", {"clock_changes": "split auto, waits never"}),
+        (("--reserve-pct", "automatic"), "reserve automatic (the job: 1.5 %)", {"reserve_pct": "auto"}),
+    ]
+    + [
+        (("--split", word), "split automatic (the job: never)", {"clock_changes": "split auto, waits never"})
+        for word in ("automatic", "auto")
+    ]
+    + [
         (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
         (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
     ],

@@ -17,10 +17,14 @@ REFUSED = [
     ({"enabled": "yes"}, "perseus.enabled is the text 'yes' (expected true or false)"),
     ({"enabled": 1}, "perseus.enabled is 1 (expected true or false)"),
     ({"enabled": None}, "perseus.enabled is None (expected true or false)"),
-    ({"mode": "runn"}, "perseus.mode is 'runn' (expected 'auto', 'profile', 'run', 'observe' or 'off')"),
-    ({"mode": True}, "perseus.mode is True (expected auto or profile or run or observe or off)"),
-    ({"mode": None}, "perseus.mode is None (expected 'auto', 'profile'"),
-    ({"device": "gpu"}, "perseus.device is 'gpu' (expected 'auto', 'nvml', 'guardd'"),
+    ({"mode": "runn"}, "perseus.mode is 'runn' (expected 'automatic', 'profile', 'run', 'observe' or 'off')"),
+    (
+        {"mode": True},
+        "perseus.mode is True (expected 'automatic' or 'profile' or 'run' or 'observe' or 'off')",
+    ),
+    ({"device": None}, "perseus.device is None (expected 'automatic', 'nvml'"),
+    ({"objective": {"waits": None}}, "perseus.objective.waits is None (expected 'automatic' or 'never')"),
+    ({"device": "gpu"}, "perseus.device is 'gpu' (expected 'automatic', 'nvml', 'guardd'"),
     ({"on_error": "ignore"}, "perseus.on_error is 'ignore' (expected 'disable' or 'raise')"),
     ({"run_dir": 3}, "perseus.run_dir is 3 (expected a text that is not empty)"),
     ({"profile": 5}, "perseus.profile is 5 (expected a block in braces)"),
@@ -48,16 +52,16 @@ REFUSED = [
     ({"audit": {"iterations": 0}}, "perseus.audit.iterations is 0 (expected a whole number at least 1"),
     ({"audit": {"every_iterations": -1}}, "perseus.audit.every_iterations is -1 (expected a whole number at"),
     (
-        {"objective": {"reserve_pct": "automatic"}},
-        "perseus.objective.reserve_pct is the text 'automatic' (expected a number or 'auto')",
+        {"objective": {"reserve_pct": "much"}},
+        "perseus.objective.reserve_pct is the text 'much' (expected a number or 'automatic')",
     ),
     (
         {"objective": {"reserve_pct": True}},
-        "perseus.objective.reserve_pct is True (expected a number or 'auto')",
+        "perseus.objective.reserve_pct is True (expected a number or 'automatic')",
     ),
     (
         {"objective": {"reserve_pct": 21}},
-        "perseus.objective.reserve_pct is 21 (expected a number at least 0 and at most 20 or 'auto')",
+        "perseus.objective.reserve_pct is 21 (expected a number at least 0 and at most 20 or 'automatic')",
     ),
     ({"straggler": {"enabled": "no"}}, "perseus.straggler.enabled is the text 'no' (expected true or false)"),
     (
@@ -152,6 +156,21 @@ def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_only_a_block_that_asks_for_us_counts(config: dict[str, object], *, enabled: bool) -> None:
     assert is_enabled(config) is enabled
+
+
+@pytest.mark.parametrize("word", ["automatic", "auto"])
+def test_either_word_lets_us_choose_in_every_key_that_takes_it(word: str) -> None:
+    objective = {"reserve_pct": word, "split": word, "waits": word}
+    config = parse({"mode": word, "device": word, "objective": objective}, {})
+    words = config.objective.reserve_pct, config.objective.split, config.objective.waits
+    assert (config.mode, config.device, *words) == ("auto",) * 5
+    flags = {"PERSEUS_MODE": word, "PERSEUS_DEVICE": word}
+    assert parse({"mode": "off", "device": "nvml"}, flags) == PerseusConfig()
+
+
+def test_null_is_the_default_where_that_lets_us_choose() -> None:
+    objective = {"reserve_pct": None, "split": None}
+    assert parse({"mode": None, "objective": objective}, {}) == PerseusConfig()
 
 
 def test_a_number_may_give_way_to_a_word() -> None:

@@ -115,6 +115,20 @@ def test_blocks_in_json_are_accepted() -> None:
         assert parse(block, {}).enabled
 
 
+CONFIGS = sorted((ROOT / "configs").rglob("*.json"))
+
+
+@pytest.mark.parametrize("file", [*CONFIGS, ROOT / "README.md", *PAGES], ids=lambda file: file.name)
+def test_no_json_of_ours_holds_the_word_that_ends_jobs_of_hugging_face(file: Path) -> None:
+    assert not re.search(r"[\"']auto[\"']\s*[,}/\n]", _json_of(file))
+
+
+def _json_of(file: Path) -> str:
+    """A file of JSON, or what a page shows of it."""
+    text = file.read_text()
+    return "".join(re.findall(r"```json\n(.*?)```", text, re.DOTALL)) if file.suffix == ".md" else text
+
+
 def test_the_reference_names_every_key_of_the_block() -> None:
     text = (DOCS / "reference" / "block.md").read_text()
     missing = [key for key in _keys(PerseusConfig()) if f"`{key}`" not in text]

@@ -47,7 +47,7 @@ def _needed_plan(job: Job, directory: RunDirectory, group: int) -> str:
     if not files:
         raise PlanMismatchError(
             f"perseus.mode is 'run' and there is no plan {directory.plan_of(group)}",
-            hint="use mode auto once",
+            hint="use mode automatic once",
         )
     refusals: list[PerseusError] = []
     for file in files:
@@ -66,7 +66,7 @@ def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:
 def _fitting(file: Path, job: Job, group: int) -> str:
     plans = read_plans(file)
     if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
-        raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode auto")
+        raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
     return dumps(plans)
 
 

@@ -117,7 +117,7 @@ def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: by
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
     with pytest.raises(PlanMismatchError, match=r"perseus\.mode is 'run' and there is no plan") as refused:
         opened(directory, mode="run")
-    assert refused.value.hint == "use mode auto once"
+    assert refused.value.hint == "use mode automatic once"
 
 
 def test_run_with_another_jobs_plan_says_where_they_differ(directory: RunDirectory) -> None:
