@@ -40,6 +40,7 @@ class ConflictKind(Enum):
         Rule.KNOW,
     )
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
+    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
 
     @property

@@ -1,4 +1,8 @@
-"""Whether this process may set the clocks of a GPU."""
+"""Whether a process may set the clocks of a GPU: the driver asks for CAP_SYS_ADMIN on the node itself.
+
+Source: capabilities(7); user_namespaces(7): who makes a namespace has every capability in it and none
+outside; the node's own shows all numbers as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,41 @@ import os
 from pathlib import Path
 
 _CAP_SYS_ADMIN = 21  # linux/capability.h
+_ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 
 def missing_right() -> str | None:
     """Say why this process may not set clocks, or ``None`` when it may."""
-    if os.geteuid() == 0 or _has_capability(_CAP_SYS_ADMIN):
+    if os.geteuid() == 0 or _has_capability(_status_of("self")):
         return None
     return f"user {os.geteuid()} is neither root nor has CAP_SYS_ADMIN"
 
 
-def may_set_clocks(pid: int) -> bool:
-    """Whether a process has the capability to; one that is not to be seen from here has not."""
-    return pid > 0 and _has_capability(_CAP_SYS_ADMIN, str(pid))
+def may_set_clocks(pid: int, uid: int) -> bool:
+    """Whether a process that was seen as a user may; one that is not to be seen from here may not.
+
+    It has to be that user through and through: a setuid program that somebody starts in its place has the
+    capability, and does not vouch for what it was handed.
+    """
+    status = _status_of(str(pid)) if pid > 0 else {}
+    users = set(status.get("Uid", "").split())
+    return users == {str(uid)} and _has_capability(status) and _in_nodes_user_namespace(pid)
 
 
-def _has_capability(bit: int, process: str = "self") -> bool:
+def _status_of(process: str) -> dict[str, str]:
     try:
-        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+        text = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _has_capability(status: dict[str, str]) -> bool:
+    return bool(int(status.get("CapEff", "0"), 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _in_nodes_user_namespace(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/uid_map").read_text(encoding="ascii").split() == _ALL_AS_THEY_ARE
     except OSError:
         return False
-    effective = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")]
-    return bool(effective) and bool(int(effective[0], 16) >> bit & 1)

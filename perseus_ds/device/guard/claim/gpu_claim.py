@@ -40,6 +40,7 @@ class GpuClaim:
         self.uuid = identity.uuid
         self._patience_s = patience_s
         self._lock = OwnershipLock(self.uuid, owner)
+        self.passed = self._lock.passed
         try:
             self.preexisting_mhz = self._found_mhz()
             self._journal = Journal(

@@ -2,10 +2,10 @@
 
 A name in the abstract namespace of Unix sockets: the kernel frees it however its holder ends, and it is
 seen by all processes that share the node's network namespace, whatever folders, mounts and process numbers
-they see. Whoever may take names could hold one for no good, so a holder without the right to set clocks
-is not believed.
+they see. Any user may take any name, so a holder is believed only by who the kernel says it is: root,
+ourselves, or a process that may set clocks. One that does not let itself be asked is not believed.
 
-Source: unix(7), "Abstract sockets".
+Source: unix(7), "Abstract sockets", SO_PEERCRED; socket(7), SO_SNDTIMEO.
 """
 
 from __future__ import annotations
@@ -13,13 +13,25 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import threading
+import time
+from dataclasses import dataclass
 
+from perseus_ds.device.guard.claim.name_holder import process_with
 from perseus_ds.device.rights import may_set_clocks
 from perseus_ds.errors import DeviceUnavailableError
 
+_BACKLOG = 128
+_ANSWER_S = 1  # whole seconds to wait for room in a holder's backlog
+_TRIES = 3  # a holder may be about to end
+_BETWEEN_ANSWERS_S = 0.001  # a crowd that asks costs its guard no more
+
 
 class NodeLock:
-    """The name of one GPU, held until `release` or the end of this process."""
+    """The name of one GPU, held until `release` or the end of this process.
+
+    ``passed`` says who holds the name in our place and is not believed (``None``: nobody).
+    """
 
     def __init__(self, uuid: str) -> None:
         """Take the name at once or not at all.
@@ -27,38 +39,90 @@ class NodeLock:
         Raises:
             DeviceUnavailableError: somebody with the right to set clocks holds it.
         """
+        self.passed: str | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.bind(_name(uuid))
-            self._socket.listen(1)
-        except OSError as error:
-            self._socket.close()
-            holder = _holder(uuid)
+        self._answering: threading.Thread | None = None
+        for _ in range(_TRIES):
+            if self._take(_name(uuid)):
+                self._answer()
+                return
+            holder = _holder(_name(uuid))
             if holder is not None:
-                raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}") from error
+                break
+        self._socket.close()
+        holder = holder or _unasked(_name(uuid))
+        if holder.believed:
+            raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}")
+        self.passed = str(holder)
 
     def release(self) -> None:
         """Let go; the second call does nothing."""
+        if self._answering is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends the thread's wait
+            self._answering.join()
+            self._answering = None
         self._socket.close()
+
+    def _take(self, name: str) -> bool:
+        try:
+            self._socket.bind(name)
+            self._socket.listen(_BACKLOG)
+        except OSError:
+            return False
+        return True
+
+    def _answer(self) -> None:
+        """Let everybody who asks see who we are, so that our backlog is never full for long."""
+        thread = threading.Thread(target=self._accept, name="perseus-node-lock", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):  # the backlog has to do
+            return
+        self._answering = thread
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._socket.accept()[0].close()
+            except OSError:
+                return
+            time.sleep(_BETWEEN_ANSWERS_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who holds a name, as the kernel says, and whether that may be a guard."""
+
+    who: str
+    believed: bool
+
+    def __str__(self) -> str:
+        if self.believed:
+            return f"another guard of this node ({self.who})"
+        return f"{self.who} holds its name on this node and has no right to set clocks"
 
 
 def _name(uuid: str) -> str:
     return f"\0perseus_ds/{uuid}"
 
 
-def _holder(uuid: str) -> str | None:
-    """Who holds the name, as the kernel says; ``None``: nobody who is believed, or nobody any more."""
+def _holder(name: str) -> _Holder | None:
+    """Who holds a name; ``None``: nobody any more, or nobody who listens."""
     layout = struct.Struct("iii")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ANSWER_S, 0))
         try:
-            probe.connect(_name(uuid))
+            probe.connect(name)
         except BlockingIOError:
-            return "a guard that is asked by many at once"
+            return _unasked(name)
         except OSError:
             return None
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
     pid, uid, _ = layout.unpack(credentials)
-    if uid not in {0, os.geteuid()} and not may_set_clocks(pid):
-        return None
-    return f"another guard of this node (user {uid}, process {pid})"
+    believed = uid in {0, os.geteuid()} or may_set_clocks(pid, uid)
+    return _Holder(f"user {uid}, process {pid}", believed)
+
+
+def _unasked(name: str) -> _Holder:
+    """A holder that does not let itself be asked: it is named where it is seen, and not believed."""
+    return _Holder(process_with(name) or "somebody who does not answer", believed=False)

@@ -46,6 +46,11 @@ class OwnershipLock:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, printable(owner).encode(errors="replace")[:_LONGEST_NAME], 0)
 
+    @property
+    def passed(self) -> str | None:
+        """Who holds this GPU's name on the node without the right to, if anybody does."""
+        return self._node.passed
+
     def release(self) -> None:
         """Let go; the second call does nothing."""
         if self._file >= 0:

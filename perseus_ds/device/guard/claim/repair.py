@@ -97,7 +97,8 @@ def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
         return Repair(uuid, Outcome.GONE, None, "") if journal.file_as_gone(uuid) else None
     except DeviceError as error:
         return _failed(uuid, error)
-    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "; ".join(claim.remarks))
+    remarks = filter(None, (*claim.remarks, claim.passed))
+    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "; ".join(remarks))
 
 
 def _backend_of(uuid: str) -> str:
@@ -111,19 +112,21 @@ def _backend_of(uuid: str) -> str:
 def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
     try:
         with open_gpu(journal.BACKENDS[0], uuid) as gpu:
-            _reset_locked(gpu, uuid)
+            passed = _reset_locked(gpu, uuid)
     except DeviceError as error:
         return _failed(uuid, error)
-    return Repair(uuid, Outcome.RESTORED, None, "")
+    return Repair(uuid, Outcome.RESTORED, None, passed or "")
 
 
-def _reset_locked(gpu: Gpu, uuid: str) -> None:
+def _reset_locked(gpu: Gpu, uuid: str) -> str | None:
+    """Reset it; return who poses as its guard, if anybody does."""
     lock = OwnershipLock(uuid, _OWNER)
     try:
         restore(gpu, None, for_s=_PATIENCE_S)
         journal.remove(uuid)
     finally:
         lock.release()
+    return lock.passed
 
 
 def _failed(uuid: str, error: DeviceError) -> Repair:

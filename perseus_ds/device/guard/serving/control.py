@@ -61,6 +61,8 @@ class Control:
             self._warn(
                 ConflictKind.PREEXISTING_LOCK, f"{ConflictKind.PREEXISTING_LOCK.text}: {found_mhz} MHz"
             )
+        if self.claim.passed is not None:
+            self._warn(ConflictKind.NAME_TAKEN, f"{ConflictKind.NAME_TAKEN.text}: {self.claim.passed}")
         if self.claim.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
