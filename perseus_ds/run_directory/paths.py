@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from perseus_ds.files import may_write, who_else
+
+_SHARED = {
+    True: "files that others put there are not believed",
+    False: "a group's changes are believed, everyone's are not; chmod go-w keeps it yours",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +19,23 @@ class RunDirectory:
     """The files of the contract, under one path."""
 
     path: Path
+
+    @property
+    def writers(self) -> frozenset[int]:
+        """Users whose files here are believed: ourselves, the directory's owner, root."""
+        try:
+            return may_write(self.path) | {os.geteuid()}
+        except OSError:
+            return frozenset({0, os.geteuid()})
+
+    def shared_with(self) -> list[str]:
+        """Say of the directory and of what is believed in it who else may write to it; empty: nobody.
+
+        It is no reason to stop: projects share directories, and a umask of 002 gives every file to the group.
+        What others put here is not believed; what their group may change in our own files is.
+        """
+        named = [(path, who_else(path)) for path in (self.path, self.profile, self.plan)]
+        return [f"{path} {who}: {_SHARED[path == self.path]}" for path, who in named if who is not None]
 
     @property
     def profile(self) -> Path:

@@ -54,14 +54,14 @@ def write_plans(plans: PlanSet, path: Path) -> None:
     write_whole(path, dumps(plans))
 
 
-def read_plans(path: Path) -> PlanSet:
-    """Read a plan file.
+def read_plans(path: Path, *, writers: frozenset[int] | None = None) -> PlanSet:
+    """Read a plan file; with ``writers`` only one that nobody else could have written (`read_bounded`).
 
     Raises:
         PlanFormatError: naming the file and what is wrong in it.
     """
     try:
-        return loads(read_bounded(path, most_bytes=MOST_BYTES))
+        return loads(read_bounded(path, most_bytes=MOST_BYTES, writers=writers, shared=True))
     except OSError as error:
         raise PlanFormatError(f"{path}: {error.strerror}") from error
     except PerseusError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError
@@ -56,20 +55,19 @@ def decide(
     plans, why = found_plans(job, directory)
     if plans:
         return StartDecision(StartAction.RUN, f"the plan {directory.plan} fits this job", plans)
-    if config.profile.reuse and _profiles_fit(job, directory):
+    no_profile = [_why_no_profile(directory, job, group) for group in range(len(job.groups))]
+    if config.profile.reuse and all(one is None for one in no_profile):
         return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
-    return StartDecision(StartAction.PROFILE, why)
+    refused = filter(None, no_profile) if config.profile.reuse else ()
+    return StartDecision(StartAction.PROFILE, "; ".join([why, *refused]))
 
 
-def _profiles_fit(job: Job, directory: RunDirectory) -> bool:
-    return all(_profile_fits(directory.profile_of(group), job, group) for group in range(len(job.groups)))
-
-
-def _profile_fits(file: Path, job: Job, group: int) -> bool:
-    if not file.exists():
-        return False
+def _why_no_profile(directory: RunDirectory, job: Job, group: int) -> str | None:
+    """Say why a profile that is there does not serve; empty where there is none, None where it serves."""
+    file = directory.profile_of(group)
     try:
-        profile = read_profile(file)
-    except PerseusError:
-        return False
-    return not differences(job.profile_fingerprint(group), profile.fingerprint)
+        profile = read_profile(file, writers=directory.writers)
+    except PerseusError as error:
+        return str(error) if file.exists() else ""
+    wrong = differences(job.profile_fingerprint(group), profile.fingerprint)
+    return f"{file} is of another job: {wrong}" if wrong else None

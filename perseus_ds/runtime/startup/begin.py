@@ -61,6 +61,8 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> 
     config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    for line in directory.shared_with():
+        log.event("shared", line)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
         log.event("no_slack", _no_slack(job, config))
     able, calibration = gpu.capabilities(), None

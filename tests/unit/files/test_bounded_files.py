@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import check_folder, parse_json, read_bounded, read_json, write_trusted
+from perseus_ds.files import check_folder, parse_json, read_bounded, read_json, who_else, write_trusted
 
 MINE = frozenset({os.geteuid()})
 
@@ -63,6 +63,19 @@ def test_who_could_have_written_it_is_asked(file: Path) -> None:
         read_bounded(file, most_bytes=9, writers=frozenset({12345}))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that it is not in")
+def test_a_group_that_may_write_is_believed_only_where_asked_for_or_private(file: Path) -> None:
+    file.chmod(0o664)
+    assert read_bounded(file, most_bytes=9, writers=MINE) == b"{}"
+    os.chown(file, -1, 54321)
+    with pytest.raises(PerseusError, match="can be written by group 54321"):
+        read_bounded(file, most_bytes=9, writers=MINE)
+    assert who_else(file) == "can be written by group 54321"
+    assert read_bounded(file, most_bytes=9, writers=MINE, shared=True) == b"{}"
+    os.chown(file, 54321, 54321)  # a group of its user's own, though nobody has named either
+    assert read_bounded(file, most_bytes=9, writers=frozenset({54321})) == b"{}"
+
+
 def test_a_folder_that_everyone_may_write_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, MINE)
     tmp_path.chmod(0o777)
@@ -99,6 +112,7 @@ REFUSED = {
     "many keys twice": (b'{"b":0' + b"".join(b',"%d":0' % (i // 2) for i in range(300_000)) + b"}", "twice"),
     "many empty lists": (b"[" + b"[]," * 1_000_000 + b"[]]", "2000003 values, 600000 are allowed"),
     "many small objects": (b"[" + b'{"a":0},' * 600_000 + b"0]", "values, 600000 are allowed"),
+    "half a character": (b'{"a": "\\ud800"}', "has half of a character"),
     "text behind it": (b"{} {}", "is not JSON or is cut short"),
 }
 

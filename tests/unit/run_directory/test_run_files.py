@@ -1,4 +1,6 @@
 import json
+import math
+import os
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,60 @@ def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> 
         assert reader.read() == "first"  # who had it open sees the old file, whole
     assert file.read_text() == "second"
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_what_others_planted_is_neither_followed_nor_written_to(tmp_path: Path) -> None:
+    """Whoever may write to the run directory may not have us write to files of ours elsewhere."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / f".summary.json.{os.getpid()}").symlink_to(precious)
+    run.summary.symlink_to(precious)
+    run.events.symlink_to(precious)
+    write_summary(SUMMARY, run.summary)
+    with pytest.raises(OSError, match="symbolic link"):
+        append_event(run.events, "planned", {})
+    assert precious.read_text() == "mine"
+    assert read_summary(run.summary) == SUMMARY
+
+
+def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    os.mkfifo(file)
+    with pytest.raises(OSError, match="events"):
+        append_event(file, "planned", {})
+    reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="is not an ordinary file"):
+        append_event(file, "planned", {})
+    os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_folder_that_somebody_else_linked_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    run.ranks.symlink_to(tmp_path / "elsewhere")
+    write_whole(run.rank(0), "{}")
+    os.chown(run.ranks, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(OSError, match="is a link that somebody else made"):
+        write_whole(run.rank(0), "{}")
+    os.chown(run.path, 12345, 12345)  # the directory is theirs, and so is what lies in it
+    write_whole(run.rank(0), "{}")
+
+
+def test_what_no_json_can_hold_is_null_in_the_journal(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    append_event(file, "measured", {"saving_pct": math.nan, "parts": [1.0, {"a": math.inf}]})
+    (event,) = read_events(file)
+    assert (event["saving_pct"], event["parts"]) == (None, [1.0, {"a": None}])
+
+
+def test_what_is_written_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_whole(tmp_path / "plan.json", "{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o644

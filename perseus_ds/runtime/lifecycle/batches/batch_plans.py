@@ -154,7 +154,8 @@ class BatchPlans:
 
 
 def _fitting_profile(context: JobContext, job: Job, group: int) -> Profile:
-    profile = read_profile(context.directory.profile_of(group))
+    directory = context.directory
+    profile = read_profile(directory.profile_of(group), writers=directory.writers)
     if wrong := differences(job.profile_fingerprint(group), profile.fingerprint):
         raise PerseusError(f"{context.directory.profile_of(group)} is of another job: {wrong}")
     return profile

@@ -52,7 +52,7 @@ def _needed_plan(job: Job, directory: RunDirectory, group: int) -> str:
     refusals: list[PerseusError] = []
     for file in files:
         try:
-            return _fitting(file, job, group)
+            return _fitting(file, job, group, directory.writers)
         except PerseusError as error:
             refusals.append(error)
     raise refusals[0]
@@ -63,8 +63,8 @@ def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:
     return [file for file in both if file.exists()]
 
 
-def _fitting(file: Path, job: Job, group: int) -> str:
-    plans = read_plans(file)
+def _fitting(file: Path, job: Job, group: int, writers: frozenset[int]) -> str:
+    plans = read_plans(file, writers=writers)
     if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
         raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
     return dumps(plans)
@@ -75,7 +75,7 @@ def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
     if not directory.plan.exists():
         return False
     try:
-        theirs = read_plans(directory.plan).fingerprint
+        theirs = read_plans(directory.plan, writers=directory.writers).fingerprint
     except PerseusError:
         return False
     ours = job.plan_fingerprint()

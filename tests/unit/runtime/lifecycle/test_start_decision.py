@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,59 @@ def test_a_damaged_plan_is_planned_again_or_refused(directory: RunDirectory, dam
 def test_a_damaged_profile_is_measured_again(directory: RunDirectory, damage: bytes) -> None:
     directory.profile.write_bytes(damage)
     assert opened(directory).action is StartAction.PROFILE
+
+
+OTHERS = {
+    "everyone": (lambda file: file.chmod(0o666), "can be written by everyone"),
+    "another user": (lambda file: os.chown(file, 12345, -1), "belongs to user 12345"),
+}
+
+
+@pytest.mark.parametrize("who", OTHERS)
+def test_what_others_could_have_written_is_not_believed(directory: RunDirectory, who: str) -> None:
+    """Whoever may write to the run directory would set this job's clocks, and its figures."""
+    if os.geteuid() and who == "another user":
+        pytest.skip("only root can give a file away")
+    act, why = OTHERS[who]
+    leave_profile(directory)
+    act(directory.profile)
+    start = opened(directory)
+    assert start.action is StartAction.PROFILE
+    assert f"profile.json {why}" in start.reason
+    leave_plan(directory)
+    act(directory.plan)
+    start = opened(directory)
+    assert start.action is StartAction.PROFILE
+    assert f"plan.json {why}" in start.reason
+    with pytest.raises(PlanError, match=why):
+        opened(directory, mode="run")
+
+
+def test_a_shared_directory_is_no_reason_to_stop(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    assert directory.shared_with() == []
+    directory.path.chmod(0o777)
+    assert opened(directory).action is StartAction.RUN
+    (line,) = directory.shared_with()
+    assert line.startswith(f"{directory.path} can be written by everyone: files that others put there")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to a group that it is not in")
+def test_a_group_of_others_is_named_and_the_file_is_believed(directory: RunDirectory) -> None:
+    leave_plan(directory)
+    directory.plan.chmod(0o664)
+    assert directory.shared_with() == []  # the owner's own group, as a umask of 002 leaves it
+    os.chown(directory.plan, -1, 54321)
+    (line,) = directory.shared_with()
+    assert "plan.json can be written by group 54321: a group's changes are believed" in line
+    assert opened(directory).action is StartAction.RUN
+
+
+def test_a_link_to_a_plan_of_ours_is_followed(directory: RunDirectory, tmp_path: Path) -> None:
+    leave_plan(directory)
+    directory.plan.rename(tmp_path / "elsewhere.json")
+    directory.plan.symlink_to(tmp_path / "elsewhere.json")
+    assert opened(directory).action is StartAction.RUN
 
 
 def test_run_without_a_plan_says_what_to_do(directory: RunDirectory) -> None:
