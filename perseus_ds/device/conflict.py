@@ -39,6 +39,10 @@ class ConflictKind(Enum):
         "locked before this job came, so is its baseline (unless meant: perseus-ds clocks reset --all)",
         Rule.KNOW,
     )
+    KILLED_TOGETHER = (
+        "who kills the job's whole control group leaves its clock locked (perseus-ds clocks reset)",
+        Rule.KNOW,
+    )
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
     NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)

@@ -9,7 +9,14 @@ from pathlib import Path
 from perseus_ds.cli.job.job_config import Finding, read_job_config
 from perseus_ds.cli.machine.backend_answer import BackendAnswer, answers
 from perseus_ds.cli.machine.calibrate_gpus import Timed, calibrate_gpus
-from perseus_ds.cli.machine.findings import of_container, of_device, of_gpus, of_hook, of_locks
+from perseus_ds.cli.machine.findings import (
+    of_container,
+    of_control_group,
+    of_device,
+    of_gpus,
+    of_hook,
+    of_locks,
+)
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
 from perseus_ds.config import PerseusConfig
@@ -72,6 +79,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
             *of_hook(hook),
             *of_device(setting, answered, chosen),
             *of_container(chosen),
+            *of_control_group(chosen),
             *of_gpus(gpus, chosen),
             *of_locks(gpus),
             *of_config,

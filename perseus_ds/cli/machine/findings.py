@@ -8,7 +8,8 @@ from perseus_ds.cli.job.job_config import Finding
 from perseus_ds.cli.machine.backend_answer import BackendAnswer
 from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.cli.machine.local_gpus import LocalGpus
-from perseus_ds.device.guard import container, is_held, left_behind
+from perseus_ds.device.guard import container, control_group, is_held, left_behind
+from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.errors import DeviceError
 
 _LEAST_CLOCKS = 2
@@ -37,6 +38,16 @@ def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
     why_not = container.why_unguarded()
     if why_not is not None and chosen.name not in {"guardd", "null"}:
         yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
+
+
+def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
+    """Say that a kill of the job's whole control group would take its guards too."""
+    why = control_group.why_killed_together()
+    if why is not None and chosen.name in BACKENDS:
+        yield Finding(
+            f"who kills a job's whole control group (systemd, oomd) leaves its clocks locked: {why}",
+            "run perseus-ds guardd on the node, or perseus-ds clocks reset after such a kill",
+        )
 
 
 def of_locks(found: LocalGpus) -> Iterator[Finding]:

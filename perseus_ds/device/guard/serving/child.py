@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from perseus_ds.device.guard.claim.openers import open_gpu
+from perseus_ds.device.guard.control_group import leave
 from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
@@ -28,7 +29,8 @@ def guard(fileno: int, parent: int) -> int:
         ends = [signalled, *_watch(parent)]
         if os.getppid() != parent:
             return 0  # gone before it took anything
-        connection = ClientConnection(client, Peer(parent, os.getuid(), os.getgid()), EVERYTHING, open_gpu)
+        peer = Peer(parent, os.getuid(), os.getgid())
+        connection = ClientConnection(client, peer, EVERYTHING, open_gpu, killed_together=leave())
         return int(not serve(connection, *ends))
 
 

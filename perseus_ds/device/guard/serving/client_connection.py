@@ -51,8 +51,12 @@ class ClientConnection:
         *,
         backend: str | None = None,
         may_open: Callable[[Peer, str], bool] = lambda *_: True,
+        killed_together: str | None = None,
     ) -> None:
-        """Serve a peer; ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks)."""
+        """Serve a peer; ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
+
+        ``killed_together`` says why this guard may be killed in one with its client.
+        """
         sock.setblocking(False)
         self.socket = sock
         self.peer = peer
@@ -60,6 +64,7 @@ class ClientConnection:
         self._open_gpu = open_gpu
         self._backend = backend
         self._may_open = may_open
+        self._killed_together = killed_together
         self._control: Control | None = None
         self._syncs = False
         self._since_s = time.monotonic()
@@ -169,6 +174,9 @@ class ClientConnection:
         floor_mhz, preexisting_mhz = self._policy.floor_mhz, claim.preexisting_mhz
         self._send({"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz})
         control.report_conditions()
+        if self._killed_together is not None:
+            kind = ConflictKind.KILLED_TOGETHER
+            self._warn(kind, f"{kind.text}: {self._killed_together}")
         self.launchers = launchers_above(self.peer.pid)
 
     def _owns(self, backend: str, uuid: str) -> bool:
