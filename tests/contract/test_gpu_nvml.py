@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
+from perseus_ds.device import DeviceRequest, EventReason, Gpu, backends, choose
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceLostError,
@@ -57,6 +58,18 @@ def test_a_driver_that_has_the_older_name_is_read_too(node: FakeNvml) -> None:
     environment = node.environment(old_driver=True)
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     assert told.stdout == b"SW_POWER_CAP\n", told.stderr
+
+
+def test_without_the_right_to_lock_it_stands_behind_all_that_may(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that can set clocks for this user is the better choice then."""
+    request = DeviceRequest("auto")
+    priorities = {one.name: one.priority for one in backends()}
+    with_right = priorities["nvml"](request)
+    monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
+    assert priorities["nvml"](request) < with_right
+    assert priorities["nvml"](replace(request, lock=False)) == with_right
 
 
 def test_without_the_right_to_lock_auto_reads_and_says_so(

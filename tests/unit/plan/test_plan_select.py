@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hand_made import hand_made
 
@@ -23,6 +25,14 @@ CHOICES = [
 @pytest.mark.parametrize(("objective", "index"), CHOICES)
 def test_objective_chooses_by_total_energy(objective: Objective, index: int) -> None:
     assert select(hand_made(), objective).index == index
+
+
+@pytest.mark.parametrize(("pct", "index"), [(0.0, 0), (1.0, 0), (2.0, 1)])
+def test_a_slowdown_counts_from_the_maximum_clocks_not_from_the_fastest_plan(pct: float, index: int) -> None:
+    """All clocks at maximum take 6.9 s, the fastest plan 6 s, the next 7 s."""
+    plans = hand_made()
+    plans = replace(plans, baseline=replace(plans.baseline, iteration_time_s=6.9))
+    assert select(plans, Objective("max_slowdown", max_slowdown_pct=pct)).index == index
 
 
 def test_a_deadline_before_t_min_is_refused_with_t_min() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
+from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.textbook_gpu import HIGHEST_MHZ, textbook_profile
@@ -29,6 +30,18 @@ def test_a_wrong_figure_is_named(plans: PlanSet, column: str) -> None:
     wrong = getattr(plans, column) + np.eye(len(plans))[1] * 50.0
     with pytest.raises(CertificateError, match="plan 1"):
         verify(dataclasses.replace(plans, **{column: wrong}))
+
+
+@pytest.mark.parametrize("share", [0.002, -0.005])
+@pytest.mark.parametrize("column", ["lower_bound_j", "effective_bound_j"])
+def test_a_bound_that_is_a_little_off_does_not_pass_the_linear_program(
+    plans: PlanSet, column: str, share: float
+) -> None:
+    """Too high it claims what cannot be; far too low it claims a gap that is not there."""
+    check_bounds_by_lp(plans, [0, 1])
+    off = dataclasses.replace(plans, **{column: getattr(plans, column) + share * plans.energy_j})
+    with pytest.raises(CertificateError, match="a linear program finds"):
+        check_bounds_by_lp(off, [1])
 
 
 def test_a_plan_played_ends_at_its_iteration_time(plans: PlanSet) -> None:

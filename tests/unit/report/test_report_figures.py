@@ -90,6 +90,13 @@ def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path
     ]
 
 
+def test_a_loss_is_called_more_energy(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    sides = [Measured(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 1050.0)]
+    write_summary(Summary(sides[0], sides[1], True, 15.0), run_dir / "summary.json")
+    assert headline(figures(read_contents(run_dir))).startswith("5.0 \N{PLUS-MINUS SIGN} 1.5 % more energy")
+
+
 def test_a_real_gpu_is_not_called_simulated(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("plan", events=[])
     plans = read_plans(run_dir / "plan.json")

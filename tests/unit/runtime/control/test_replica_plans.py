@@ -116,6 +116,30 @@ def test_everyone_is_back_soon_after_recovery(tmp_path: Path, behind: int, withi
     assert rows == [(1, 0)] * within + [(0, 0)] * (10 - within)
 
 
+class Noted(ReplicaPlans):
+    """As it is, and which iterations it was told about."""
+
+    def __init__(self) -> None:
+        super().__init__([FrontierIndex.of(PLANS, OBJECTIVE)] * 2)
+        self.about: list[int] = []
+
+    def observe(self, about: int, observed: ReplicaStatus) -> bool:
+        self.about.append(about)
+        return super().observe(about, observed)
+
+
+@pytest.mark.parametrize("behind", [0, 1], ids=["host", "cuda"])
+def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
+    """On CUDA they come one iteration later: by then another plan may run."""
+    noted = Noted()
+    schedules = ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
+    status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
+    for index in range(5, 8):
+        plan.observe(index, JobStatus(False, False, 6.0, (), status))
+    assert noted.about == [index - 1 - behind for index in range(5, 8)]
+
+
 def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
     job.play(20)
     job.announced = np.array([1.0, SLOWED])
