@@ -9,6 +9,7 @@ from pathlib import Path
 import hjson  # type: ignore[import-untyped]  # no stubs
 import yaml  # type: ignore[import-untyped]  # no stubs
 
+from perseus_ds.config.given import each_once
 from perseus_ds.config.limits import MOST_BYTES
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, reason_of
@@ -27,13 +28,14 @@ def read_block(path: str | Path) -> dict[str, object]:
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
     file = Path(path)
+    is_yaml = file.suffix in {".yaml", ".yml"}
     try:
         text = read_bounded(file, most_bytes=MOST_BYTES).decode("utf-8")
-        if file.suffix in {".yaml", ".yml"}:
+        if is_yaml:
             _refuse_aliases(text)
             content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
         else:
-            content = hjson.loads(text)
+            content = hjson.loads(text, object_pairs_hook=each_once)
     except (OSError, PerseusError) as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
     except RecursionError as error:
@@ -41,10 +43,14 @@ def read_block(path: str | Path) -> dict[str, object]:
     except OverflowError as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} has a number that no computer can hold") from error
     except (ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
-        why = str(error).splitlines()[0]
+        why = _first_line(error)
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no JSON or YAML, or is cut short: {why}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is no block", hint='expected {"run_dir": ...}')
+    if not content and "{" not in text:
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} is empty", hint="{} is a block of defaults")
+    if is_yaml and content.get("mode") is False:
+        content["mode"] = "off"  # what YAML 1.1 makes of the word
     return {str(key): value for key, value in content.items()}
 
 
@@ -54,6 +60,12 @@ def text_digest(path: str | Path) -> str | None:
         return hashlib.sha256(read_bounded(Path(path), most_bytes=MOST_BYTES)).hexdigest()
     except (OSError, PerseusError):
         return None
+
+
+def _first_line(error: Exception) -> str:
+    """What a parser complains of; of a YAML mapping what is wrong with it, not that it was being read."""
+    problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else None
+    return str(problem or error).splitlines()[0][:200]
 
 
 def _refuse_aliases(text: str) -> None:

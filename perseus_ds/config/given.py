@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import exists
 from pathlib import Path
@@ -45,6 +47,18 @@ def given_config(source: str | Path) -> GivenConfig:
         raise ConfigError(f"{source} is not JSON or is cut short: {error!s:.200}") from error
     except PerseusError as error:
         raise ConfigError(f"{source} {error.message}") from error
+
+
+def each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Make an object of its keys and values.
+
+    Raises:
+        ValueError: a key stands there twice.
+    """
+    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r:.40} stands there twice")
+    return dict(pairs)
 
 
 def _decoded(word: str) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import hjson  # type: ignore[import-untyped]  # no stubs
 
-from perseus_ds.config.given import given_config
+from perseus_ds.config.given import each_once, given_config
 from perseus_ds.config.settings import PerseusConfig
 from perseus_ds.config.strict import record_of
 from perseus_ds.errors import ConfigError
@@ -19,6 +18,7 @@ FLAGS = {
     "PERSEUS_RUN_DIR": "run_dir",
     "PERSEUS_TRACE_KERNELS": "trace_kernels",
 }
+_LIMITS = ("changes_per_s", "node_changes_per_s")
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
 
 
@@ -80,7 +80,7 @@ def read_deepspeed_json(source: str | Path) -> dict[str, object]:
     given = given_config(source)
     path = given.name
     try:
-        content = hjson.loads(given.text, object_pairs_hook=_without_duplicates)
+        content = hjson.loads(given.text, object_pairs_hook=each_once)
     except RecursionError as error:
         raise ConfigError(f"{path} is nested too deeply") from error
     except OverflowError as error:
@@ -100,7 +100,7 @@ def _resolved(block: Mapping[str, object]) -> dict[str, object]:
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
     try:
-        plain = OmegaConf.to_container(OmegaConf.create(dict(block)), resolve=True)
+        plain = OmegaConf.to_container(OmegaConf.create(dict(block)), resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         key = ".".join(filter(None, ["perseus", error.full_key]))
         raise ConfigError(f"{key}: {str(error).splitlines()[0]}") from error
@@ -108,16 +108,17 @@ def _resolved(block: Mapping[str, object]) -> dict[str, object]:
     return {str(key): value for key, value in plain.items()}
 
 
-def _without_duplicates(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-    if twice:
-        raise ValueError(f"{twice[0]!r:.40} stands there twice")
-    return dict(pairs)
-
-
 def _check(config: PerseusConfig) -> None:
-    """Refuse a policy without its parameter, and a parameter of another policy."""
+    """Refuse a policy without its parameter, one of another policy, and what no plan can be made of."""
     objective = config.objective
+    _check_folder(config.run_dir)
+    limits = [key for key in _LIMITS if getattr(objective, key) is not None]
+    if objective.timelines is not None and limits:
+        raise ConfigError(
+            f"perseus.objective.timelines and perseus.objective.{limits[0]} are set: timelines of kernels are"
+            " not planned within a budget of changes",
+            hint="keep one of them",
+        )
     for policy, name in _PARAMETER.items():
         value = getattr(objective, name)
         key = f"perseus.objective.{name}"
@@ -128,3 +129,9 @@ def _check(config: PerseusConfig) -> None:
                 f"{key} is {value} and perseus.objective.policy is {objective.policy!r}",
                 hint=f"it belongs to policy {policy!r}",
             )
+
+
+def _check_folder(run_dir: str) -> None:
+    """Refuse a name that no folder can have, or that nobody would see."""
+    if not run_dir.strip() or not run_dir.isprintable():
+        raise ConfigError(f"perseus.run_dir is {run_dir!r:.80}", hint="expected the name of a folder")

@@ -54,7 +54,9 @@ def _refuse_coercion(wanted: object, value: object, key: str) -> None:
     allowed = get_args(wanted) or (wanted,)
     numeric = {int, float} & set(allowed)
     if isinstance(value, bool) and bool not in allowed:
-        raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}")
+        words = literals_of(wanted) and not numeric
+        quoted = "; in YAML on, off, yes and no are no words unless quoted" if words else ""
+        raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}{quoted}")
     if isinstance(value, str) and (numeric or bool in allowed) and value not in literals_of(wanted):
         raise ConfigError(f"{key} is the text {value!r}", hint=f"expected {_names(allowed)}")
     if not isinstance(value, bool) and bool in allowed:

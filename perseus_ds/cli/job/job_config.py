@@ -7,9 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.config import PerseusConfig, given_config, load, read_deepspeed_json
-from perseus_ds.device.simulated import simulated_settings
+from perseus_ds.config import (
+    PerseusConfig,
+    given_config,
+    load,
+    parse,
+    read_block,
+    read_deepspeed_json,
+    refuse_two_blocks,
+)
 from perseus_ds.errors import ConfigError
+from perseus_ds.runtime.startup.usable import check_usable
 
 _TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
 _PIPELINE_TIMERS = "bwd_microstep timer has already been started"
@@ -41,13 +49,37 @@ def read_job_config(
     """Check the block and what stands beside it.
 
     Raises:
-        ConfigError: it cannot be read, or its block is refused.
+        PerseusError: it cannot be read, or training would refuse its block or what the block names.
     """
     perseus = load(source, environment)
-    if perseus is not None and perseus.device == "simulated":
-        simulated_settings(perseus.simulated)
+    if perseus is not None:
+        refuse_two_blocks(environment)
+        _check(perseus)
     findings = _findings(read_deepspeed_json(source), deepspeed_version)
     return JobConfig(given_config(source).name, perseus, tuple(findings))
+
+
+def read_block_file(file: str, environment: Mapping[str, str]) -> PerseusConfig:
+    """Check what ``PERSEUS_CONFIG`` names.
+
+    Raises:
+        PerseusError: it cannot be read, does not ask for us, or training would refuse it.
+    """
+    perseus = parse({"enabled": True, **read_block(file)}, environment)
+    if not perseus.enabled:
+        raise ConfigError(f"{file} does not ask for the plugin", hint='remove "enabled": false')
+    _check(perseus)
+    return perseus
+
+
+def _check(perseus: PerseusConfig) -> None:
+    check_usable(perseus)
+    run_dir = Path(perseus.run_dir)
+    plans = (*run_dir.glob("plan.*json"), *run_dir.glob("engine*/plan.*json"))
+    if perseus.mode == "run" and not plans:
+        raise ConfigError(
+            f"perseus.mode is 'run' and there is no plan in {run_dir}", hint="use mode automatic once"
+        )
 
 
 def deepspeed_config_of(command: list[str]) -> str | None:

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perseus_ds.cli.job.follow import Follower, one_place
-from perseus_ds.cli.job.job_config import deepspeed_config_of, read_job_config
+from perseus_ds.cli.job.job_config import deepspeed_config_of, read_block_file, read_job_config
 from perseus_ds.cli.job.launch import launch
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.output import remark
 from perseus_ds.cli.quantity import one_of, words_of
-from perseus_ds.config import ENABLED_BY_FILE, Mode, PerseusConfig, parse, read_block, refuse_two_blocks
+from perseus_ds.config import ENABLED_BY_FILE, Mode, PerseusConfig
 from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.run_directory import RunDirectory
@@ -79,20 +79,19 @@ def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -
     """Read the job's configuration, if its command names one.
 
     Raises:
-        ConfigError: training would refuse it, or it does not ask for the plugin.
+        PerseusError: training would refuse it, or it does not ask for the plugin.
     """
     source, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
     if source is None:
-        return None if file is None else parse({"enabled": True, **read_block(file)}, environment)
+        return None if file is None else read_block_file(file, environment)
     config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
     if config.perseus is None and file is not None:
-        return parse({"enabled": True, **read_block(file)}, environment)
+        return read_block_file(file, environment)
     if config.perseus is None:
         raise ConfigError(
             f"{config.name} does not ask for the plugin",
             hint='add "perseus": {"enabled": true}, or start it plainly',
         )
-    refuse_two_blocks(environment)
     for finding in config.findings:
         remark(str(finding))
     return config.perseus

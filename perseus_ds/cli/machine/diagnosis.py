@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perseus_ds.cli.job.job_config import Finding, read_job_config
+from perseus_ds.cli.job.job_config import Finding, read_block_file, read_job_config
 from perseus_ds.cli.machine.backend_answer import BackendAnswer, answers
 from perseus_ds.cli.machine.calibrate_gpus import Timed, calibrate_gpus
 from perseus_ds.cli.machine.findings import (
@@ -19,9 +19,9 @@ from perseus_ds.cli.machine.findings import (
 )
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device.rights import missing_right
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import PerseusError
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,21 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
             *of_locks(gpus),
             *of_config,
         ),
-        config_refused=config is not None and job is None,
+        config_refused=bool(config or os.environ.get(ENABLED_BY_FILE)) and job is None,
         timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
     )
 
 
 def _of_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig | None, list[Finding]]:
-    """Read the job's file; no block means that it was refused or does not ask for us."""
-    if config is None:
-        return None, []
+    """Read the job's files; no block: it was refused, does not ask for us, or none is named."""
+    file = os.environ.get(ENABLED_BY_FILE)
     try:
+        if config is None:
+            return (read_block_file(file, os.environ) if file else None), []
         job = read_job_config(config, os.environ, deepspeed_version=hook.deepspeed_version)
-    except ConfigError as error:
+        if job.perseus is None and file:
+            return read_block_file(file, os.environ), list(job.findings)
+    except PerseusError as error:
         return None, [Finding(error.message, error.hint or "correct the file")]
     if job.perseus is None:
         off = Finding(f"{config} does not ask for the plugin", 'add "perseus": {"enabled": true}')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import ConfigError
 
+_MOST_SEEDS = 2**63
 _TIMES = ("virtual", "scaled")
 
 
@@ -58,13 +60,13 @@ class SimulatedSettings:
         Raises:
             ConfigError: an unknown model or a number out of its range, naming the key.
         """
-        model_named(self.gpu)
+        lowest_mhz = model_named(self.gpu).clocks_mhz[-1]
         if self.time not in _TIMES:
             raise ConfigError(
                 f"simulated.time: got {self.time!r}", hint=f"expected one of {', '.join(_TIMES)}"
             )
-        if type(self.seed) is not int:
-            raise ConfigError(f"simulated.seed: got {self.seed!r}, expected a whole number")
+        if type(self.seed) is not int or not 0 <= self.seed < _MOST_SEEDS:
+            raise ConfigError(f"simulated.seed: got {self.seed!r:.40}, expected a whole number from 0 on")
         for key in ("time_scale", "host_step_s", "mean_forward_s", "backward_over_forward"):
             _check(key, getattr(self, key), above=0)
         for key in ("reduce_grads_s", "step_s", "transfer_s"):
@@ -73,13 +75,13 @@ class SimulatedSettings:
             _check(key, getattr(self, key), low=0, high=1)
         _check("memory_bound", self.memory_bound, low=0, high=1)
         _check("intensity", self.intensity, above=0, high=2)
-        if not isinstance(self.forward_s, tuple | None):
+        if not isinstance(self.forward_s, tuple | None) or self.forward_s == ():
             raise ConfigError(f"simulated.forward_s: got {self.forward_s!r}, expected a list, one per stage")
         for stage, forward_s in enumerate(self.forward_s or ()):
             _check(f"forward_s[{stage}]", forward_s, above=0)
         _check_optional("switch_latency_s", self.switch_latency_s, low=0)
         _check_optional("power_cap_w", self.power_cap_w, above=0)
-        _check_optional("throttle_mhz", self.throttle_mhz, above=0)
+        _check_optional("throttle_mhz", self.throttle_mhz, low=lowest_mhz)
         if not (self.kernels is None or (isinstance(self.kernels, str) and self.kernels)):
             raise ConfigError(f"simulated.kernels: got {self.kernels!r}, expected the name of a kernel trace")
 
@@ -109,10 +111,15 @@ def _of_ranks(ranks: object) -> dict[int, dict[str, object]]:
         raise ConfigError(f"simulated.ranks: got {ranks!r}", hint=hint)
     found = {}
     for number, own in ranks.items():
-        if not str(number).isdecimal() or not isinstance(own, Mapping):
-            raise ConfigError(f"simulated.ranks.{number}: got {own!r}", hint=hint)
+        if not _is_number(str(number)) or not isinstance(own, Mapping):
+            raise ConfigError(f"simulated.ranks.{number!s:.40}: got {own!r:.80}", hint=hint)
         found[int(number)] = {str(key): value for key, value in own.items()}
     return found
+
+
+def _is_number(text: str) -> bool:
+    """Whether a key is a rank's number as numbers are written: 03 would be a second name of 3."""
+    return text.isascii() and text.isdecimal() and (text == "0" or not text.startswith("0"))
 
 
 def _settings(block: Mapping[str, object], *, known: Sequence[str]) -> SimulatedSettings:
@@ -145,7 +152,7 @@ def _check(
     wanted = " and ".join(
         f"{sign} {bound:g}" for sign, bound in ((">=", low), (">", above), ("<=", high)) if bound is not None
     )
-    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    number = not isinstance(value, bool) and isinstance(value, (int, float)) and abs(value) < math.inf
     if not number or not _within(float(value), low, above, high):  # type: ignore[arg-type]  # a number by now
         raise ConfigError(f"simulated.{key}: got {value!r}, expected a number {wanted}")
 

@@ -26,6 +26,7 @@ from perseus_ds.runtime.startup.assembly import Parts, assembled
 from perseus_ds.runtime.startup.calibrating import calibrated
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
+from perseus_ds.runtime.startup.usable import check_usable
 
 Undo = list[Callable[[], None]]
 
@@ -132,6 +133,7 @@ def _start(
     able = gpu.capabilities()
 
     def decided() -> StartDecision:
+        check_usable(config)
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)

@@ -20,7 +20,7 @@ REFUSED = [
     ({"mode": "runn"}, "perseus.mode is 'runn' (expected 'automatic', 'profile', 'run', 'observe' or 'off')"),
     (
         {"mode": True},
-        "perseus.mode is True (expected 'automatic' or 'profile' or 'run' or 'observe' or 'off')",
+        "perseus.mode is True (expected 'automatic' or 'profile' or 'run' or 'observe' or 'off'; in YAML on,",
     ),
     ({"device": None}, "perseus.device is None (expected 'automatic', 'nvml'"),
     ({"objective": {"waits": None}}, "perseus.objective.waits is None (expected 'automatic' or 'never')"),

@@ -32,9 +32,6 @@ def model_named(key: str) -> GpuModel:
     Raises:
         ConfigError: the key is not a known one.
     """
-    try:
-        return MODELS[key]
-    except KeyError:
-        raise ConfigError(
-            f"simulated.gpu: no GPU model {key!r}", hint=f"known: {', '.join(MODELS)}"
-        ) from None
+    if not isinstance(key, str) or key not in MODELS:
+        raise ConfigError(f"simulated.gpu: no GPU model {key!r:.80}", hint=f"known: {', '.join(MODELS)}")
+    return MODELS[key]
