@@ -57,6 +57,29 @@ def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) 
     assert energy[0] < energy[-1] <= 0
 
 
+def test_noise_seed_tolerance_and_length_of_the_table_are_the_users(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trace.parent
+
+    def planned(seed: int, slower: int) -> str:
+        profile = folder / f"profile{seed}.json"
+        noisy = ["--simulated", "rtx-3080-ti", "--noise", "0.02", "--seed", str(seed)]
+        assert main(["kernels", "measure", str(trace), "-o", str(profile), *noisy, *QUICK]) == 0
+        capsys.readouterr()
+        plan = ["kernels", "plan", str(profile), str(trace), "-o", str(folder / "plan.json")]
+        assert main([*plan, "--slower", str(slower), "--dwell-ms", "5"]) == 0
+        return capsys.readouterr().out
+
+    first = planned(1, 10)
+    assert first == planned(1, 10)
+    assert first != planned(2, 10)
+    assert "10 %" in first
+    assert "10 %" not in planned(1, 7)
+    assert main(["kernels", "show", str(folder / "plan.json"), "--classes", "1"]) == 0
+    assert "... and 1 more" in capsys.readouterr().out
+
+
 def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

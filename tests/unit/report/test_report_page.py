@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perseus_ds.cli import main
 from perseus_ds.report import write_report
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.figures import figures
@@ -129,6 +130,14 @@ def test_prices_stand_on_the_page_where_there_are_some(write_run: Callable[..., 
     assert "at 0.25 per kWh" in priced
     assert "at 400 g per kWh" in priced
     assert "PUE 1.2" in priced
+
+
+def test_prices_are_given_to_the_command(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    prices = ["--price-per-kwh", "0.25", "--gco2-per-kwh", "400", "--pue", "1.2"]
+    assert main(["report", str(run_dir), *prices, "--output", str(run_dir / "priced.html")]) == 0
+    priced = (run_dir / "priced.html").read_text()
+    assert all(words in priced for words in ("at 0.25 per kWh", "at 400 g per kWh", "PUE 1.2"))
 
 
 def test_a_timeline_on_the_page_has_ticks_and_a_foot_under_the_critical_path(

@@ -1,0 +1,128 @@
+"""Every option of every command does what its help says, and none is left without a test."""
+
+import argparse
+import csv
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_program import Program
+
+from perseus_ds.cli.command_line import COMMANDS, parser
+from perseus_ds.cli.job.job_config import deepspeed_config_of
+from perseus_ds.plan import read_plans
+
+pytestmark = pytest.mark.thorough
+
+TESTS = Path(__file__).parents[2]
+SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
+
+
+def options_of(program: argparse.ArgumentParser) -> set[str]:
+    """Every long option of a parser and of the commands below it."""
+    found = set()
+    for action in program._actions:
+        found |= {name for name in action.option_strings if name.startswith("--")}
+        if isinstance(action, argparse._SubParsersAction):
+            found |= set().union(*map(options_of, action.choices.values()))
+    return found
+
+
+def test_every_option_stands_in_a_test() -> None:
+    written = "\n".join(path.read_text() for path in TESTS.rglob("*.py"))
+    options = set().union(*(options_of(parser(name)) for name in COMMANDS))
+    assert len(options) > 50
+    assert sorted(name for name in options if f'"{name}"' not in written and f'"{name}=' not in written) == []
+
+
+def clocks(perseus: Program, profile: Path, *words: object) -> list[list[tuple[float, int]]]:
+    """Start and clock of each computation of the fastest plan, by stage, in running order."""
+    plan = profile.with_name("budget.json")
+    assert perseus("plan", profile, *SIZES, *words, "--output", plan).code == 0
+    rows = csv.DictReader(io.StringIO(perseus("show", plan, "--format", "csv").out))
+    found: list[list[tuple[float, int]]] = [[], []]
+    for row in rows:
+        found[int(row["stage"])].append((float(row["start_s"]), int(row["clock_mhz"])))
+    return [sorted(one) for one in found]
+
+
+def changes(row: list[tuple[float, int]]) -> int:
+    """Changes of clock from one iteration into the next included."""
+    return sum(one != other for (_, one), (_, other) in pairwise([*row, row[0]]))
+
+
+ITERATION_S = 0.69
+
+
+@pytest.mark.parametrize("per_s", [0, 3, 6])
+def test_a_gpu_changes_its_clock_at_most_so_often(perseus: Program, profile_csv: Path, per_s: int) -> None:
+    rows = clocks(perseus, profile_csv, "--changes-per-s", per_s)
+    assert max(map(changes, rows)) <= per_s * ITERATION_S
+    assert max(map(changes, clocks(perseus, profile_csv, "--split", "never"))) > 6 * ITERATION_S - 2
+
+
+def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: Path) -> None:
+    for gpus in (1, 2):
+        rows = clocks(perseus, profile_csv, "--node-changes-per-s", 3, "--gpus-per-node", gpus)
+        budget = read_plans(profile_csv.with_name("budget.json")).budget
+        assert budget is not None
+        assert (budget.per_node_per_s, budget.gpus_per_node) == (3.0, gpus)
+        together = [sum(map(changes, rows))] if gpus == len(rows) else list(map(changes, rows))
+        assert max(together) <= 3 * ITERATION_S
+
+
+def test_a_clock_is_held_at_least_as_long_as_the_dwell(perseus: Program, profile_csv: Path) -> None:
+    for row in clocks(perseus, profile_csv, "--dwell-ms", 300):
+        moments = [at for (_, before), (at, clock) in pairwise(row) if clock != before]
+        assert all(later - earlier >= 0.3 for earlier, later in pairwise(moments))
+
+
+def played(perseus: Program, plan_file: Path, profile_csv: Path, *words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(perseus("simulate", plan_file, profile_csv, *words, "--json").out)
+    return found
+
+
+def test_noise_is_drawn_by_a_seed(perseus: Program, plan_file: Path, profile_csv: Path) -> None:
+    job = (perseus, plan_file, profile_csv, "--noise-pct", 2)
+    assert played(*job, "--seed", 1) == played(*job, "--seed", 1)
+    assert played(*job, "--seed", 1)["slowdown_pct"] != played(*job, "--seed", 2)["slowdown_pct"]
+    assert played(*job, "--seed", 1)["slowdown_pct"] > 0.1
+
+
+def test_batches_of_other_lengths_take_so_much_longer(
+    perseus: Program, plan_file: Path, profile_csv: Path
+) -> None:
+    alike = played(perseus, plan_file, profile_csv, "--iterations", 8)
+    varied = played(perseus, plan_file, profile_csv, "--iterations", 8, "--work", 1.0, 2.0)
+    assert varied["plan"]["iteration_time_s"] == pytest.approx(1.5 * alike["plan"]["iteration_time_s"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--settle-ms", 60), ("--call-ms", 60), ("--stall-ms", 20), ("--call-ms", 30, "--queue-ms", 30)],
+    ids=lambda words: words[-2],
+)
+def test_a_change_of_clock_that_takes_its_time_costs(
+    perseus: Program, plan_file: Path, profile_csv: Path, words: tuple[object, ...]
+) -> None:
+    free = played(perseus, plan_file, profile_csv)
+    slow = played(perseus, plan_file, profile_csv, *words)
+    assert (slow["saving_pct"], -slow["slowdown_pct"]) < (free["saving_pct"], -free["slowdown_pct"])
+
+
+@pytest.mark.parametrize("flag", ["--deepspeed_config", "--deepspeed-config"])
+def test_a_jobs_configuration_is_found_by_either_spelling(flag: str) -> None:
+    assert deepspeed_config_of(["deepspeed", "train.py", flag, "ds.json"]) == "ds.json"
+    assert deepspeed_config_of(["deepspeed", "train.py", f"{flag}=ds.json", "--more"]) == "ds.json"
+
+
+def test_the_service_knows_its_backends(
+    perseus: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        perseus("guardd", "--backend", "abacus", "--socket", tmp_path / "guardd.sock")
+    assert ended.value.code == 2
+    assert "invalid choice: 'abacus'" in capsys.readouterr().err
