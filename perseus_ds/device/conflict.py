@@ -43,6 +43,11 @@ class ConflictKind(Enum):
         "who kills the job's whole control group leaves its clock locked (perseus-ds clocks reset)",
         Rule.KNOW,
     )
+    CONTROL_LOST = (
+        "the node's clock service is gone or hangs: no clock is set until it is back",
+        Rule.GO_ON,
+    )
+    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Rule.KNOW)
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
     NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)

@@ -115,6 +115,10 @@ class Gpu(ABC):
         """Say why no clock is set through this device any more, if that is so."""
         return None
 
+    def in_control(self) -> bool:
+        """Whether clocks that are asked for are set just now, as far as is known."""
+        return self.given_up() is None
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the device; the second call does nothing."""

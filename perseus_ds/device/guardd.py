@@ -39,7 +39,7 @@ def open_gpu(request: DeviceRequest) -> Gpu:
         return reader
     client: GuardClient | None = None
     try:
-        client = GuardClient(_connect())
+        client = GuardClient(_connect(), connect=_connect)
         return GuardedGpu(reader, client)
     except DeviceError:
         if client is not None:

@@ -56,6 +56,8 @@ def _estimate(
 ) -> Estimate:
     watch = context.watch
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
+    if context.conflict_monitor.control.uncontrolled_s >= start_s:
+        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
     spans = sorted((one.start_s, one.end_s) for one in iterations)
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
     window = Window(

@@ -179,6 +179,8 @@ class Session:
         for lower in (self._conflict_monitor.check(), self._requests.error, self._watch.error):
             if lower is not None:
                 raise lower
+        if not self._conflict_monitor.control.controlled:  # what the clocks were meanwhile nobody knows
+            self._mode = Mode.NEITHER
         index = self._recorder.finish()
         self._modes[index] = self._mode
         passed = self._recorder.passed()

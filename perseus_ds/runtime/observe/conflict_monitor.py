@@ -9,6 +9,7 @@ from perseus_ds.device import ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.files import read_json
 from perseus_ds.run_directory import RunDirectory, write_json
+from perseus_ds.runtime.observe.control_watch import CONTROL, ControlWatch
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import conflict_rows
 
@@ -23,7 +24,8 @@ class ConflictMonitor:
     """Ask the device once per iteration; what it saw travels with the rank's status, one rank's at a time.
 
     What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves
-    when `look` hands it the reason.
+    when `check` hands it the reason. ``control`` is whether clocks are ours at all: said each time they cease
+    to be, and each time they are again.
     """
 
     def __init__(self, gpu: Gpu, log: EventLog, *, rank: int, directory: RunDirectory) -> None:
@@ -35,12 +37,14 @@ class ConflictMonitor:
         self._known: dict[int, int] = {}
         self._said = 0
         self._spread = 0
+        self.control = ControlWatch(gpu)
         self.mask = 0
 
     def check(self) -> PerseusError | None:
         """See what is new; return why control was given up, if it was."""
+        self.control.look()
         for sighting in self._gpu.conflicts():
-            self.mask |= _BITS[sighting.kind]
+            self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
         return self._gpu.given_up()
 
     def sightings(self) -> tuple[Sighting, ...]:
@@ -58,15 +62,19 @@ class ConflictMonitor:
 
     def unpublished(self) -> tuple[int, ...]:
         """1 + this rank for every kind of which it has something to report that nobody knows yet, else 0."""
-        fresh = self.mask & ~self._spread
+        fresh, control = self.mask & ~self._spread, self.control.unpublished()
+        fresh |= 0 if control is None else _BITS[control]
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def learn(self, tellers: Sequence[int]) -> None:
         """Take in who has seen what: 1 + a rank for every kind, or 0; nothing at all where nobody has."""
-        for bit, teller in zip(_BITS.values(), tellers, strict=False):
-            if teller:
+        for (kind, bit), teller in zip(_BITS.items(), tellers, strict=False):
+            own = teller - 1 == self._rank
+            if teller and kind in CONTROL:
+                self._write_down(teller - 1, kind, aloud=self.control.learn(kind, teller - 1, own=own))
+            elif teller:
                 self._learn_of(teller - 1, bit)
-                self._spread |= bit if teller - 1 == self._rank else 0
+                self._spread |= bit if own else 0
 
     def write(self) -> None:
         """Leave this rank's counts in its file, if there is anything to count."""
@@ -89,12 +97,10 @@ class ConflictMonitor:
         self._known[rank] = self._known.get(rank, 0) | mask
         for kind, bit in _BITS.items():
             if fresh & bit:
-                line = f"conflict on rank {rank}: {kind.text} ({kind.rule.value})"
-                facts = {
-                    "kind": kind.name.lower(),
-                    "rank": rank,
-                    "rule": kind.rule.name.lower(),
-                    "text": kind.text,
-                }
-                self._log.event("conflict", None if self._said & bit else line, **facts)
+                self._write_down(rank, kind, aloud=not self._said & bit)
                 self._said |= bit
+
+    def _write_down(self, rank: int, kind: ConflictKind, *, aloud: bool) -> None:
+        line = f"conflict on rank {rank}: {kind.text} ({kind.rule.value})"
+        facts = {"kind": kind.name.lower(), "rank": rank, "rule": kind.rule.name.lower(), "text": kind.text}
+        self._log.event("conflict", line if aloud else None, **facts)

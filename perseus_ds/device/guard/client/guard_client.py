@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
+from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.guard.claim.patience import may_pass
+from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.client.send_queue import SendQueue
 from perseus_ds.device.guard.protocol import MAX_BYTES, MalformedError, Message, decode, encode, refused
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
-_BEATS_PER_LEASE = 3
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 5.0, 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,31 @@ class Taken:
 
 
 class GuardClient:
-    """A connection to a guard, ours or the node's."""
+    """A connection to a guard, ours or the node's.
 
-    def __init__(self, sock: socket.socket, *, on_lost: Callable[[], None] | None = None) -> None:
+    With ``connect`` a guard that is gone, or hangs, is asked again by this client's own thread, ever less
+    often, until it hands the GPU over once more or refuses for good; what is asked meanwhile waits. Without,
+    its end is the end of control, and ``on_lost`` is called.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        on_lost: Callable[[], None] | None = None,
+        connect: Callable[[], socket.socket] | None = None,
+    ) -> None:
         self.conflicts: Counter[str] = Counter()
         self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
         self._socket = sock
         self._send_queue = SendQueue(sock)
         self._on_lost = on_lost
+        self._connect = connect
+        self._wanted = b""
+        self._heartbeat: Heartbeat | None = None
+        self._away = False
+        self._over = threading.Event()
         self._synced: Message | None = None
         self._answered = threading.Condition()
         self._closed = False
@@ -52,14 +71,19 @@ class GuardClient:
             DeviceError: refused, or no answer.
         """
         wanted: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
-        taken = _taken(self._first_answer(encode(wanted)))
-        self._socket.setblocking(False)
-        listen = threading.Thread(
-            target=self._listen, args=(lease_s / _BEATS_PER_LEASE,), name="perseus-guard-client", daemon=True
+        self._wanted, self._heartbeat = encode(wanted), Heartbeat(lease_s)
+        taken = self._take(self._heartbeat)
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._heartbeat,), name="perseus-guard-client", daemon=True
         )
-        self._listener = listen
-        listen.start()
+        self._listener.start()
         return taken
+
+    @property
+    def in_control(self) -> bool:
+        """Whether a guard is there that does what is asked, as far as is known."""
+        in_doubt = self._heartbeat is not None and self._heartbeat.in_doubt
+        return self.failure is None and not self._away and not in_doubt
 
     def request(self, clock_mhz: int | None) -> None:
         """Send a request (``None``: as it was found) without ever blocking.
@@ -96,6 +120,7 @@ class GuardClient:
             return
         self._closed = True
         self.failure = DeviceUnavailableError("the connection to the guard is closed")
+        self._over.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the listener, which closes the rest
         if self._listener is None:
@@ -116,10 +141,23 @@ class GuardClient:
                 self._answered.wait(0.05)
             return self._synced
 
-    def _first_answer(self, packet: bytes) -> Message:
+    def _take(self, heartbeat: Heartbeat) -> Taken:
+        """Ask for the GPU on the present socket.
+
+        Raises:
+            DeviceError: refused, or no answer.
+        """
+        answer = self._first_answer()
+        taken = _taken(answer)
+        self._socket.setblocking(False)
+        heartbeat.answered = answer.get("beats") is True
+        heartbeat.start()
+        return taken
+
+    def _first_answer(self) -> Message:
         self._socket.settimeout(_ANSWER_S)
         with contextlib.suppress(OSError):  # who hung up at once has said why
-            self._socket.send(packet)
+            self._socket.send(self._wanted)
         try:
             try:
                 return decode(self._socket.recv(MAX_BYTES))
@@ -128,22 +166,59 @@ class GuardClient:
         except (OSError, MalformedError) as error:
             raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
 
-    def _listen(self, beat_s: float) -> None:
+    def _listen(self, heartbeat: Heartbeat) -> None:
+        while True:
+            self._attend(heartbeat)
+            if self._closed or self.failure is not None or self._connect is None:
+                break
+            self._note_control(ConflictKind.CONTROL_LOST, away=True)
+            self._send_queue.detach()
+            if not self._taken_again(heartbeat, self._connect):
+                break
+            self._send_queue.attach(self._socket)
+            self._note_control(ConflictKind.CONTROL_BACK, away=False)
+        self._lost(heartbeat)
+
+    def _attend(self, heartbeat: Heartbeat) -> None:
+        """Beat and listen, as long as the guard is there."""
         poll = select.poll()
         poll.register(self._send_queue, select.POLLIN)
-        beaten_s = time.monotonic()
-        while not self._closed:
+        while not self._closed and not heartbeat.hangs:
             poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._send_queue.waits else 0))
-            poll.poll(max(0.0, beaten_s + beat_s - time.monotonic()) * 1000)
-            if not self._receive():
-                break
+            if poll.poll(1000 * heartbeat.left_s()) and not self._receive(heartbeat):
+                return
             self._send_queue.flush()
-            if time.monotonic() >= beaten_s + beat_s:
-                beaten_s = time.monotonic()
+            if not heartbeat.left_s():
                 self._send_queue.send("beat")
-        self._lost()
+                heartbeat.beaten()
 
-    def _receive(self) -> bool:
+    def _taken_again(self, heartbeat: Heartbeat, connect: Callable[[], socket.socket]) -> bool:
+        """Ask until the GPU is ours again; return whether it is. A refusal for good is the failure."""
+        pause_s = _FIRST_PAUSE_S
+        while not self._over.wait(pause_s):
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * _GROWTH)
+            try:
+                self._socket = connect()
+            except DeviceError:  # not there yet
+                continue
+            try:
+                self._take(heartbeat)
+            except DeviceError as error:
+                self._socket.close()
+                if not may_pass(error):
+                    self.failure = error
+                    return False
+            else:
+                return True
+        return False
+
+    def _note_control(self, kind: ConflictKind, *, away: bool) -> None:
+        """Count it for the job, which says it."""
+        self._away = away
+        self.conflict_lines[kind.name] = kind.text
+        self.conflicts[kind.name] += 1
+
+    def _receive(self, heartbeat: Heartbeat) -> bool:
         """Take in what was said; return whether the guard is still there."""
         while True:
             try:
@@ -156,6 +231,7 @@ class GuardClient:
                 return False
             if not packet:
                 return False
+            heartbeat.heard()
             with contextlib.suppress(MalformedError):
                 self._note(decode(packet))
 
@@ -172,11 +248,14 @@ class GuardClient:
                 self._synced = message
             self._answered.notify_all()
 
-    def _lost(self) -> None:
+    def _lost(self, heartbeat: Heartbeat) -> None:
         if not self._closed:
+            what = "hangs: it has not answered for a whole lease" if heartbeat.hangs else "is gone"
             self.failure = self.failure or DeviceUnavailableError(
-                "the guard is gone; clocks are no longer set"
+                f"the guard {what}; clocks are no longer set"
             )
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # should it wake, it finds its client gone
             if self._on_lost is not None:
                 self._on_lost()
         with self._answered:

@@ -75,6 +75,10 @@ class GuardedGpu(ReadThroughGpu):
         """The guard's refusal, or that it is gone."""
         return self._client.failure
 
+    def in_control(self) -> bool:
+        """Whether the guard is there and answers."""
+        return self._client.in_control
+
     def close(self) -> None:
         """Hang up and wait until the guard has put the clock back; one that was killed is made good for."""
         self._client.close()

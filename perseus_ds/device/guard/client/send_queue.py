@@ -14,13 +14,15 @@ class SendQueue:
     """Sends clock requests over a non-blocking socket.
 
     With the socket full, the newest request waits and those before it are dropped; `fileno` then becomes
-    readable, so that a listener calls `flush` when there is room.
+    readable, so that a listener calls `flush` when there is room. Without a connection (`detach`) the newest
+    request waits for the next one (`attach`), which is asked for it in any case.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+        self._socket: socket.socket | None = sock
         self._lock = threading.Lock()
         self._number = 0
+        self._newest: bytes | None = None
         self._unsent: bytes | None = None
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -28,7 +30,7 @@ class SendQueue:
         """Send a request, or keep it as the newest; returns at once either way."""
         with self._lock:
             self._number += 1
-            packet = encode_request(self._number, clock_mhz)
+            packet = self._newest = encode_request(self._number, clock_mhz)
             if self._unsent is not None or not self._send(packet):
                 self._unsent = packet
                 if self._wake >= 0:
@@ -57,16 +59,35 @@ class SendQueue:
             if self._unsent is not None and self._send(self._unsent):
                 self._unsent = None
 
+    def detach(self) -> None:
+        """Close the socket of a guard that is gone, and keep what is asked meanwhile."""
+        with self._lock:
+            self._hang_up()
+            self._unsent = self._newest
+
+    def attach(self, sock: socket.socket) -> None:
+        """Go on over another socket, with what was asked last."""
+        with self._lock:
+            self._socket = sock
+            os.eventfd_write(self._wake, 1)
+
     def close(self) -> None:
         """Close the socket too."""
         with self._lock:
-            self._socket.close()
+            self._hang_up()
             if self._wake >= 0:
                 os.close(self._wake)
                 self._wake = -1
 
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def _send(self, packet: bytes) -> bool:
         """Send now or not at all; a broken connection is the listener's to notice."""
+        if self._socket is None:
+            return False
         try:
             self._socket.send(packet)
         except BlockingIOError:

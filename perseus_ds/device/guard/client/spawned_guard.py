@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import subprocess
 import threading
 
 from perseus_ds.device.guard.claim.repair import repair_without_journal
-from perseus_ds.device.guard.complain import complain_not_restored
+from perseus_ds.device.guard.complain import complain, complain_not_restored
 from perseus_ds.errors import DeviceError
 
 _END_S = 40.0  # a guard insists for 30 s with a driver that refuses
@@ -16,27 +16,41 @@ _END_S = 40.0  # a guard insists for 30 s with a driver that refuses
 class SpawnedGuard:
     """A process to outlive; ``preexisting_mhz`` is what it found, once it has said so."""
 
-    def __init__(self, process: subprocess.Popen[bytes], uuid: str, backend: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], uuid: str, backend: str, *, end_s: float = _END_S
+    ) -> None:
         self.pid = process.pid
         self.backend = backend
         self.preexisting_mhz: int | None = None
         self.has_taken = False
         self._process = process
         self._uuid = uuid
+        self._end_s = end_s
         self._once = threading.Lock()
         self._restored = False
 
     def wait(self) -> None:
-        """Wait until it has ended; one that hangs in the driver ends by itself."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
+        """Wait until it has ended; of one that does not, which its driver may hold up, say that.
+
+        It is waited for once: the second call only looks.
+        """
+        try:
+            self._process.wait(self._end_s)
+        except subprocess.TimeoutExpired:
+            if self._end_s:
+                complain(
+                    f"the guard (process {self.pid}) hangs: the clock of {self._uuid} is not put back until "
+                    "its driver answers; if it never does, perseus-ds clocks reset will"
+                )
+            self._end_s = 0.0
 
     def make_good(self) -> None:
         """Do its last duty where it could not: it was killed, or its driver refused to the end.
 
-        Its socket may close before its locks are free, so its end is waited for.
+        Its socket may close before its locks are free, so its end is waited for; a stopped one goes on.
         """
         with self._once:
+            self._process.send_signal(signal.SIGCONT)
             self.wait()
             if self._restored or not self.has_taken or not self._process.returncode:
                 return

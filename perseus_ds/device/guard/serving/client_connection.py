@@ -151,7 +151,9 @@ class ClientConnection:
             control.step()
             self._syncs = True
             self._answer_sync(control)
-        elif verb != "beat":
+        elif verb == "beat":
+            self._send({"is": "alive"})
+        else:
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
     def _answer_sync(self, control: Control) -> None:
@@ -172,7 +174,10 @@ class ClientConnection:
         control.begin()
         self._control = control
         floor_mhz, preexisting_mhz = self._policy.floor_mhz, claim.preexisting_mhz
-        self._send({"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz})
+        self._send(
+            {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
+            | {"beats": True}  # each is answered: who hears nothing knows that this guard hangs
+        )
         control.report_conditions()
         if self._killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER

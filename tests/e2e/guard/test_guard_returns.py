@@ -1,0 +1,168 @@
+"""A guard that is gone for a while, or hangs: its job goes on, and gets control back with it."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
+
+from perseus_ds.device import ConflictKind, DeviceRequest, choose
+from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.client.spawn import spawn
+from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.errors import DevicePermissionError
+
+pytestmark = pytest.mark.e2e
+
+__all__ = ["start"]
+LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
+
+
+def counts(gpu: GuardedGpu) -> dict[ConflictKind, int]:
+    return {seen.kind: seen.count for seen in gpu.conflicts()}
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_after_a_restart_the_job_has_its_clock_back(
+    node: FakeNvml, start: Callable[..., Daemon], end: signal.Signals
+) -> None:
+    daemon = start(EVERYTHING)
+    with choose(DeviceRequest("guardd")).gpu as gpu:
+        for restart in range(1, 3):
+            gpu.lock_clock(900)
+            assert eventually(lambda: node.locked_mhz() == [900, 0])
+            assert gpu.in_control()
+            daemon.end(end)
+            assert eventually(lambda: not gpu.in_control())
+            daemon = start(EVERYTHING)
+            assert eventually(gpu.in_control)
+            assert eventually(lambda: node.locked_mhz() == [900, 0]), "as it was asked before"
+            assert counts(gpu) == {LOST: restart, BACK: restart}
+            assert gpu.given_up() is None
+    assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
+def test_what_is_asked_meanwhile_is_set_when_it_is_back(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    daemon = start(EVERYTHING)
+    with choose(DeviceRequest("guardd")).gpu as gpu:
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        daemon.end()
+        assert eventually(lambda: not gpu.in_control())
+        for clock_mhz in gpu.capabilities().clocks_mhz[:-1] * 50:
+            gpu.lock_clock(clock_mhz)
+        gpu.lock_clock(705)
+        start(EVERYTHING)
+        assert eventually(lambda: node.locked_mhz() == [705, 0])
+
+
+def test_another_job_may_have_the_gpu_by_then(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    daemon = start(EVERYTHING)
+    with choose(DeviceRequest("guardd")).gpu as gpu:
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        daemon.process.send_signal(signal.SIGSTOP)  # so that it asks too late
+        assert eventually(lambda: not gpu.in_control())
+        daemon.end(signal.SIGKILL)
+        daemon.path.unlink()
+        other_place = daemon.path.with_name("other.sock")
+        other = Daemon(other_place, EVERYTHING)
+        sock, _ = other.take()
+        with sock:
+            lock(sock, 510)
+            start(EVERYTHING)
+            assert eventually(lambda: counts(gpu).get(LOST) == 1)
+            assert ask(sock, do="sync")["is"] == "synced"
+            assert node.locked_mhz() == [510, 0]
+            assert not gpu.in_control()
+        assert eventually(gpu.in_control)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        other.end()
+
+
+def test_a_service_that_refuses_by_now_is_the_end_of_control(
+    node: FakeNvml, start: Callable[..., Daemon]
+) -> None:
+    daemon = start(EVERYTHING)
+    with choose(DeviceRequest("guardd")).gpu as gpu:
+        daemon.end()
+        start(f"gpus={UUID.format(1)}")
+        assert eventually(lambda: isinstance(gpu.given_up(), DevicePermissionError))
+        with pytest.raises(DevicePermissionError, match="may not control"):
+            gpu.lock_clock(900)
+
+
+def test_a_job_that_ends_meanwhile_leaves_nothing(node: FakeNvml, start: Callable[..., Daemon]) -> None:
+    daemon = start(EVERYTHING)
+    gpu = choose(DeviceRequest("guardd")).gpu
+    daemon.end()
+    assert eventually(lambda: not gpu.in_control())
+    gpu.close()
+    assert "perseus-guard-client" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_service_that_hangs_is_noticed_and_asked_again(
+    node: FakeNvml, start: Callable[..., Daemon]
+) -> None:
+    daemon = start(EVERYTHING)
+    with GuardedGpu(
+        NvmlGpu(DeviceRequest("nvml")), GuardClient(daemon.connect(), connect=daemon.connect), lease_s=1.5
+    ) as gpu:
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        daemon.process.send_signal(signal.SIGSTOP)
+        assert eventually(lambda: counts(gpu) == {LOST: 1})
+        daemon.process.send_signal(signal.SIGCONT)
+        assert eventually(lambda: counts(gpu) == {LOST: 1, BACK: 1}, 60)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+
+
+@contextlib.contextmanager
+def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]:
+    """As `guarded` does it, with a lease of its own."""
+    sock, process = spawn()
+    guard = SpawnedGuard(process, UUID.format(0), "nvml", end_s=end_s)
+    client = GuardClient(sock, on_lost=guard.make_good)
+    with GuardedGpu(NvmlGpu(DeviceRequest("nvml")), client, guard=guard, lease_s=lease_s) as gpu:
+        yield gpu, process.pid
+    process.wait(60)
+
+
+def test_a_guard_of_our_own_that_hangs_is_noticed_and_its_clock_put_back(node: FakeNvml) -> None:
+    with spawned(lease_s=1.5, end_s=40.0) as (gpu, pid):
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        os.kill(pid, signal.SIGSTOP)
+        assert eventually(lambda: not gpu.in_control())
+        assert eventually(lambda: gpu.given_up() is not None)
+        assert "the guard hangs" in str(gpu.given_up())
+        assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
+def test_a_guard_that_is_slow_for_a_moment_keeps_control(node: FakeNvml) -> None:
+    with spawned(lease_s=30.0, end_s=40.0) as (gpu, pid):
+        gpu.lock_clock(900)
+        os.kill(pid, signal.SIGSTOP)
+        assert eventually(lambda: not gpu.in_control())
+        os.kill(pid, signal.SIGCONT)
+        assert eventually(gpu.in_control)
+        assert (gpu.given_up(), gpu.conflicts()) == (None, ())
+
+
+def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
+    with spawned(lease_s=30.0, end_s=0.3) as (gpu, pid):
+        gpu.lock_clock(900)
+        assert eventually(lambda: node.locked_mhz() == [900, 0])
+        node.state.gpu[0].call_us = 8_000_000
+        gpu.close()
+        said = capfd.readouterr().err
+        assert (
+            said.count(f"the guard (process {pid}) hangs: the clock of {UUID.format(0)} is not put back") == 1
+        )
+        node.state.gpu[0].call_us = 0
+    assert eventually(lambda: node.locked_mhz() == [0, 0])
