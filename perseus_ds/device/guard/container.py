@@ -9,6 +9,7 @@ Source: pid_namespaces(7), "The namespace init process"; linux/proc_ns.h, PROC_P
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from perseus_ds.device.guard.claim.folder import VARIABLE, place
 _NODES_NAMESPACE = "pid:[4026531836]"
 _LAYERS = frozenset({"overlay", "aufs", "fuse.fuse-overlayfs"})
 _MEMORY = frozenset({"tmpfs", "ramfs"})
+_PUT_INTO_CONTAINERS = frozenset(
+    {"/etc/hosts", "/etc/hostname", "/dev/termination-log", "/run/.containerenv"}
+)
+_ENDS_WITH_ITS_POD = "/kubernetes.io~empty-dir/"
+_ENDS_WITH_ITS_CONTAINER = re.compile(r"/volumes/[0-9a-f]{64}/_data(/|$)")  # a volume without a name
 
 REMEDY = (
     "run perseus-ds guardd on the node, or mount a folder of the node and name it in PERSEUS_GUARD_DIR, "
@@ -41,17 +47,16 @@ def sees_the_node() -> bool:
 def journal_is_on_the_node(mounts: str | None = None) -> bool:
     """Whether a folder for journals was named that outlives this container, as far as can be seen.
 
-    It does not where it lies on the container's own layer, or in memory that was mounted for it alone;
-    ``mounts`` is what ``/proc/self/mountinfo`` says.
+    It does not where it lies on the container's own root, of whatever kind, in memory that was mounted for it
+    alone, or in a volume that ends with it or its pod. ``mounts`` is what ``/proc/self/mountinfo`` says.
     """
     if not os.environ.get(VARIABLE):
         return False
     known = [_Mount.parse(line) for line in (_mountinfo() if mounts is None else mounts).splitlines()]
-    layered = any(mount.point == "/" and mount.kind in _LAYERS for mount in known)
     here = _mount_of(Path(os.path.realpath(place())), known)
-    if not layered or here is None:
+    if here is None or not any(mount.is_of_a_container for mount in known):
         return True
-    return here.kind not in _LAYERS and not (here.kind in _MEMORY and here.root == "/")
+    return not here.ends_with_its_container
 
 
 def why_unguarded() -> str | None:
@@ -68,6 +73,19 @@ class _Mount:
     point: str
     root: str
     kind: str
+
+    @property
+    def is_of_a_container(self) -> bool:
+        """Whether only containers have this: a layered root, a part of something as root, a file put in."""
+        root = self.point == "/" and (self.kind in _LAYERS or self.root != "/")
+        return root or self.point in _PUT_INTO_CONTAINERS
+
+    @property
+    def ends_with_its_container(self) -> bool:
+        """Whether what lies here goes when the container, or its pod, goes."""
+        own = self.point == "/" or self.kind in _LAYERS or (self.kind in _MEMORY and self.root == "/")
+        passing = _ENDS_WITH_ITS_POD in self.root or _ENDS_WITH_ITS_CONTAINER.search(self.root)
+        return own or bool(passing)
 
     @classmethod
     def parse(cls, line: str) -> _Mount:

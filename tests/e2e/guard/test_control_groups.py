@@ -14,6 +14,9 @@ from fake_nvml import FakeNvml
 from test_service import eventually
 
 from perseus_ds.device.guard.control_group import NAME
+from perseus_ds.device.guard.service.own_gpus import may_open
+from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.errors import DevicePermissionError
 
 pytestmark = pytest.mark.e2e
 
@@ -126,3 +129,20 @@ def test_a_guard_that_may_not_leave_says_so_beforehand(
 def test_a_guard_that_leaves_says_nothing(node: FakeNvml, group: Path) -> None:
     found = in_group(group, sys.executable, "-m", "perseus_ds.cli", "doctor")
     assert "control group" not in found.communicate(timeout=60)[0]
+
+
+@needs_groups
+@pytest.mark.skipif(
+    not Path("/sys/fs/cgroup/devices").is_dir(), reason="needs version 1's device controller too"
+)
+def test_the_group_that_cannot_be_joined_is_the_one_that_is_named(group: Path) -> None:
+    """A group beside a threaded one can hold no process: cgroup-v2.rst, "Threads"."""
+    threaded = group.with_name("threaded")
+    threaded.mkdir()
+    (threaded / "cgroup.type").write_text("threaded")
+    peer = Peer(os.getpid(), 0, 0, cgroup=f"/{group.relative_to(ROOT)}", devices="/")
+    try:
+        with pytest.raises(DevicePermissionError, match=f"{group}/cgroup.procs cannot be joined"):
+            may_open(peer, "/dev/null")
+    finally:
+        threaded.rmdir()

@@ -17,6 +17,8 @@ from test_service import eventually
 
 from perseus_ds.cli.command_line import parse
 from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device.guard.claim.folder import copy_dir, place
+from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import DevicePermissionError
 
 pytestmark = pytest.mark.e2e
@@ -130,3 +132,27 @@ def test_a_wrong_rule_is_wrong_usage(rule: str) -> None:
     assert told.returncode == 2
     assert "--allow" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def settings(name: str) -> list[str]:
+    text = (UNITS / "perseus-guardd.service").read_text()
+    return [word for line in re.findall(rf"^{name}=(.*)$", text, re.MULTILINE) for word in line.split()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the service's folders are root's")
+def test_the_unit_lets_the_service_write_its_own_folders_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
+    own = {str(folder) for folder in (place(), copy_dir(), DEFAULT_SOCKET.parent)}
+    assert {f"/run/{name}" for name in settings("RuntimeDirectory")} == own
+    assert settings("ReadWritePaths") == ["/sys/fs/cgroup"]
+    assert settings("RuntimeDirectoryPreserve") == ["yes"], "journals outlive the service"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_finds_little_to_say_of_the_unit() -> None:
+    words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager"]
+    unit = str(UNITS / "perseus-guardd.service")
+    told = subprocess.run([*words, unit], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout.splitlines()[-1]

@@ -67,3 +67,14 @@ def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.Fa
     left(fake_nvml.UUID.format(0))
     node.state.gpu[0].reset_error = 15
     assert on_node("clocks", "reset").code == 1
+
+
+@pytest.mark.parametrize("words", [("clocks", "reset"), ("doctor",)])
+def test_the_root_of_all_is_no_folder_for_journals(
+    on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    environment = node.environment() | {"PERSEUS_GUARD_DIR": "/"}
+    monkeypatch.setattr(node, "environment", lambda: environment)
+    answer = on_node(*words)
+    assert "Traceback" not in answer.err
+    assert "PERSEUS_GUARD_DIR=/ is no folder for journals" in answer.err + answer.out

@@ -38,10 +38,17 @@ def copy_dir() -> Path:
 
 
 def place() -> Path:
-    """Where the folder is or would be."""
+    """Where the folder is or would be.
+
+    Raises:
+        DevicePermissionError: it is the root of all, which is nobody's own.
+    """
     given = os.environ.get(VARIABLE)
     if given:
-        return Path(_absolute(given))
+        folder = Path(_absolute(given))
+        if not folder.name:
+            raise DevicePermissionError(f"{VARIABLE}={given} is no folder for journals", hint=_HINT)
+        return folder
     if os.geteuid() == 0:
         return Path("/run/perseus_ds")  # gone after a reboot, as locks are
     return Path(tempfile.gettempdir()) / f"perseus_ds-{os.geteuid()}"

@@ -21,7 +21,7 @@ _LIMIT_S = 5.0
 _MAY, _CANNOT_JOIN = 0, 3
 _TRY = f"""
 device=$1; shift
-for group; do echo $$ > "$group" || exit {_CANNOT_JOIN}; done
+for group; do echo $$ > "$group" || {{ echo "$group"; exit {_CANNOT_JOIN}; }}; done
 [ -c "$device" ] && exec 3<> "$device"
 """
 
@@ -40,14 +40,15 @@ def may_open(peer: Peer, device: str) -> bool:
         )
     command = ["/bin/sh", "-c", _TRY, "sh", device, *map(str, groups)]
     try:
-        code = subprocess.run(  # noqa: S603 - a fixed program; what varies are its arguments
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False
-        ).returncode
+        tried = subprocess.run(  # noqa: S603 - a fixed program; what varies are its arguments
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise DevicePermissionError(f"cannot tell which GPUs {peer} may open: {error}") from error
-    if code == _CANNOT_JOIN:
-        raise DevicePermissionError(f"cannot tell which GPUs {peer} may open: {groups[0]} cannot be joined")
-    return code == _MAY
+    if tried.returncode == _CANNOT_JOIN:
+        group = tried.stdout.strip()
+        raise DevicePermissionError(f"cannot tell which GPUs {peer} may open: {group} cannot be joined")
+    return tried.returncode == _MAY
 
 
 def _groups_of(peer: Peer) -> list[Path]:

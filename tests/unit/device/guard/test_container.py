@@ -19,6 +19,18 @@ DOCKER = """\
 504 500 0:24 /perseus_ds /run/perseus_ds rw,nosuid - tmpfs tmpfs rw
 505 500 259:1 /srv/a\\040b /host rw,relatime - ext4 /dev/nvme0n1p1 rw
 """
+KUBERNETES = """\
+500 400 0:52 / / rw,relatime - {root} rw
+501 500 259:1 /var/lib/kubelet/pods/1f/etc-hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p1 rw
+502 500 259:1 /var/lib/kubelet/pods/1f/volumes/kubernetes.io~empty-dir/j /journal rw - ext4 /dev/nvme0n1p1 rw
+503 500 259:1 /srv/guard /node rw,relatime - ext4 /dev/nvme0n1p1 rw
+"""
+ZFS, OVERLAY = KUBERNETES.format(root="zfs pool/k8s/12"), KUBERNETES.format(root="overlay overlay")
+BTRFS = """\
+500 400 0:52 /@/var/lib/docker/btrfs/subvolumes/ab / rw,relatime - btrfs /dev/nvme0n1p1 rw
+501 500 259:1 /var/lib/docker/volumes/guards/_data /named rw,relatime - ext4 /dev/nvme0n1p1 rw
+502 500 259:1 /var/lib/docker/volumes/{}/_data /nameless rw,relatime - ext4 /dev/nvme0n1p1 rw
+""".format("0f" * 32)
 PLAIN = "21 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n22 21 0:20 / /tmp rw - tmpfs tmpfs rw\n"
 
 
@@ -30,6 +42,14 @@ PLAIN = "21 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n22 21 0:20 / /tmp rw - t
         (DOCKER, "/journal", False),
         (DOCKER, "/tmp/guard", False),
         (DOCKER, "/hostile", False),
+        (OVERLAY, "/journal", False),
+        (OVERLAY, "/node", True),
+        (ZFS, "/var/guard", False),
+        (ZFS, "/journal", False),
+        (ZFS, "/node/x", True),
+        (BTRFS, "/var/guard", False),
+        (BTRFS, "/nameless", False),
+        (BTRFS, "/named", True),
         (PLAIN, "/tmp/guard", True),
         (PLAIN, "/var/guard", True),
         ("", "/var/guard", True),

@@ -13,6 +13,8 @@ from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
 
@@ -31,6 +33,7 @@ class Parts:
         context = MagicMock(
             conflict_monitor=self.conflict_monitor, watch=MagicMock(error=None), log=EventLog(0)
         )
+        self.account, self.recorder = context.account, stand_ins["recorder"]
         self.session = Session(
             sizes=self.sizes,
             status_exchange=self.status_exchange,
@@ -115,6 +118,24 @@ def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
         "perseus: off, training goes on at default clocks: ranks train batches of 4 and of 6 microbatches at "
         "once, which no plan fits (every replica has to train as many microbatches)\n"
     )
+
+
+def test_an_iteration_without_control_counts_for_neither_side() -> None:
+    parts = Parts()
+    lifecycle, recorder = parts.session.lifecycle, parts.recorder
+    recorder.passed.side_effect = lambda: [Iteration(recorder.finish.return_value, 0.0, 1.0, (MagicMock(),))]
+    parts.status_exchange.turn.return_value = None
+    for index, controlled in enumerate((True, False, True)):
+        lifecycle.mode, recorder.finish.return_value = Mode.PERSEUS, index  # type: ignore[misc]
+        parts.conflict_monitor.control.controlled = controlled
+        parts.session.iteration_begins(Batch(4))
+        parts.session.iteration_ends()
+    assert [call.args[0] for call in parts.account.add.call_args_list] == [
+        Mode.PERSEUS,
+        Mode.NEITHER,
+        Mode.PERSEUS,
+    ]
+    assert parts.given_back == []
 
 
 def test_a_journal_that_cannot_be_written_ends_the_journal_alone(

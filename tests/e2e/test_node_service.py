@@ -1,0 +1,136 @@
+"""A whole job through the node's service, which is restarted or hangs while the job trains."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import events, happened, lines, plain_losses
+from nodes import FakeNvml, beside, block, lived, node_at, when
+from ranks import Said, config
+
+from perseus_ds.device import ConflictKind
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SERVICE = Path(__file__).parent / "guard" / "service.py"
+LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
+
+
+class Service:
+    """guardd of this node, as a process."""
+
+    def __init__(self, node: FakeNvml, path: Path) -> None:
+        self._words = [sys.executable, str(SERVICE), str(path), "0", "gpus=*"]
+        self._environment = node.environment()
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNvml:
+    return node_at(tmp_path)
+
+
+@pytest.fixture
+def service(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
+    service = Service(node, tmp_path / "guardd.sock")
+    yield service
+    service.end()
+
+
+def announced(said: list[Said], words: str) -> list[int]:
+    return [one.rank for one in said for line in lines(one) if words in line]
+
+
+def kinds(run_dir: Path) -> list[str]:
+    return [event["kind"] for event in events(run_dir) if event["event"] == "conflict"]
+
+
+def locked(node: FakeNvml) -> bool:
+    return any(0 < mhz < 1410 for mhz in node.locked_mhz())
+
+
+def test_a_restarted_service_costs_a_plan_a_few_iterations(
+    node: FakeNvml, service: Service, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+
+    def restart() -> None:
+        service.end(signal.SIGKILL)
+        time.sleep(2.0)
+        service.start()
+
+    measured: list[int] = []
+
+    def over(run_dir: Path) -> bool:
+        """The plan's clocks are there again, and both sides were measured once more."""
+        done = sum(event["event"] == "measured" for event in events(run_dir))
+        if kinds(run_dir).count("control_back") < 4:
+            return False
+        measured.append(done)
+        return done > measured[0] and locked(node)
+
+    with beside(when(lambda: happened("measured")(run_dir) and locked(node), restart)):
+        said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir, device="guardd")), over)
+    assert announced(said, LOST.text) == announced(said, BACK.text) == [0]
+    assert announced(said, "off, training goes on") == []
+    assert [one.value.left_after for one in said] == [None] * 4
+    losses = [one.value.losses for one in said]
+    assert losses == plain_losses(len(losses[0]))
+    assert node.locked_mhz() == [0, 0, 0, 0]
+
+
+def test_a_window_of_a_profile_in_which_it_was_gone_is_measured_again(
+    node: FakeNvml, service: Service, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+
+    def restart() -> None:
+        service.end()
+        service.start()
+
+    with beside(when(lambda: happened("profiling")(run_dir) and any(node.locked_mhz()), restart)):
+        said = lived(
+            node, config(perseus=block(run_dir, device="guardd", mode="profile")), happened("profiled")
+        )
+    assert announced(said, LOST.text) == announced(said, BACK.text) == [0]
+    assert 0 in announced(said, "its guard was gone, or did not answer, for a while: once more")
+    assert (run_dir / "profile.json").exists()
+
+
+def test_a_guard_that_hangs_is_the_end_of_control_and_not_of_training(node: FakeNvml, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    stopped: list[int] = []
+
+    def stop() -> None:
+        stopped.append(
+            next(pid for pid, words in node.processes().items() if "perseus_ds.device.guard" in words)
+        )
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    with beside(when(lambda: happened("measured")(run_dir) and locked(node), stop)):
+        said = lived(
+            node,
+            config(gradient_clipping=1.0, perseus=block(run_dir)),
+            lambda run_dir: bool(happened("disabled")(run_dir)) and not any(node.locked_mhz()),
+        )
+    [rank] = announced(said, "off, training goes on at default clocks: the guard hangs")
+    assert rank in range(4)
+    assert all(one.value.left_after is not None for one in said)
+    losses = [one.value.losses for one in said]
+    assert losses == plain_losses(len(losses[0]))
+    assert node.locked_mhz() == [0, 0, 0, 0]
