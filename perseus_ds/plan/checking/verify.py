@@ -16,6 +16,7 @@ from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 _RELATIVE = 1e-9  # sums of up to a million doubles
+_TICKS = 1e-6  # the solver counts durations in whole ticks
 
 
 def verify(plans: PlanSet) -> int:
@@ -27,6 +28,7 @@ def verify(plans: PlanSet) -> int:
     """
     check_figures(plans)
     check_budget(plans)
+    check_dwell(plans)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
         "bound on effective energy",
@@ -49,8 +51,12 @@ def check_figures(plans: PlanSet) -> None:
     Cost: a pass over the computations and one over the graph, each for all plans together.
     """
     _check_options(plans)
+    _check_spared(plans)
     high_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.high_power_w
     low_w = plans.blocking_power_w if plans.wait_clock is None else plans.wait_clock.power_w
+    highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
+    if plans.wait_clock is not None and plans.wait_clock.clock_mhz >= highest_mhz:
+        raise CertificateError(f"waits go down to {plans.wait_clock.clock_mhz} MHz, which is not down")
     if (high_w, low_w) != (plans.baseline.blocking_power_w, plans.blocking_power_w):
         raise CertificateError("plans and baseline do not agree on what waiting takes")
     check_baseline(plans)
@@ -90,6 +96,19 @@ def _check_options(plans: PlanSet) -> None:
                 raise CertificateError(f"{stage}{kind.value}: a time or an energy is not above 0")
 
 
+def _check_spared(plans: PlanSet) -> None:
+    """See that a waiting GPU spares one number at each memory clock, and no more than waiting takes."""
+    said: dict[int, float] = {}
+    for (stage, kind), options in plans.options.items():
+        for memory_mhz, watts in options.spared_w.items():
+            if watts > plans.baseline.blocking_power_w or said.setdefault(memory_mhz, watts) != watts:
+                raise CertificateError(
+                    f"{stage}{kind.value}: a GPU that waits at a memory clock of {memory_mhz} MHz spares"
+                    f" {watts:.6g} W, and waiting takes {plans.baseline.blocking_power_w:.6g} W"
+                    f" or another computation says {said.get(memory_mhz, watts):.6g} W"
+                )
+
+
 def _shortest_s(plans: PlanSet, node: Instruction) -> float:
     key = node.stage, node.kind
     return float(plans.options[key].time_s.min()) if node.kind.is_computation else plans.fixed_s[key]
@@ -126,6 +145,56 @@ def check_budget(plans: PlanSet) -> None:
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
                 " more often than its budget allows"
             )
+
+
+def check_dwell(plans: PlanSet) -> None:
+    """See that every GPU holds each of its clocks for the budget's dwell; low waits do not count as clocks.
+
+    Raises:
+        CertificateError: a plan that changes a clock sooner.
+    Cost: one pass over the schedule's graph for all plans together.
+    """
+    if not plans.budget.dwell_s:
+        return
+    dag = dag_of(plans.schedule)
+    time_s, _ = _played(plans, dag)
+    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    place = {node: index for index, node in enumerate(dag.nodes)}
+    instructions = plans.computations()
+    for rank, columns in enumerate(columns_of(plans.schedule)):
+        starts_s = [start_s[place[instructions[column]]] for column in columns]
+        held_s = _shortest_holds_s(plans, columns, starts_s)
+        for plan in np.flatnonzero(held_s < plans.budget.dwell_s * (1.0 - _TICKS)):
+            raise CertificateError(
+                f"plan {plan} holds a clock of rank {rank} for {held_s[plan]:.6g} s, less than the"
+                f" {plans.budget.dwell_s:.6g} s of its budget"
+            )
+
+
+def _shortest_holds_s(
+    plans: PlanSet, columns: range, starts_s: list[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """For how long one rank holds a clock at least, from iteration to iteration; infinite where it has one.
+
+    Shape: ``starts_s`` [columns, plans]; returns [plans].
+    """
+    instructions, moments_s, clocks = plans.computations(), [], []
+    for column, at_s in zip(columns, starts_s, strict=True):
+        instruction = instructions[column]
+        options = plans.options[instruction.stage, instruction.kind]
+        first = plans.choice[:, column].astype(np.int64)
+        rest, share = first.copy(), np.ones(len(plans))
+        rows = plans.splits.of_column(column)
+        rest[plans.splits.plan[rows]] = plans.splits.option[rows]
+        share[plans.splits.plan[rows]] = plans.splits.share[rows]
+        moments_s += [at_s, at_s + share * options.planned_s(plans.reserve_pct)[first]]
+        clocks += [options.clock_mhz[first], options.clock_mhz[rest]]
+    changes = np.array(clocks) != np.roll(clocks, 1, axis=0)
+    moments, held_s = np.array(moments_s), np.full(len(plans), np.inf)
+    for plan in np.flatnonzero(changes.any(axis=0)):
+        own_s = moments[changes[:, plan], plan]
+        held_s[plan] = np.diff(own_s, append=own_s[0] + plans.iteration_time_s[plan]).min()
+    return held_s
 
 
 def check_baseline(plans: PlanSet) -> None:

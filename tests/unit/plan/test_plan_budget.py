@@ -150,6 +150,11 @@ def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) ->
     for index in range(len(plans)):
         plan = plans.plan(index)
         assert min(held_s(plan, rank) for rank in range(STAGES)) >= dwell_s * (1.0 - 1e-6)
+    assert verify(plans) == len(plans)
+    shortest_s = min(held_s(plans.plan(index), rank) for index in range(len(plans)) for rank in range(STAGES))
+    if shortest_s < math.inf:
+        with pytest.raises(CertificateError, match="holds a clock of rank"):
+            verify(replace(plans, budget=ChangeBudget(dwell_s=shortest_s * 1.01)))
 
 
 def test_a_longer_dwell_changes_less() -> None:

@@ -9,6 +9,7 @@ from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
 from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp
 from perseus_ds.plan.playing.play import play, play_baseline
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.textbook_gpu import HIGHEST_MHZ, textbook_profile
 
@@ -77,3 +78,31 @@ def test_a_frontier_faster_than_maximum_clocks_by_more_than_the_error_is_doubtfu
     assert told is not None
     assert "claims to be 4.76 % faster than all clocks at maximum" in told
     assert doubt(dataclasses.replace(plans, baseline=slow, time_error_pct=5.0)) is None
+
+
+def with_spared(plans: PlanSet, *spared_w: dict[int, float]) -> PlanSet:
+    options = {
+        key: dataclasses.replace(own, spared_w=spared)
+        for (key, own), spared in zip(
+            plans.options.items(), [*spared_w, *[{}] * len(plans.options)], strict=False
+        )
+    }
+    return dataclasses.replace(plans, options=options)
+
+
+def test_what_waiting_spares_is_one_number_and_no_more_than_it_takes(plans: PlanSet) -> None:
+    assert verify(with_spared(plans, {810: 30.0}, {810: 30.0})) == len(plans)
+    for wrong in (({810: 70.1},), ({810: 30.0}, {810: 20.0})):
+        with pytest.raises(CertificateError, match="at a memory clock of 810 MHz spares"):
+            verify(with_spared(plans, *wrong))
+
+
+def test_a_wait_goes_down_and_not_up() -> None:
+    profile = dataclasses.replace(textbook_profile([1.0, 1.4]), blocking_w={HIGHEST_MHZ: 70.0, 705: 50.0})
+    schedule = textbook("1f1b", stages=2, microbatches=3)
+    plans = build(profile, schedule, blocking_power_w=70.0, switching=Switching(waits="auto"))
+    assert plans.wait_clock is not None
+    assert verify(plans) == len(plans)
+    up = dataclasses.replace(plans.wait_clock, clock_mhz=HIGHEST_MHZ)
+    with pytest.raises(CertificateError, match=f"waits go down to {HIGHEST_MHZ} MHz, which is not down"):
+        verify(dataclasses.replace(plans, wait_clock=up))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
-from perseus_ds.plan import FrequencyPlan, certified, doubt, loads, select, too_little_reserve
+from perseus_ds.device import Capabilities
+from perseus_ds.errors import PlanMismatchError
+from perseus_ds.plan import FrequencyPlan, PlanSet, certified, doubt, loads, select, too_little_reserve
 from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.lifecycle.auditing import audited
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -24,9 +27,20 @@ class PlanRuns:
         """Run the own group's plans; what is audited is held against those of the first.
 
         ``context`` is of batches of one size, which ``named`` says where there are several.
+
+        Raises:
+            PlanMismatchError: a clock that a rank's GPU does not have; alike on all.
         """
         audit = context.config.audit
         frontiers = [loads(text) for text in texts]
+        context.channel.gather_results(
+            lambda: check_clocks(
+                frontiers[context.job.group],
+                context.job.pipeline_rank,
+                context.capabilities,
+                where=context.directory.path,
+            )
+        )
         objectives = [select(plans, context.config.objective) for plans in frontiers]
         expected = [expected_pct(context, plan, group) for group, plan in enumerate(objectives)]
         for group, plan in enumerate(objectives):
@@ -54,6 +68,29 @@ class PlanRuns:
         summary = audited(context, plan, expected, named=named, others=self.summaries)
         if summary is not None:
             self.summaries[context.job.schedule.microbatches] = summary
+
+
+def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:
+    """Compare what a plan would ask a rank's GPU for with what that GPU has, before anything is asked.
+
+    Raises:
+        PlanMismatchError: naming the clock.
+    """
+    wanted = {
+        segment[:2]
+        for key in {(i.stage, i.kind) for _, i in plans.computations_of(rank)}
+        for option in range(len(plans.options[key].time_s))
+        for segment in plans.options[key].segments(option)
+    }
+    if plans.wait_clock is not None:
+        wanted.add((plans.wait_clock.clock_mhz, None))
+    for clock_mhz, memory_mhz in wanted:
+        if clock_mhz not in able.clocks_mhz or memory_mhz not in {None, *able.memory_clocks_mhz}:
+            memory = "" if memory_mhz is None else f" and a memory clock of {memory_mhz} MHz"
+            raise PlanMismatchError(
+                f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
+                hint="remove the plan, and the job makes one of its own",
+            )
 
 
 def _log_running(

@@ -1,0 +1,59 @@
+"""What a plan would ask a GPU for is compared with what that GPU has before anything is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.device import Capabilities, ClockChange
+from perseus_ds.errors import PlanMismatchError
+from perseus_ds.plan.options import Segment
+from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.waits import WaitClock
+from perseus_ds.runtime.lifecycle.batches.plan_runs import check_clocks
+
+PLANS = hand_made()
+CLOCKS = tuple(sorted({int(c) for own in PLANS.options.values() for c in own.clock_mhz}, reverse=True))
+
+
+def checked(plans: PlanSet, clocks: tuple[int, ...] = CLOCKS, memory: tuple[int, ...] = ()) -> None:
+    able = Capabilities(
+        clocks, memory, can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.0
+    )
+    for rank in range(plans.schedule.ranks):
+        check_clocks(plans, rank, able, where=Path("run"))
+
+
+def test_clocks_of_the_grid_pass() -> None:
+    checked(PLANS)
+    checked(PLANS, (*CLOCKS, 210))
+
+
+def test_a_clock_that_the_gpu_has_not_is_named() -> None:
+    with pytest.raises(
+        PlanMismatchError, match=rf"the plan in run asks rank 0 for {CLOCKS[0]} MHz; its GPU has"
+    ):
+        checked(PLANS, CLOCKS[1:])
+
+
+def test_the_clock_of_waits_counts_too() -> None:
+    low = replace(PLANS, wait_clock=WaitClock(345, 10.0, 20.0, ClockChange()))
+    with pytest.raises(PlanMismatchError, match="for 345 MHz"):
+        checked(low)
+    checked(low, (*CLOCKS, 345))
+
+
+def test_memory_clocks_of_timelines_count_too() -> None:
+    key, own = next(iter(PLANS.options.items()))
+    lasts_s = float(own.time_s[0])
+    line = (Segment(CLOCKS[0], 810, lasts_s),)
+    with_memory = replace(
+        own, time_s=[*own.time_s, lasts_s], energy_j=[*own.energy_j, 1.0], timelines=(line,)
+    )
+    plans = replace(PLANS, options={**PLANS.options, key: with_memory})
+    with pytest.raises(PlanMismatchError, match=rf"for {CLOCKS[0]} MHz and a memory clock of 810 MHz"):
+        checked(plans)
+    checked(plans, memory=(1593, 810))
