@@ -73,7 +73,7 @@ class Profile:
             _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
         for clock_mhz, power_w in self.blocking_w.items():
             _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
-            if not 0 < clock_mhz <= _MOST_MHZ:
+            if not 0 <= clock_mhz <= _MOST_MHZ:
                 raise ProfileError(f"blocking power at {clock_mhz} MHz: there is no such clock")
         if self.blocking_power_w is not None:
             _check_not_negative("blocking power", self.blocking_power_w)
@@ -114,7 +114,7 @@ def _check_point(where: str, point: Point) -> None:
         _check_not_negative(f"{where}: standard error of {name}", value)
     if point.samples < 1:
         raise ProfileError(f"{where}: samples is {point.samples}", hint="expected 1 or more")
-    if point.achieved_mhz is not None and not 0 < point.achieved_mhz <= _MOST_MHZ:
+    if point.achieved_mhz is not None and not 0 <= point.achieved_mhz <= _MOST_MHZ:
         raise ProfileError(f"{where}: achieved_mhz is {point.achieved_mhz}", hint="expected a clock in MHz")
     if point.time_sd_s is not None:
         _check_not_negative(f"{where}: standard deviation of time", point.time_sd_s)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import appended, parse_json, read_bounded, reason_of
-from perseus_ds.files.fields import line as line_of
+from perseus_ds.files.fields import text
 from perseus_ds.run_directory.whole_file import make_folder
 
 MOST_BYTES = 256 << 20
+_MOST_TEXT = 1 << 20
 _MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 
 
@@ -54,7 +55,7 @@ def parse_event(line: bytes) -> dict[str, object]:
     if not isinstance(event, dict) or "event" not in event:
         raise PerseusError("is not an event")
     for key in {"event", "time", "line"} & event.keys():
-        line_of(event, key, most=_MOST_VALUES)
+        text(event, key, most=_MOST_TEXT)
     return event
 
 

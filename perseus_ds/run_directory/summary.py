@@ -184,5 +184,5 @@ def _check_facts(facts: Content) -> None:
         if key in _FACTS and value is not None:
             least, most = _FACTS[key]
             real(facts, key, least=least, most=most)
-        if isinstance(value, str):
-            line(facts, key)
+    if "gpu" in facts:
+        line(facts, "gpu")

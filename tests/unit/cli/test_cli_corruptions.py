@@ -256,7 +256,7 @@ DAMAGED: dict[str, tuple[str, Damage, str]] = {
     "events: no name": (EVENTS, lambda c: c[1].pop("event"), "line 2 is not an event"),
     "events: a name of lists": (EVENTS, put(1, "event", to=["running"]), "line 2 event is a list"),
     "events: a time that is a number": (EVENTS, put(1, "time", to=5), "line 2 time is 5"),
-    "events: a line of two": (EVENTS, put(1, "line", to="a\nb"), "line 2 line is 'a\\nb'"),
+    "events: a line that is a list": (EVENTS, put(1, "line", to=["a"]), "line 2 line is a list"),
     "events: half a letter": (EVENTS, put(1, "line", to="\ud800"), "line 2 has half of a character"),
 }
 

@@ -210,3 +210,11 @@ def test_what_is_written_is_its_owners_alone(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_reason_of_several_lines_does_not_spoil_the_journal(tmp_path: Path) -> None:
+    """What others raise has as many lines as they like."""
+    file = tmp_path / "events.jsonl"
+    append_event(file, "disabled", {"line": "off: CUDA error\nCompile with DSA\x1b[0m", "reason": "a\nb"})
+    (event,) = read_events(file)
+    assert str(event["line"]).splitlines()[0] == "off: CUDA error"
