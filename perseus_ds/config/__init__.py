@@ -3,7 +3,7 @@
 from perseus_ds.config.automatic import AUTOMATIC, auto_of, shown
 from perseus_ds.config.block_file import ENABLED_BY_FILE, read_block, refuse_two_blocks, text_digest
 from perseus_ds.config.given import given_config
-from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspeed_json
+from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspeed_json, resolved
 from perseus_ds.config.ranges import literals_of
 from perseus_ds.config.settings import (
     AuditSettings,
@@ -37,6 +37,7 @@ __all__ = [
     "read_deepspeed_json",
     "record_of",
     "refuse_two_blocks",
+    "resolved",
     "shown",
     "text_digest",
 ]

@@ -40,7 +40,7 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     """
     if not isinstance(block, Mapping):
         raise ConfigError(f"perseus is {block!r}", hint='expected a block like {"enabled": true}')
-    config = record_of(PerseusConfig, _resolved(block), where="perseus")
+    config = record_of(PerseusConfig, resolved(block), where="perseus")
     flags: dict[str, object] = {
         key: environment[name] for name, key in FLAGS.items() if environment.get(name)
     }
@@ -48,7 +48,7 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
         flags["trace_kernels"] = int(str(flags["trace_kernels"]))
     if flags:
         names = ", ".join(name for name, key in FLAGS.items() if key in flags)
-        config = record_of(PerseusConfig, _resolved({**block, **flags}), where=f"with {names}, perseus")
+        config = record_of(PerseusConfig, resolved({**block, **flags}), where=f"with {names}, perseus")
     _check(config)
     return config
 
@@ -94,8 +94,12 @@ def read_deepspeed_json(source: str | Path) -> dict[str, object]:
     return content
 
 
-def _resolved(block: Mapping[str, object]) -> dict[str, object]:
-    """Replace what stands for an environment variable."""
+def resolved(block: Mapping[str, object]) -> dict[str, object]:
+    """Replace what stands for an environment variable.
+
+    Raises:
+        ConfigError: naming the key whose variable is not set.
+    """
     from omegaconf import OmegaConf  # noqa: PLC0415  # a tenth of a second that only a reader of blocks pays
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 

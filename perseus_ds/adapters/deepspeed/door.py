@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from weakref import WeakSet
 
@@ -54,19 +54,18 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     wanted = asked(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
         return
-    from perseus_ds.runtime.startup.activation import refuse, say  # noqa: PLC0415  # heavy, and now needed
+    from perseus_ds.runtime.startup.activation import decline, say  # noqa: PLC0415  # heavy, and now needed
 
     try:
         found = check(engine)
-        if wanted.tunes_itself:
-            say("off: autotuning measures the job itself")
-            return
-        if warning := _timers(found, wanted.content):
-            say(warning)
-        wanted.check()
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, wanted.block)
+        decline(error, wanted.block)
         return
+    if wanted.tunes_itself:
+        say("off: autotuning measures the job itself")
+        return
+    if warning := _timers(found, wanted.content):
+        say(warning)
     _begin_with_first_batch(found, wanted.block)
 
 
@@ -97,8 +96,7 @@ def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object
     from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    adapter = DeepSpeedAdapter(engine, pipe_schedule)
-    activate(engine, adapter, block=block)
+    activate(engine, partial(DeepSpeedAdapter, engine, pipe_schedule), block=block)
 
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:

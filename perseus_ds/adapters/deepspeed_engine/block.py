@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perseus_ds.adapters.deepspeed_engine.facts import raw_config, switched_on
-from perseus_ds.config import ENABLED_BY_FILE, is_enabled, parse, refuse_two_blocks
+from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,6 @@ class Asked:
     def tunes_itself(self) -> bool:
         """Whether DeepSpeed's autotuning is on, which measures the job itself."""
         return switched_on(self.content.get("autotuning"))
-
-    def check(self) -> None:
-        """Refuse a bad block before the job waits for it.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        if self.block is not None:
-            refuse_two_blocks(os.environ)
-            parse(self.block, {})
 
 
 def asked(engine: object, config: Mapping[str, object] | None) -> Asked | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perseus_ds.adapters.megatron.seam import MODULE, check
-from perseus_ds.config import ENABLED_BY_FILE, parse, refuse_two_blocks
+from perseus_ds.adapters.megatron.seam import MODULE, PASSES, check_names
+from perseus_ds.config import ENABLED_BY_FILE
 
 if TYPE_CHECKING:
     from perseus_ds.adapters.megatron.one_pass import OnePass
@@ -34,18 +35,15 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     if config is None and not os.environ.get(ENABLED_BY_FILE):
         return
     from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of  # noqa: PLC0415  # torch
-    from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import decline  # noqa: PLC0415
 
     block = None if config is None else {"enabled": True, **config}
     try:
-        check(module)
-        if block is not None:
-            refuse_two_blocks(os.environ)
-            parse(block, {})
-        if any(wrappings_of(module)):
-            return
+        check_names(module, PASSES)
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block)
+        decline(error, block)
+        return
+    if any(wrappings_of(module)):
         return
 
     def first(present: OnePass, call: Callable[[], object]) -> object:
@@ -72,4 +70,4 @@ def _activate(first: OnePass, block: object) -> None:
     from perseus_ds.adapters.megatron.adapter import MegatronAdapter  # noqa: PLC0415
     from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    activate(first.module, MegatronAdapter(first), block=block)
+    activate(first.module, partial(MegatronAdapter, first), block=block)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 
 from perseus_ds.errors import UnsupportedEngineError
@@ -50,6 +50,13 @@ _REFUSED = {
 }
 
 
+_MULTIMODULE = {"MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"}
+"""Classes that a pass is called with where encoders and the language model have pipelines of their own.
+
+Source: ``forward_backward_pipelining_without_interleaving`` of megatron-core 0.17 and later.
+"""
+
+
 def megatron_version() -> str:
     """The release that is imported; its package says so itself."""
     return str(getattr(sys.modules.get("megatron.core"), "__version__", "of no known release"))
@@ -61,15 +68,7 @@ def check(module: ModuleType) -> None:
     Raises:
         UnsupportedEngineError: naming what is missing, the release found and those tested.
     """
-    for need, use in NEEDS.items():
-        found: object = module
-        for name in need.split("."):
-            found = getattr(found, name, None)
-        if not callable(found):
-            raise UnsupportedEngineError(
-                f"megatron-core {megatron_version()}: {MODULE}.{need}, used for {use}, is not there",
-                hint=f"tested: {', '.join(TESTED_MEGATRON)}",
-            )
+    check_names(module, NEEDS)
     if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
         raise UnsupportedEngineError(
             f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
@@ -77,13 +76,35 @@ def check(module: ModuleType) -> None:
         )
 
 
-def refuse_unsupported(module: ModuleType, config: object) -> None:
-    """Return if a job of this configuration runs the instructions that its order says.
+def check_names(module: ModuleType, names: Iterable[str]) -> None:
+    """Return if some of those names are there.
+
+    Raises:
+        UnsupportedEngineError: naming what is missing, the release found and those tested.
+    """
+    for need in names:
+        found: object = module
+        for name in need.split("."):
+            found = getattr(found, name, None)
+        if not callable(found):
+            raise UnsupportedEngineError(
+                f"megatron-core {megatron_version()}: {MODULE}.{need}, used for {NEEDS[need]}, is not there",
+                hint=f"tested: {', '.join(TESTED_MEGATRON)}",
+            )
+
+
+def refuse_unsupported(module: ModuleType, config: object, keywords: Mapping[str, object]) -> None:
+    """Return if a job of this configuration, called with these keywords, runs what its order says.
 
     Raises:
         UnsupportedEngineError: with the reason.
     """
     reasons = {name: why for name, why in _REFUSED.items() if getattr(config, name, False)}
+    if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
+        reasons["a pipeline of several modules"] = (
+            "each has stages of its own, and backwards run in backward_step_multimodule, past the functions "
+            "that perseus_ds listens to"
+        )
     if _one_graph(config):
         reasons["a CUDA graph of the full iteration"] = "there is no point where a clock could be asked for"
     if module.parallel_state.get_expert_model_parallel_world_size() > 1:

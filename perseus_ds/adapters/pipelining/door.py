@@ -39,23 +39,11 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
     subclasses write their orders down. Calling it again does nothing. What goes wrong is one line in the log
     and training at default clocks, unless the block says ``"on_error": "raise"``.
     """
-    from perseus_ds.config import ENABLED_BY_FILE, parse, refuse_two_blocks  # noqa: PLC0415  # now needed
-
-    block = None if config is None else {"enabled": True, **config}
-    if block is None and not os.environ.get(ENABLED_BY_FILE):
+    if config is None and not os.environ.get("PERSEUS_CONFIG"):
         return
     if "step" in vars(schedule):
         return
-    try:
-        if block is not None:
-            refuse_two_blocks(os.environ)
-            parse(block, {})
-    except Exception as error:  # noqa: BLE001  # the host wins
-        from perseus_ds.runtime.startup.activation import refuse  # noqa: PLC0415
-
-        refuse(error, block)
-        return
-    _begin_with_first_batch(schedule, block)
+    _begin_with_first_batch(schedule, None if config is None else {"enabled": True, **config})
 
 
 def detach(schedule: object) -> None:
@@ -83,15 +71,9 @@ def _begin_with_first_batch(schedule: object, block: object) -> None:
 def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:
     from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter  # noqa: PLC0415
     from perseus_ds.adapters.pipelining.seam import check  # noqa: PLC0415
-    from perseus_ds.runtime.startup.activation import activate, refuse  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    try:
-        schedule = check(host)
-        adapter = PipeliningAdapter(schedule, _shapes(inputs))
-    except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block)
-        return
-    activate(host, adapter, block=block)
+    activate(host, lambda: PipeliningAdapter(check(host), _shapes(inputs)), block=block)
 
 
 def _shapes(inputs: tuple[object, ...]) -> str:

@@ -53,19 +53,18 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     from perseus_ds.adapters.zero.hooks import Hooks  # noqa: PLC0415  # heavy, and now needed
     from perseus_ds.adapters.zero.orders import FirstIteration  # noqa: PLC0415
     from perseus_ds.adapters.zero.seam import check  # noqa: PLC0415
-    from perseus_ds.runtime.startup.activation import refuse, say  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import decline, say  # noqa: PLC0415
 
+    if wanted.tunes_itself:
+        say("off: autotuning measures the job itself")
+        return
     try:
-        if wanted.tunes_itself:
-            say("off: autotuning measures the job itself")
-            return
         found = check(engine)
-        wanted.check()
         first = FirstIteration()
         hooks = Hooks(found, first)
         hooks.install()
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, wanted.block)
+        decline(error, wanted.block)
         return
     _begin_after(found, first, hooks, wanted.block)
 
@@ -97,11 +96,6 @@ def _begin_after(engine: Engine, first: FirstIteration, hooks: Hooks, block: obj
 def _activate(engine: Engine, first: FirstIteration, block: object) -> None:
     from perseus_ds.adapters.zero.adapter import ZeroAdapter  # noqa: PLC0415
     from perseus_ds.adapters.zero.orders import order_of  # noqa: PLC0415
-    from perseus_ds.runtime.startup.activation import activate, refuse  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    try:
-        adapter = ZeroAdapter(engine, order_of(first.kinds))
-    except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block)
-        return
-    activate(engine, adapter, block=block)
+    activate(engine, lambda: ZeroAdapter(engine, order_of(first.kinds)), block=block)

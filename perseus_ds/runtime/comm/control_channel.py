@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.runtime.comm.refusals import joint_refusal
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ class ControlChannel:
         """Do something on every rank and gather what came of it; what fails on one fails on all.
 
         Raises:
-            PerseusError: this rank's own failure, else the first of the others'.
+            PerseusError: the first failure, alike on all ranks, with the ranks that had it.
             EngineError: a rank fell silent.
         """
         mine: T | None = None
@@ -92,9 +93,9 @@ class ControlChannel:
         except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
             failed = as_perseus_error(error)
         everyone = cast("list[tuple[T, PerseusError | None]]", self.gather((mine, failed)))
-        refusals = [one for _, one in [(mine, failed), *everyone] if one is not None]
+        refusals = {rank: one for rank, (_, one) in enumerate(everyone) if one is not None}
         if refusals:
-            raise refusals[0]
+            raise joint_refusal(refusals, ranks=self.size) from failed
         return [result for result, _ in everyone]
 
     def broadcast_result(self, act: Callable[[], T]) -> T:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, parse, read_block, text_digest
-from perseus_ds.errors import EngineError, as_perseus_error
+from perseus_ds.config import (
+    ENABLED_BY_FILE,
+    PerseusConfig,
+    parse,
+    read_block,
+    refuse_two_blocks,
+    resolved,
+    text_digest,
+)
+from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Adapter
-from perseus_ds.runtime.comm.rendezvous import flags, rendezvous
+from perseus_ds.runtime.comm.rendezvous import flags, leave_refusal, rendezvous
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.shutdown import at_exit
 from perseus_ds.runtime.startup.begin import begin
@@ -22,23 +32,30 @@ _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
 _directories: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
 
 
-def activate(host: object, adapter: Adapter, *, block: object) -> None:
+def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) -> None:
     """Serve a host from this iteration on; collective over all ranks of the job.
 
-    ``block`` is what the host's own configuration says, None where the job was switched on by
-    ``PERSEUS_CONFIG``. Rank 0's block and flags hold for all: launchers do not carry every variable to every
-    node. What goes wrong is one line on rank 0 and training at default clocks, unless the block says
+    ``adapter_of`` checks the host and makes its adapter: a rank where it raises signs in with that refusal,
+    and no rank is served. ``block`` is what the host's own configuration says, None where the job was
+    switched on by ``PERSEUS_CONFIG``. Rank 0's block and flags hold for all: launchers do not carry every
+    variable to every node. What goes wrong is one line and training at default clocks, unless the block says
     ``"on_error": "raise"``.
     """
+    speaker = 0
     try:
-        config = _agreed_config(block)
+        adapter, settings, refusal = _own(adapter_of, block)
+        meeting = rendezvous(settings, refusal=refusal)
+        block, speaker = meeting.settings.get("block", block), meeting.speaker
+        meeting.check()
+        config = _agreed_config(meeting.settings, settings)
         if config is None or config.mode == "off":
             return
+        assert adapter is not None
         engine = 1 + sum(not one.left for one in _sessions.values())
         config = _own_directory(config, engine)
         session = begin(adapter, config, engine=engine)
     except Exception as error:  # noqa: BLE001  # the host wins
-        refuse(error, block)
+        refuse(error, block, speaker=speaker)
         return
     _sessions[host] = session
     _directories[session] = config.run_dir
@@ -66,45 +83,68 @@ def _own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
     return replace(config, run_dir=str(Path(config.run_dir) / f"engine{engine}"))
 
 
-def refuse(error: Exception, block: object) -> None:
+def decline(error: Exception, block: object) -> None:
+    """Refuse a host whose first iteration cannot be waited for; the other ranks find the refusal there."""
+    if dist.is_initialized():
+        leave_refusal(as_perseus_error(error), {"block": block})
+    refuse(error, block)
+
+
+def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
     """Say why we are off, or raise if the user wants that."""
     if isinstance(block, dict) and block.get("on_error") == "raise":
         raise error
-    say(f"off, training goes on at default clocks: {error}")
+    say(f"off, training goes on at default clocks: {error}", speaker=speaker)
 
 
-def say(line: str) -> None:
-    """Print a line on rank 0, before there is a session that could."""
-    if _rank() == 0:
+def say(line: str, *, speaker: int = 0) -> None:
+    """Print a line on one rank, before there is a session that could."""
+    if _rank() == speaker:
         sys.stdout.write(f"perseus: {line}\n")
         sys.stdout.flush()
 
 
-def _agreed_config(block: object) -> PerseusConfig | None:
-    """Read rank 0's block on every rank.
+def _own(
+    adapter_of: Callable[[], Adapter], block: object
+) -> tuple[Adapter | None, dict[str, object], PerseusError | None]:
+    """This rank's adapter, what it signs in with, and why it cannot be served."""
+    settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
+    if block is None:
+        settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
+    if _rank() == 0:
+        settings |= _block_of_all(block)
+    try:
+        if block is not None:
+            refuse_two_blocks(os.environ)
+        return adapter_of(), settings, None
+    except Exception as error:  # noqa: BLE001  # all others are told
+        return None, settings, as_perseus_error(error)
+
+
+def _block_of_all(block: object) -> dict[str, object]:
+    """Rank 0's block, its variables replaced by what they are here, or the error that all have then."""
+    try:
+        found = read_block(os.environ[ENABLED_BY_FILE]) if block is None else block
+        return {"block": resolved(found) if isinstance(found, Mapping) else found}
+    except Exception as error:  # noqa: BLE001  # all others wait for it
+        refused = as_perseus_error(error)
+        return {"error": [refused.message, refused.hint]}
+
+
+def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> PerseusConfig | None:
+    """Read rank 0's block, as every rank does; None where it switches us off.
 
     Raises:
-        ConfigError: the block is refused.
-        EngineError: a rank is missing, or rank 0 could not read the block.
+        ConfigError: the block is refused, or rank 0 could not read it.
     """
-    mine: dict[str, object] = {"flags": flags(os.environ), "block": block}
-    if block is None:
-        mine["file"] = text_digest(os.environ[ENABLED_BY_FILE])
-    if block is None and _rank() == 0:
-        try:
-            mine["block"] = read_block(os.environ[ENABLED_BY_FILE])
-        except Exception as error:  # told to all ranks, which wait for it
-            refused = as_perseus_error(error)
-            rendezvous({"error": str(refused)})
-            raise refused from error
-    agreed = rendezvous(mine)
     if "error" in agreed:
-        raise EngineError(str(agreed["error"]))
-    if block is None and mine["file"] not in {None, agreed["file"]}:
+        message, hint = cast("list[str]", agreed["error"])
+        raise ConfigError(message, hint=hint)
+    if "file" in mine and mine["file"] not in {None, agreed.get("file")}:
         _say_that_it_differs(os.environ[ENABLED_BY_FILE])
     found, environment = agreed["block"], agreed["flags"]
     assert isinstance(environment, dict)
-    if isinstance(found, dict) and found.setdefault("enabled", block is None) is False:
+    if isinstance(found, dict) and found.setdefault("enabled", "file" in agreed) is False:
         return None
     return parse(found, environment)
 

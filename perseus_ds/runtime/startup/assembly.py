@@ -83,6 +83,7 @@ def assembled(
     )
     sizes = BatchSizes(adapter, job, channel=parts.channel, log=log)
     lifecycle = Lifecycle(context, parts.start, sizes)
+    undo.append(lifecycle.close)
     session = Session(
         sizes=sizes,
         lifecycle=lifecycle,
@@ -101,7 +102,8 @@ def assembled(
         listener = parts.emulation.listener(session, job, sizes.on_joined)
         undo.append(parts.emulation.close)
     adapter.install(_traced(listener, context) if config.trace_kernels else listener)
-    for act in (*undo, lifecycle.close, adapter.remove):
+    undo.append(adapter.remove)
+    for act in undo:
         session.on_leaving(act)
     return session
 

@@ -7,13 +7,13 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
-from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
@@ -28,6 +28,7 @@ from perseus_ds.runtime.startup.recognition import Member, members_of, recognise
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.startup.usable import check_usable
 
+T = TypeVar("T")
 Undo = list[Callable[[], None]]
 
 
@@ -51,9 +52,8 @@ def begin(adapter: Adapter, config: PerseusConfig, *, engine: int) -> Session:
 def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> Session:
     channel = ControlChannel()
     log = EventLog(channel.rank, engine=engine)
-    device = _opened(adapter, config, channel)
+    device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
     choice, gpu = device.choice, device.choice.gpu
-    undo.append(device.release)
     directory = RunDirectory(Path(config.run_dir))
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
@@ -62,6 +62,8 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> 
     config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    for line in sorted({member.place.untested for member in members} - {""}):
+        log.line(line)
     for line in directory.shared_with():
         log.event("shared", line)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
@@ -69,12 +71,19 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> 
     able, calibration = gpu.capabilities(), None
     if start.action is not StartAction.OBSERVE:
         able, calibration = calibrated(gpu, channel, log)
-    return assembled(
-        adapter,
-        config,
-        Parts(device, channel, log, job, start, able, calibration, directory, emulation),
-        undo,
-    )
+    parts = Parts(device, channel, log, job, start, able, calibration, directory, emulation)
+    return _on_all(channel, lambda: assembled(adapter, config, parts, undo))
+
+
+def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
+    """Make something on every rank, or on none; what was begun here is the caller's to undo.
+
+    Raises:
+        PerseusError: it could not be made on some rank; alike on all.
+    """
+    mine: list[T] = []
+    channel.gather_results(lambda: mine.append(made()))
+    return mine[0]
 
 
 def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
@@ -85,20 +94,10 @@ def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog
     return replace(config, straggler=StragglerSettings(enabled=False))
 
 
-def _opened(adapter: Adapter, config: PerseusConfig, channel: ControlChannel) -> SharedDevice:
-    """Open the device of every rank, or of none."""
-    mine: list[SharedDevice] = []
-
-    def opened() -> None:
-        mine.append(shared_device(_request(adapter, config, rank=channel.rank)))
-
-    try:
-        channel.gather_results(opened)
-    except PerseusError:
-        for device in mine:
-            device.release()
-        raise
-    return mine[0]
+def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> SharedDevice:
+    device = shared_device(_request(adapter, config, rank=rank))
+    undo.append(device.release)
+    return device
 
 
 def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
@@ -130,10 +129,10 @@ def _start(
     config: PerseusConfig, job: Job, directory: RunDirectory, channel: ControlChannel, gpu: Gpu
 ) -> StartDecision:
     """Rank 0 decides; its refusal is everyone's."""
-    able = gpu.capabilities()
 
     def decided() -> StartDecision:
         check_usable(config)
+        able = gpu.capabilities()
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 
     return channel.broadcast_result(decided)

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.comm.rendezvous import flags, rendezvous
+from perseus_ds.runtime.comm.rendezvous import Meeting, flags, rendezvous
 
-Answers = dict[int, Mapping[str, str] | EngineError]
+Answers = dict[int, Meeting]
 
 
 @pytest.fixture
@@ -30,16 +30,21 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
     monkeypatch.setattr(distributed_c10d, "_get_default_store", lambda: store)
     monkeypatch.setattr(dist, "get_rank", get_rank)
 
-    def call(settings: Mapping[int, Mapping[str, str]], *, size: int, patience_s: float = 10.0) -> Answers:
+    def call(
+        settings: Mapping[int, Mapping[str, str]],
+        *,
+        size: int,
+        patience_s: float = 10.0,
+        refusals: Mapping[int, str] | None = None,
+    ) -> Answers:
         monkeypatch.setattr(dist, "get_world_size", lambda: size)
         answers: Answers = {}
 
         def rank(number: int) -> None:
             here.rank = number
-            try:
-                answers[number] = rendezvous(settings[number], patience_s=patience_s, number=1)
-            except EngineError as error:
-                answers[number] = error
+            why = (refusals or {}).get(number)
+            refusal = None if why is None else EngineError(why, hint="mend it")
+            answers[number] = rendezvous(settings[number], refusal=refusal, patience_s=patience_s, number=1)
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in settings]
         for thread in threads:
@@ -54,18 +59,42 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
 
 def test_everyone_gets_rank_0s_settings(ranks: Callable[..., Answers]) -> None:
     settings = {0: {"PERSEUS_MODE": "observe"}, 1: {}, 2: {"PERSEUS_MODE": "off"}}
-    assert list(ranks(settings, size=3).values()) == [{"PERSEUS_MODE": "observe"}] * 3
+    assert list(ranks(settings, size=3).values()) == [Meeting({"PERSEUS_MODE": "observe"})] * 3
 
 
 def test_who_is_absent_is_named(ranks: Callable[..., Answers]) -> None:
     answers = ranks({0: {}, 2: {}}, size=4, patience_s=0.05)
-    assert "rank 1, 3 did not sign in" in str(answers[0])
-    assert all(isinstance(answers[rank], EngineError) for rank in (0, 2))
+    assert all("rank 1, 3 did not sign in" in str(one.refusal) for one in answers.values())
+
+
+def test_the_lowest_rank_that_is_here_says_who_is_not(ranks: Callable[..., Answers]) -> None:
+    answers = ranks({1: {}, 2: {}}, size=3, patience_s=0.05)
+    assert {one.speaker for one in answers.values() if "did not sign in" in str(one.refusal)} == {1}
+
+
+REFUSALS = {
+    "rank 1: no clocks (mend it)": {1: "no clocks"},
+    "rank 0, 2: no clocks (mend it)": {0: "no clocks", 1: "too old", 2: "no clocks"},
+    "no clocks (mend it)": {0: "no clocks", 1: "no clocks", 2: "no clocks"},
+}
+
+
+@pytest.mark.parametrize("line", REFUSALS)
+def test_a_refusal_is_everybodys_and_names_its_ranks(ranks: Callable[..., Answers], line: str) -> None:
+    answers = ranks({0: {"a": "b"}, 1: {}, 2: {}}, size=3, refusals=REFUSALS[line])
+    assert [str(one.refusal) for one in answers.values()] == [line] * 3
+    assert [one.settings for one in answers.values()] == [{"a": "b"}] * 3
+
+
+def test_a_long_list_of_ranks_is_cut_short(ranks: Callable[..., Answers]) -> None:
+    everyone = {rank: {} for rank in range(12)}
+    answers = ranks(everyone, size=12, refusals=dict.fromkeys(range(1, 12), "no clocks"))
+    assert str(answers[0].refusal).startswith("rank 1, 2, 3, 4, 5, 6, 7, 8 and 3 more: no clocks")
 
 
 def test_who_comes_too_late_hears_that_the_others_gave_up(ranks: Callable[..., Answers]) -> None:
     ranks({0: {}}, size=2, patience_s=0.05)
-    assert str(ranks({1: {}}, size=2)[1]) == (
+    assert str(ranks({1: {}}, size=2)[1].refusal) == (
         "another rank gave up waiting for this one (the job trains on without us)"
     )
 

@@ -1,0 +1,120 @@
+"""One rank that cannot be served: all are off at once with its reason, and train on as without us."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepspeed_hosts import one_f_one_b, with_train_schedule
+from jobs import lines
+from pipelines import Pipeline
+from ranks import batches, build, config, run_ranks
+from torch.distributed.pipelining import schedules
+from zero_hosts import ZeroHost, zero_engine
+
+import perseus_ds
+from perseus_ds.errors import PerseusError
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 3
+REFUSING = 1
+Losses = list[Any]
+
+
+def block(run_dir: Path) -> dict[str, Any]:
+    return {"enabled": True, "run_dir": str(run_dir), "device": "simulated", "mode": "observe"}
+
+
+def another_block_here(rank: int, perseus: Mapping[str, Any] | None) -> None:
+    """As where one node's environment names a file beside the job's own block."""
+    if rank == REFUSING and perseus is not None:
+        os.environ["PERSEUS_CONFIG"] = "elsewhere.json"
+
+
+def deepspeed(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    another_block_here(rank, perseus)
+    engine = build(config(4, perseus=perseus), stages=2)
+    data = batches()
+    return [float(engine.train_batch(data)).hex() for _ in range(STEPS)]
+
+
+def deepspeed_of_another_release(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    """Its engine lacks a name that is needed from the beginning on."""
+    engine = with_train_schedule(one_f_one_b(2))
+    if rank == REFUSING:
+        del engine.micro_batch_size
+    if perseus is not None:
+        perseus_ds.attach(engine, config=perseus)
+    data = batches()
+    return [float(engine.train_batch(data)).hex() for _ in range(STEPS)]
+
+
+def zero(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    """One rank's loop runs a forward more than backwards."""
+    engine = zero_engine(1, perseus=perseus)
+    host, losses = ZeroHost(engine), []
+    for _ in range(STEPS):
+        if rank == REFUSING:
+            engine(next(batches())[0])
+        losses.append(host.train())
+    return losses
+
+
+def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    from megatron_jobs import Job, Shape  # noqa: PLC0415  # changes torch: for a process of its own
+
+    job = Job(Shape(2))
+    if perseus is not None:
+        perseus_ds.attach(job.schedules, config=perseus)
+        another_block_here(rank, perseus)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(STEPS)]
+
+
+def pipelining(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    pipeline = Pipeline("ZBV", 4)
+    if rank == REFUSING:
+        pipeline.schedule.register_custom_function(schedules.UNSHARD, lambda action, context: None)
+    if perseus is not None:
+        perseus_ds.attach(pipeline.schedule, config=perseus)
+    return [pipeline.train() for _ in range(STEPS)]
+
+
+REASONS: dict[Callable[[int, Mapping[str, Any] | None], Losses], str] = {
+    deepspeed: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
+    deepspeed_of_another_release: "PipelineEngine.micro_batch_size, used for recognising the job",
+    zero: "the training loop runs 4 forwards and 3 backwards",
+    megatron: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
+    pipelining: "custom functions are registered for UNSHARD",
+}
+
+
+@pytest.mark.parametrize("job", REASONS, ids=lambda job: job.__name__)
+def test_all_ranks_are_off_at_once_with_its_reason(tmp_path: Path, job: Callable[..., Losses]) -> None:
+    if job is megatron:
+        pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+    said = run_ranks(2, job, block(tmp_path / "run"))
+    (line,) = [line for one in said for line in lines(one) if "off, training goes on" in line]
+    assert f": rank {REFUSING}: " in line
+    assert REASONS[job] in line
+    assert [one.value for one in said] == [one.value for one in run_ranks(2, job, None)]
+
+
+@pytest.mark.parametrize("job", [deepspeed, pipelining], ids=lambda job: job.__name__)
+def test_on_error_raise_ends_every_rank_with_its_reason(tmp_path: Path, job: Callable[..., Losses]) -> None:
+    asked = {**block(tmp_path / "run"), "on_error": "raise"}
+
+    def refused(rank: int) -> str:
+        try:
+            job(rank, asked)
+        except PerseusError as error:
+            return str(error)
+        return "trained on"
+
+    answers = {one.value for one in run_ranks(2, refused)}
+    assert len(answers) == 1
+    assert f"rank {REFUSING}: " in answers.pop()
