@@ -38,7 +38,8 @@ class Place:
     instructions that stand in the order as `Kind.UNKNOWN`.
     ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
     `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
-    from ranks that see it.
+    from ranks that see it. ``modules`` says how this rank's modules are run where that changes what they
+    take (`modules_in_words`). ``untested`` names a release of the framework that nobody has tried.
     """
 
     pipeline_rank: int
@@ -50,6 +51,15 @@ class Place:
     unknown: tuple[str, ...] = ()
     left_out: frozenset[Instruction] = frozenset()
     inputs: str = ""
+    modules: str = ""
+    untested: str = ""
+
+
+def untested(framework: str, release: str, tested: Sequence[str]) -> str:
+    """Say that a release was not tried; empty where it was, whatever its build ("+cu128")."""
+    if release.split("+", maxsplit=1)[0] in tested:
+        return ""
+    return f"{framework} {release} was not tested (tested: {', '.join(tested)})"
 
 
 class SyncPoint(Enum):

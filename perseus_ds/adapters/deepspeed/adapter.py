@@ -11,11 +11,12 @@ import torch
 from perseus_ds.adapters.deepspeed.chunks import chunks_of
 from perseus_ds.adapters.deepspeed.hooks import Hooks
 from perseus_ds.adapters.deepspeed.orders import order_of, unknown_of
-from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check
+from perseus_ds.adapters.deepspeed.seam import TESTED_DEEPSPEED, PipelineEngine, PipeSchedule, check
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
-from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Kind, Schedule
 
 
@@ -60,6 +61,8 @@ class DeepSpeedAdapter:
             weights={stage: chunk.weight for stage, chunk in chunks.items()},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in self._module.parameters()})),
             unknown=unknown_of(self._present),
+            modules=modules_in_words([self._module], device_type=self.device.type),
+            untested=untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -12,10 +12,11 @@ import torch.distributed as dist
 from perseus_ds.adapters.megatron.hooks import Hooks, reducing
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
-from perseus_ds.adapters.megatron.seam import check, megatron_version, refuse_unsupported
-from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.adapters.megatron.seam import TESTED_MEGATRON, check, megatron_version, refuse_unsupported
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Order, Schedule, with_rendezvous
 
 _PLAIN = (bool, int, float, str, torch.dtype)
@@ -51,7 +52,7 @@ class MegatronAdapter:
     def place(self) -> Place:
         """Read stage and replica, and derive this rank's order."""
         check(self._first.module)
-        refuse_unsupported(self._first.module, self._first.config)
+        refuse_unsupported(self._first.module, self._first.config, self._first.keywords)
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
         dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
@@ -64,6 +65,8 @@ class MegatronAdapter:
             weights={stage: float(matmul_weight(one)) for stage, one in chunks.items()},
             dtypes=" ".join(sorted(dtypes)),
             left_out=left_out_of(order, reducing(self._first.chunks)),
+            modules=modules_in_words(self._first.chunks, device_type=self.device.type),
+            untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

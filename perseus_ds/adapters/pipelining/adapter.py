@@ -11,10 +11,17 @@ import torch.distributed as dist
 from perseus_ds.adapters.pipelining.data_parallel import data_parallel_of
 from perseus_ds.adapters.pipelining.hooks import Hooks
 from perseus_ds.adapters.pipelining.orders import single_order, written_order
-from perseus_ds.adapters.pipelining.seam import PipelineSchedule, actions_of, classes_of, stages_of
-from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.adapters.pipelining.seam import (
+    TESTED_TORCH,
+    PipelineSchedule,
+    actions_of,
+    classes_of,
+    stages_of,
+)
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.matmul_weight import matmul_weight
+from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Instruction, Order, Schedule, first_forwards, last_backwards
 
 
@@ -64,6 +71,8 @@ class PipeliningAdapter:
             dtypes=" ".join(sorted(dtypes)),
             inputs=self._inputs,
             left_out=self._waiting(order),
+            modules=modules_in_words([s.submod for s in self._stages], device_type=self.device.type),
+            untested=untested("torch", torch.__version__, TESTED_TORCH),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
@@ -73,7 +82,7 @@ class PipeliningAdapter:
 
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""
-        return {"data_parallel": self._data_parallel.name, "torch": torch.__version__}
+        return {"data_parallel": self._data_parallel.in_words()}
 
     def install(self, listener: InstructionListener) -> None:
         """Put hooks into these instances.

@@ -29,12 +29,25 @@ class DataParallel:
     replicas: int = 1
     reduces: bool = False
     gathers: bool = False
+    precision: str = ""
+
+    def in_words(self) -> str:
+        """What of it changes how long computations take: never how many replicas there are."""
+        gathers = ", gathers in every forward" if self.gathers else ""
+        return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
+
+
+class _Policy(Protocol):
+    """What we use of ``MixedPrecisionPolicy``."""
+
+    param_dtype: object
 
 
 class _ParamGroup(Protocol):
     """What we use of ``FSDPParamGroup``."""
 
     mesh_info: object
+    mp_policy: _Policy
     _reshard_after_forward: bool
 
 
@@ -78,7 +91,7 @@ def _of_fsdp(module: Module) -> DataParallel:
     Source: ``perform_reduce_grad`` in torch/distributed/pipelining/stage.py, ``FSDPState`` in
     torch/distributed/fsdp/_fully_shard/_fsdp_state.py, both @2.13.0.
     """
-    places, gathers = set(), False
+    places, precisions, gathers = set(), set(), False
     try:
         for part in module.modules():
             if not isinstance(part, FSDPModule):
@@ -87,6 +100,7 @@ def _of_fsdp(module: Module) -> DataParallel:
             kept = part is module and state._auto_reshard_after_forward  # noqa: SLF001
             for group in state._fsdp_param_groups:  # noqa: SLF001
                 places.add(_place(group.mesh_info))
+                precisions.add(str(group.mp_policy.param_dtype or "").removeprefix("torch."))
                 gathers |= group._reshard_after_forward and not kept  # noqa: SLF001
     except AttributeError as error:
         raise UnsupportedEngineError(f"FSDP2 has changed: {error}", hint="tested: torch 2.13") from error
@@ -97,7 +111,8 @@ def _of_fsdp(module: Module) -> DataParallel:
             hint="train without expert parallelism, or without perseus_ds",
         )
     replica, replicas = places.pop() if places else (0, 1)
-    return DataParallel("FSDP2", replica, replicas, reduces=True, gathers=gathers)
+    precision = " ".join(sorted(precisions)).strip()
+    return DataParallel("FSDP2", replica, replicas, reduces=True, gathers=gathers, precision=precision)
 
 
 def _place(mesh_info: object) -> tuple[int, int]:

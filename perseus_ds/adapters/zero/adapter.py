@@ -12,9 +12,10 @@ from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized
-from perseus_ds.adapters.zero.seam import ZERO_GATHERS, Engine, check
+from perseus_ds.adapters.zero.seam import TESTED_DEEPSPEED, ZERO_GATHERS, Engine, check
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Kind, Order, Schedule, validate
 
 
@@ -56,6 +57,8 @@ class ZeroAdapter:
             parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
             weights={0: 1.0},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            modules=modules_in_words([engine.module], device_type=self.device.type),
+            untested=untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device import Gpu
@@ -19,11 +21,12 @@ from perseus_ds.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of the job: where it stands, and on which GPU."""
+    """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint."""
 
     place: Place
     gpu: str
     driver: str
+    traits: Mapping[str, str]
 
 
 def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Member]:
@@ -35,7 +38,7 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
 
     def mine() -> Member:
         identity = gpu.identify()
-        return Member(adapter.place(), identity.name, identity.driver)
+        return Member(adapter.place(), identity.name, identity.driver, adapter.traits())
 
     return channel.gather_results(mine)
 
@@ -56,7 +59,7 @@ def recognise(
         pipeline_rank=here.pipeline_rank,
         replica=here.replica,
         schedule=schedule,
-        fingerprint=_fingerprint(adapter, schedule, members, config),
+        fingerprint=_fingerprint(schedule, members, config),
         groups=hardware_groups_of(
             Placement(m.place.replica, m.place.pipeline_rank, m.gpu, m.driver) for m in members
         ),
@@ -73,27 +76,34 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
     return dict(sorted(weights.items()))
 
 
-def _fingerprint(
-    adapter: Adapter, schedule: Schedule, members: Sequence[Member], config: PerseusConfig
-) -> Mapping[str, str]:
+def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusConfig) -> Mapping[str, str]:
     places = [member.place for member in members]
     parameters = sorted({item for place in places for item in place.parameters.items()})
     simulated = json.dumps(config.simulated, sort_keys=True)
-    inputs = ", ".join(sorted({place.inputs for place in places if place.inputs}))
+    inputs = _told(place.inputs for place in places)
+    traits = {key for member in members for key in member.traits}
     return {
-        "gpu": ", ".join(sorted({member.gpu for member in members})),
-        "driver": ", ".join(sorted({member.driver for member in members})),
+        "gpu": _told(member.gpu for member in members),
+        "driver": _told(member.driver for member in members),
         "simulated": digest(simulated) if config.device == "simulated" else "no",
+        "torch": torch.__version__,
         "stages": str(schedule.stages),
+        "tensor_parallel": str(len(members) // (schedule.ranks * len({place.replica for place in places}))),
         "replicas": str(len({place.replica for place in places})),
         "partition": " ".join(str(count) for _, count in parameters),
-        "dtypes": ", ".join(sorted({place.dtypes for place in places})),
+        "dtypes": _told(place.dtypes for place in places),
+        "modules": _told(place.modules for place in places),
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
         **({"inputs": inputs} if inputs else {}),
-        **adapter.traits(),
+        **{key: _told(member.traits.get(key, "") for member in members) for key in sorted(traits)},
     }
+
+
+def _told(words: Iterable[str]) -> str:
+    """Join what ranks say into one text, the same on all of them."""
+    return ", ".join(sorted(set(filter(None, words))))
 
 
 def _clock_changes(objective: Objective) -> str:
