@@ -7,11 +7,13 @@ from itertools import chain
 
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Place
-from perseus_ds.schedule import Kind, Order, Schedule, validate
+from perseus_ds.schedule import Kind, Order, Schedule, validate, with_repeats_named
 
 
 def joined(places: Iterable[Place], *, name: str) -> Schedule:
     """Join the orders of all ranks; replicas of one pipeline run the same.
+
+    Transfers may come in any number for a microbatch, the n-th of a stage's kind with number n.
 
     Raises:
         UnsupportedEngineError: ranks of one place in the pipeline that run different orders.
@@ -28,6 +30,6 @@ def joined(places: Iterable[Place], *, name: str) -> Schedule:
         unknown |= dict.fromkeys(place.unknown)
     ordered = tuple(orders[rank] for rank in sorted(orders))
     microbatches = 1 + max((i.microbatch for i in chain(*ordered) if i.kind is Kind.FORWARD), default=0)
-    schedule = Schedule(name, microbatches, ordered, tuple(unknown))
+    schedule = with_repeats_named(Schedule(name, microbatches, ordered, tuple(unknown)))
     validate(schedule)
     return schedule

@@ -7,6 +7,7 @@ from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.join import dag_of
 from perseus_ds.schedule.orders import TEXTBOOK, textbook
 from perseus_ds.schedule.rendezvous import with_rendezvous
+from perseus_ds.schedule.repeats import with_repeats_named
 from perseus_ds.schedule.schedule import Order, Schedule
 from perseus_ds.schedule.validate import validate
 from perseus_ds.schedule.waits import first_forwards, last_backwards
@@ -27,4 +28,5 @@ __all__ = [
     "textbook",
     "validate",
     "with_rendezvous",
+    "with_repeats_named",
 ]

@@ -15,9 +15,14 @@ from torch import nn
 MICROBATCHES = 4
 
 
+def uneven(stages: int) -> tuple[int, ...]:
+    """Widths of layers, so that every stage computes more than the one before."""
+    return tuple(8 * (1 + stage) for stage in range(stages))
+
+
 def one_f_one_b(stages: int) -> PipelineEngine:
     """DeepSpeed's own schedule."""
-    return with_train_schedule(build(config(MICROBATCHES), stages=stages))
+    return with_train_schedule(build(config(MICROBATCHES), stages=stages, inner=uneven(stages)))
 
 
 def with_train_schedule(engine: PipelineEngine) -> PipelineEngine:
@@ -34,7 +39,7 @@ def dualpipe_v(ranks: int, *, perseus: dict[str, Any] | None = None) -> Pipeline
 
     torch.manual_seed(7)
     module = DualPipeVModule(
-        [LayerSpec(Layer, 8, 8) for _ in range(2 * ranks)],
+        [LayerSpec(Layer, 8, width) for width in uneven(2 * ranks)],
         num_stages=ranks,
         loss_fn=nn.functional.mse_loss,
         partition_method="uniform",
@@ -112,8 +117,47 @@ class OwnEngine(PipelineEngine):
     }
 
 
+class SendsTwice(AllForwardsFirst):
+    """Preference training: each microbatch's reference activations go first, then the trained model's."""
+
+    def steps(self) -> Iterator[list[object]]:
+        for commands in super().steps():
+            forward = [one for one in commands if isinstance(one, pipe.ForwardPass)]
+            if not forward:
+                yield commands
+                continue
+            buffer = forward[0].buffer_id
+            brings = [] if self.is_first_stage else [pipe.RecvActivation(buffer)]
+            sends = [] if self.is_last_stage else [pipe.SendActivation(buffer)]
+            loads = [one for one in commands if isinstance(one, pipe.LoadMicroBatch)]
+            yield [*loads, *brings, ReferenceForward(buffer), *sends, *brings, *forward, *sends]
+
+
+class PreferenceEngine(OwnEngine):
+    """Runs the reference without gradients on what came for it, and hands that on."""
+
+    def _train_schedule(self) -> SendsTwice:
+        return SendsTwice(engine=self)
+
+    def _exec_reference_forward(self, buffer_id: int) -> None:
+        with torch.no_grad():
+            inputs = self.pipe_buffers["inputs"][buffer_id]
+            outputs = self.module(inputs[0] if isinstance(inputs, tuple) else inputs)
+        self.pipe_buffers["outputs"][buffer_id] = outputs
+        self.reference = float(outputs.sum())
+
+    _INSTRUCTION_MAP = OwnEngine._INSTRUCTION_MAP | {ReferenceForward: _exec_reference_forward}
+
+
+def preference(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
+    """A schedule with two transfers for each microbatch, in the engine that it needs."""
+    engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
+    engine.__class__ = PreferenceEngine
+    return engine
+
+
 def users_own(stages: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
     """A user's schedule in a user's engine."""
-    engine = build(config(MICROBATCHES, perseus=perseus), stages=stages)
+    engine = build(config(MICROBATCHES, perseus=perseus), stages=stages, inner=uneven(stages))
     engine.__class__ = OwnEngine
     return engine

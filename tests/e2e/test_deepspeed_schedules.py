@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from deepspeed_hosts import dualpipe_v, users_own
+from deepspeed_hosts import dualpipe_v, preference, users_own
 from jobs import block, events, lines
 from ranks import batches, run_ranks
 
@@ -37,8 +37,8 @@ def until_measured(rank: int, build: Build, perseus: Mapping[str, Any] | None, s
 
 @pytest.mark.parametrize(
     "build",
-    [dualpipe_v, users_own],
-    ids=["DualPipe-V", "a user's own schedule"],
+    [dualpipe_v, users_own, preference],
+    ids=["DualPipe-V", "a user's own schedule", "two transfers for each microbatch"],
 )
 def test_a_job_is_profiled_planned_run_and_measured(tmp_path: Path, build: Build) -> None:
     said = run_ranks(2, until_measured, build, block(tmp_path), MOST_STEPS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import count
 
 from perseus_ds.adapters.deepspeed.seam import KINDS, PipeSchedule, commands
 from perseus_ds.schedule import Instruction, Kind, Order
@@ -26,13 +28,23 @@ def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind
     nothing on this rank.
     """
     mirrored = 2 * pipe_schedule.stages - 1 - rank
-    return tuple(one for one in _numbered(pipe_schedule, rank, mirrored) if one.kind not in without)
+    order = [one for one in _numbered(pipe_schedule, rank, mirrored) if one.kind not in without]
+    return tuple(_in_turn(order))
 
 
 def unknown_of(pipe_schedule: PipeSchedule) -> tuple[str, ...]:
     """Name the instructions that we have no word for, in the order of their first turn."""
     names = dict.fromkeys(type(command).__name__ for command in commands(pipe_schedule))
     return tuple(name for name in names if name not in KINDS)
+
+
+def _in_turn(order: Collection[Instruction]) -> Iterator[Instruction]:
+    """Number transfers by their turn where there are more of them than forwards: some come twice."""
+    counts = Counter((one.stage, one.kind) for one in order)
+    turns: defaultdict[tuple[int, Kind], count[int]] = defaultdict(count)
+    for one in order:
+        repeated = one.kind.is_transfer and counts[one.stage, one.kind] > counts[one.stage, Kind.FORWARD]
+        yield replace(one, microbatch=next(turns[one.stage, one.kind])) if repeated else one
 
 
 def _numbered(pipe_schedule: PipeSchedule, rank: int, mirrored: int) -> Iterator[Instruction]:
