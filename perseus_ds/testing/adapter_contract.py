@@ -12,14 +12,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
+from torch.nn import Module
+
 from perseus_ds.errors import EngineError, UnsupportedEngineError
-from perseus_ds.runtime.adapter import Adapter, InstructionListener
+from perseus_ds.runtime.adapter import Adapter, InstructionListener, Place
+from perseus_ds.runtime.matmul_weight import matmul_weight
 from perseus_ds.schedule import Kind, Schedule
 from perseus_ds.testing.listeners import Failing, Leaving, Noting
+from perseus_ds.testing.witness import Witness
 
 T = TypeVar("T")
 
 ITERATIONS = 3
+
+_SHARE_OFF = 0.05  # of all work: weights that multiply are not all that takes time
 
 
 class Host(Protocol):
@@ -30,6 +36,9 @@ class Host(Protocol):
 
     def train(self) -> Sequence[str]:
         """Run one training iteration, on the next of the same batches; return its losses exactly (hex)."""
+
+    def modules(self) -> Mapping[int, Module]:
+        """Return the module that computes each model stage of this rank; of more than one stage, uneven."""
 
     def evaluate(self) -> bool:
         """Run an evaluation; False where the framework has none."""
@@ -50,9 +59,9 @@ class Host(Protocol):
 class AdapterContract:
     """Inherit; give `run` and `host`, and what is true of the framework.
 
-    ``ranks`` is the size of the pipeline; ``marked`` are the kinds that the hooks see, of all that stand in
-    the orders; ``required`` some names that the adapter relies on; ``framework`` the modules that must not be
-    imported by ``door`` alone.
+    ``ranks`` is the number of ranks, none of them tensor-parallel peers; ``marked`` are the kinds that the
+    hooks see, of all that stand in the orders; ``required`` some names that the adapter relies on;
+    ``framework`` the modules that must not be imported by ``door`` alone.
     """
 
     ranks = 2
@@ -91,9 +100,68 @@ class AdapterContract:
             assert any(kind.is_computation for kind in expected)
             assert len(noting.iterations) == ITERATIONS
             for iteration in noting.iterations:
+                assert iteration.batch.microbatches == schedule.microbatches
                 assert iteration.kinds == expected, f"rank {rank}"
                 assert iteration.ended == "ends"
                 assert not iteration.unpaired
+
+    def test_what_ranks_tell_makes_one_job(self) -> None:
+        """Each stands in one place, all name the same traits, and weights grow with what stages compute."""
+
+        def body(rank: int) -> tuple[list[Place], int, list[Mapping[str, str]], dict[int, float]]:
+            del rank
+            host = self.host(ranks=self.ranks)
+            adapter = host.adapter()
+            places = _gathered(adapter.place())
+            computes = {stage: float(matmul_weight(module)) for stage, module in host.modules().items()}
+            everyone = {stage: weight for some in _gathered(computes) for stage, weight in some.items()}
+            return places, adapter.schedule(places).ranks, _gathered(adapter.traits()), everyone
+
+        places, pipeline_ranks, traits, computes = self.run(body, ranks=self.ranks)[0]
+        replicas = len(places) // pipeline_ranks
+        seats = sorted((place.replica, place.pipeline_rank) for place in places)
+        assert seats == [(replica, rank) for replica in range(replicas) for rank in range(pipeline_ranks)]
+        assert all(one == traits[0] for one in traits), f"ranks differ: {traits}"
+        weights = {stage: weight for place in places for stage, weight in place.weights.items()}
+        assert weights.keys() == computes.keys()
+        if len(computes) == 1:
+            return
+        assert len(set(computes.values())) > 1, "even stages: this test shows nothing"
+        for stage, weight in _shares(weights).items():
+            assert abs(weight - _shares(computes)[stage]) < _SHARE_OFF, f"stage {stage} weighs {weight:.0%}"
+
+    def test_work_lies_between_its_marks(self) -> None:
+        """A module's forward runs within a forward's marks, and its gradients come within a backward's."""
+
+        def body(rank: int) -> tuple[list[str], set[Kind]]:
+            del rank
+            host, witness = self.host(ranks=self.ranks), Witness()
+            host.train()
+            host.adapter().install(witness)
+            witness.watch(host.modules().values())
+            host.train()
+            return witness.outside, witness.seen
+
+        for outside, seen in self.run(body, ranks=self.ranks):
+            assert outside == []
+            assert Kind.FORWARD in seen
+            assert len(seen) > 1, "no backward was witnessed"
+
+    def test_a_model_that_is_run_otherwise_is_another_job(self) -> None:
+        """Measurements of plain modules serve no job that compiles them."""
+
+        def body(rank: int) -> tuple[str, str]:
+            del rank
+            host = self.host(ranks=1)
+            before = host.adapter().place().modules
+            for module in host.modules().values():
+                for part in module.modules():
+                    part.compile()
+            return before, host.adapter().place().modules
+
+        ((before, after),) = self.run(body, ranks=1)
+        assert before
+        assert after != before
 
     def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
         """Who answers False hears of no instruction."""
@@ -290,6 +358,11 @@ def _gathered(place: T) -> list[T]:
     everyone: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, place)
     return [one for one in everyone if one is not None]
+
+
+def _shares(weights: Mapping[int, float]) -> dict[int, float]:
+    """What part of the whole each stage is."""
+    return {stage: weight / sum(weights.values()) for stage, weight in weights.items()}
 
 
 def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:

@@ -72,6 +72,9 @@ class ZeroHost:
             losses.append(float(loss.detach()).hex())
         return losses
 
+    def modules(self) -> Mapping[int, nn.Module]:
+        return {0: self.engine.module}
+
     def evaluate(self) -> bool:
         self.engine.eval()
         with torch.no_grad():

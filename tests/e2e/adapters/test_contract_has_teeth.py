@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import test_deepspeed_contract as whole
+import torch.distributed as dist
 from deepspeed_hosts import one_f_one_b
 
 from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
@@ -64,6 +66,19 @@ class TakesEvaluationForTraining(Relay):
 
 class SilentWhenBroken(Relay):
     def iteration_broke(self) -> None: ...
+
+
+class AnotherBatch(Relay):
+    def iteration_begins(self, batch: Batch) -> bool:
+        return self.to.iteration_begins(replace(batch, microbatches=batch.microbatches + 1))
+
+
+class TellsAfterTheWork(Relay):
+    def before(self, kind: Kind, size: int = 0) -> None: ...
+
+    def after(self, kind: Kind) -> None:
+        self.to.before(kind)
+        self.to.after(kind)
 
 
 def relayed(relay: type[Relay]) -> Callable[[type[DeepSpeedAdapter]], None]:
@@ -133,25 +148,56 @@ def hears_the_other_engine(broken: Any) -> None:  # noqa: ANN401
     broken.install = install
 
 
-FAULTS: dict[str, Callable[[Any], None]] = {
-    "test_events_come_in_the_derived_order": relayed(SwapsKinds),
-    "test_an_iteration_that_is_not_wanted_is_not_announced": relayed(WantsAll),
-    "test_evaluation_stands_apart": relayed(TakesEvaluationForTraining),
-    "test_losses_and_weights_are_identical_to_the_last_bit": changes_weights,
-    "test_the_hosts_exception_passes_unchanged": relayed(SilentWhenBroken),
-    "test_installing_twice_is_refused": installs_twice,
-    "test_removing_restores_the_identity_of_every_attribute": leaves_the_map,
-    "test_removing_within_an_iteration_lets_it_run_to_its_end": leaves_the_map,
-    "test_a_failing_listener_never_reaches_the_host": lets_errors_through,
-    "test_a_missing_name_names_itself": checks_nothing,
-    "test_of_two_engines_each_is_heard_by_its_own_listener": hears_the_other_engine,
-}
+def placed(change: Callable[[Place], Place]) -> Callable[[type[DeepSpeedAdapter]], None]:
+    return lambda broken: setattr(broken, "place", lambda self: change(DeepSpeedAdapter.place(self)))
 
 
-@pytest.mark.parametrize("case", FAULTS)
-def test_a_broken_adapter_fails_its_case(case: str) -> None:
+def takes_its_rank_for_the_replica(place: Place) -> Place:
+    return replace(place, replica=dist.get_rank())
+
+
+def takes_all_ranks_for_replicas_of_one_another(place: Place) -> Place:
+    return replace(place, pipeline_rank=0)
+
+
+def weighs_all_alike(place: Place) -> Place:
+    return replace(place, weights=dict.fromkeys(place.weights, 1.0))
+
+
+def ignores_the_modules(place: Place) -> Place:
+    return replace(place, modules="plain")
+
+
+def tells_traits_of_its_own(broken: Any) -> None:  # noqa: ANN401
+    broken.traits = lambda self: {**DeepSpeedAdapter.traits(self), "stage": str(self.place().pipeline_rank)}
+
+
+FAULTS: tuple[tuple[str, Callable[[Any], None]], ...] = (
+    ("test_events_come_in_the_derived_order", relayed(SwapsKinds)),
+    ("test_events_come_in_the_derived_order", relayed(AnotherBatch)),
+    ("test_what_ranks_tell_makes_one_job", placed(takes_its_rank_for_the_replica)),
+    ("test_what_ranks_tell_makes_one_job", placed(takes_all_ranks_for_replicas_of_one_another)),
+    ("test_what_ranks_tell_makes_one_job", placed(weighs_all_alike)),
+    ("test_what_ranks_tell_makes_one_job", tells_traits_of_its_own),
+    ("test_work_lies_between_its_marks", relayed(TellsAfterTheWork)),
+    ("test_a_model_that_is_run_otherwise_is_another_job", placed(ignores_the_modules)),
+    ("test_an_iteration_that_is_not_wanted_is_not_announced", relayed(WantsAll)),
+    ("test_evaluation_stands_apart", relayed(TakesEvaluationForTraining)),
+    ("test_losses_and_weights_are_identical_to_the_last_bit", changes_weights),
+    ("test_the_hosts_exception_passes_unchanged", relayed(SilentWhenBroken)),
+    ("test_installing_twice_is_refused", installs_twice),
+    ("test_removing_restores_the_identity_of_every_attribute", leaves_the_map),
+    ("test_removing_within_an_iteration_lets_it_run_to_its_end", leaves_the_map),
+    ("test_a_failing_listener_never_reaches_the_host", lets_errors_through),
+    ("test_a_missing_name_names_itself", checks_nothing),
+    ("test_of_two_engines_each_is_heard_by_its_own_listener", hears_the_other_engine),
+)
+
+
+@pytest.mark.parametrize(("case", "fault"), FAULTS)
+def test_a_broken_adapter_fails_its_case(case: str, fault: Callable[[Any], None]) -> None:
     broken = type("BrokenAdapter", (DeepSpeedAdapter,), {})
-    FAULTS[case](broken)
+    fault(broken)
 
     class BrokenHost(whole.EngineHost):
         def adapter(self) -> DeepSpeedAdapter:
@@ -175,4 +221,4 @@ def test_a_door_that_imports_its_framework_fails_its_case() -> None:
 
 def test_every_case_has_its_fault() -> None:
     cases = {name for name in vars(whole.TestOneForwardOneBackward.__mro__[1]) if name.startswith("test_")}
-    assert cases == FAULTS.keys() | {"test_the_door_imports_nothing_of_the_framework"}
+    assert cases == {case for case, _ in FAULTS} | {"test_the_door_imports_nothing_of_the_framework"}

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 import torch
 from deepspeed.runtime.pipe.engine import PipelineEngine
-from deepspeed_hosts import dualpipe_v, one_f_one_b, users_own
+from deepspeed_hosts import dualpipe_v, one_f_one_b, preference, users_own
 from ranks import run_ranks
+from torch import nn
 
 from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
 from perseus_ds.adapters.deepspeed.seam import KINDS
@@ -54,6 +55,13 @@ class EngineHost:
 
     def train(self) -> Sequence[str]:
         return [float(self.engine.train_batch(self.data)).hex()]
+
+    def modules(self) -> Mapping[int, nn.Module]:
+        module, rank = self.engine.module, self.engine.stage_id
+        if not hasattr(module, "phase_funcs"):
+            return {rank: module}
+        stages = rank, 2 * self.engine.num_stages - 1 - rank
+        return {s: nn.ModuleList(layers) for s, layers in zip(stages, module.phase_funcs, strict=True)}
 
     def evaluate(self) -> bool:
         self.engine.eval_batch(self.data)
@@ -102,6 +110,13 @@ class TestUsersOwnSchedule(TestOneForwardOneBackward):
 
     def host(self, *, ranks: int) -> EngineHost:
         return EngineHost(users_own(ranks))
+
+
+class TestTwoTransfersForEachMicrobatch(TestUsersOwnSchedule):
+    """A reference model's activations travel before the trained one's."""
+
+    def host(self, *, ranks: int) -> EngineHost:
+        return EngineHost(preference(ranks))
 
 
 class TestDualPipeV(TestOneForwardOneBackward):

@@ -8,7 +8,9 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import pytest
+import torch.distributed as dist
 from ranks import run_ranks
+from torch import nn
 
 from perseus_ds.adapters.megatron.seam import NEEDS, PASSES, STEPS
 from perseus_ds.schedule import Kind
@@ -53,6 +55,10 @@ class ModelHost:
     def train(self) -> Sequence[str]:
         self.job.run_pass = self.job.schedules.get_forward_backward_func()
         return self.job.step()
+
+    def modules(self) -> Mapping[int, nn.Module]:
+        rank, ranks = dist.get_rank(), self.job.shape.pipeline
+        return {number * ranks + rank: chunk for number, chunk in enumerate(self.job.chunks)}
 
     def evaluate(self) -> bool:
         self.job.call(self.job.schedules.get_forward_backward_func(), forward_only=True)

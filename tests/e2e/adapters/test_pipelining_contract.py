@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from pipelines import Pipeline
 from ranks import run_ranks
+from torch import nn
 
 from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
 from perseus_ds.adapters.pipelining.seam import SCHEDULE_NEEDS, STAGE_NEEDS, check
@@ -26,7 +27,7 @@ class PipelineHost:
     """One rank's part of a small pipeline."""
 
     def __init__(self, name: str, *, microbatches: int, evaluates: bool) -> None:
-        self.pipeline = Pipeline(name, microbatches)
+        self.pipeline = Pipeline(name, microbatches, inner=lambda stage: 8 * (1 + stage))
         self._holders: list[Any] = [self.pipeline.schedule, *self.pipeline.stages]
         self._evaluates = evaluates
 
@@ -35,6 +36,9 @@ class PipelineHost:
 
     def train(self) -> Sequence[str]:
         return self.pipeline.train()
+
+    def modules(self) -> Mapping[int, nn.Module]:
+        return {stage.stage_index: stage.submod for stage in self.pipeline.stages}
 
     def evaluate(self) -> bool:
         if self._evaluates:
