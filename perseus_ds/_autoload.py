@@ -15,6 +15,7 @@ import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import entry_points
 from types import ModuleType
 
 DOORS = {
@@ -27,13 +28,23 @@ DOORS_BY_FILE = {
     "megatron.core.pipeline_parallel.schedules": "perseus_ds.adapters.megatron.door",
     "torch.distributed.pipelining.schedules": "perseus_ds.adapters.pipelining.door",
 }
-"""The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on."""
+"""The same for frameworks that ``PERSEUS_CONFIG`` alone can switch on, as those of other packages are."""
+
+
+def _doors_of_others() -> dict[str, str]:
+    """Doors of adapters in other packages: the module that each waits for, and the door's own.
+
+    An entry point of the group ``perseus_ds.adapters`` is named after the one and points to the other.
+    """
+    return {point.name: point.value for point in entry_points(group="perseus_ds.adapters")}
 
 
 def arm() -> None:
     """Have every engine looked at when it is built."""
     try:
-        doors = DOORS | (DOORS_BY_FILE if os.environ.get("PERSEUS_CONFIG") else {})
+        doors = dict(DOORS)
+        if os.environ.get("PERSEUS_CONFIG"):
+            doors = _doors_of_others() | DOORS_BY_FILE | doors
         for name in [name for name in doors if name in sys.modules]:
             _arrived(sys.modules[name], doors.pop(name))
         if doors and not any(isinstance(finder, _Awaiting) for finder in sys.meta_path):

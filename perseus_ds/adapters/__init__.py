@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import ModuleType
 
 from perseus_ds.errors import UnsupportedEngineError
 
 _DOORS = ("deepspeed", "zero", "megatron", "pipelining")
-"""Adapters, by folder; the first whose door serves a host gets it."""
+"""Adapters, by folder; the first whose door serves a host gets it, ours before those of other packages."""
 
 
 def door_of(host: object) -> ModuleType:
@@ -20,11 +21,21 @@ def door_of(host: object) -> ModuleType:
     Raises:
         UnsupportedEngineError: no adapter knows such a thing.
     """
-    for name in _DOORS:
-        door = import_module(f"perseus_ds.adapters.{name}.door")
+    others = [point.value for point in entry_points(group="perseus_ds.adapters")]
+    for name in (*(f"perseus_ds.adapters.{name}.door" for name in _DOORS), *others):
+        door = _imported(name)
         if door.serves(host):
             return door
     raise UnsupportedEngineError(
         f"{type(host).__module__}.{type(host).__qualname__} is no engine that perseus_ds can attach to",
-        hint=f"adapters: {', '.join(_DOORS)}",
+        hint=f"adapters: {', '.join((*_DOORS, *others))}",
     )
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except Exception as error:
+        raise UnsupportedEngineError(
+            f"the adapter {name} cannot be imported: {error}", hint="mend or uninstall its package"
+        ) from error

@@ -70,14 +70,21 @@ SERVED = [
 @pytest.mark.parametrize(("settings", "words"), REFUSED)
 def test_what_cannot_be_served_is_refused_with_the_reason(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UnsupportedEngineError, match=words):
-        refuse_unsupported(megatron(), SimpleNamespace(**settings))
+        refuse_unsupported(megatron(), SimpleNamespace(**settings), {})
 
 
 @pytest.mark.parametrize("settings", SERVED)
 def test_what_leaves_the_host_between_instructions_is_served(settings: dict[str, object]) -> None:
-    refuse_unsupported(megatron(), SimpleNamespace(**settings))
+    refuse_unsupported(megatron(), SimpleNamespace(**settings), {})
 
 
 def test_expert_parallelism_is_refused() -> None:
     with pytest.raises(UnsupportedEngineError, match="expert parallelism"):
-        refuse_unsupported(megatron(experts=2), SimpleNamespace())
+        refuse_unsupported(megatron(experts=2), SimpleNamespace(), {})
+
+
+@pytest.mark.parametrize("name", ["MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"])
+def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
+    keywords = {"pg_collection": type(name, (), {})()}
+    with pytest.raises(UnsupportedEngineError, match="backward_step_multimodule, past the functions"):
+        refuse_unsupported(megatron(), SimpleNamespace(), keywords)
