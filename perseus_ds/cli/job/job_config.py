@@ -82,22 +82,21 @@ def _check(perseus: PerseusConfig) -> None:
         )
 
 
-def deepspeed_config_of(command: list[str]) -> str | None:
-    """Find ``--deepspeed_config``, a file's name or base64, in a job's command line.
+def read_yaml_block(name: str, block: object, environment: Mapping[str, str]) -> PerseusConfig:
+    """Check a block that a framework's own YAML holds.
 
     Raises:
-        ConfigError: the flag is the last word.
+        PerseusError: it does not ask for us, or training would refuse it.
     """
-    for position, word in enumerate(command):
-        flag, equals, value = word.partition("=")
-        if flag not in {"--deepspeed_config", "--deepspeed-config"}:
-            continue
-        if equals:
-            return value
-        if position + 1 == len(command):
-            raise ConfigError(f"{flag} names no file", hint=f"{flag} ds.json")
-        return command[position + 1]
-    return None
+    refuse_two_blocks(environment)
+    try:
+        perseus = parse(block, environment)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error.message}", hint=error.hint) from error
+    if not perseus.enabled:
+        raise ConfigError(f"{name} does not ask for the plugin", hint="set perseus.enabled to true")
+    _check(perseus)
+    return perseus
 
 
 def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> Iterator[Finding]:

@@ -1,11 +1,12 @@
 """Start a training job with the plugin's flags set, and show its progress.
 
 What stands after `--` is the job as you would start it: `perseus-ds run --mode profile -- deepspeed
-train.py --deepspeed_config ds.json`. Where the framework has no JSON of its own, `--config` names a
-file with the block, as `PERSEUS_CONFIG` does: `perseus-ds run --config perseus.json -- torchrun
-pretrain_gpt.py ...`. Before the job starts, the start-up hook and the block are checked; what would be
-refused in training is refused here. Signals are passed on to the job, and its exit code is returned.
-Progress goes to standard error, a line per step; the job's own output is left alone.
+train.py --deepspeed_config ds.json`. The JSON is also found behind Hugging Face's `--deepspeed` and in
+Accelerate's `--config_file`, the block in the YAML of gpt-neox's `deepy.py`. Where the framework has no JSON
+of its own, `--config` names a file with the block, as `PERSEUS_CONFIG` does: `perseus-ds run --config
+perseus.json -- torchrun pretrain_gpt.py ...`. Before the job starts, the start-up hook and the block are
+checked; what would be refused in training is refused here. Signals are passed on to the job, and its exit
+code is returned. Progress goes to standard error, a line per step; the job's own output is left alone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perseus_ds.cli.job.follow import Follower, one_place
-from perseus_ds.cli.job.job_config import deepspeed_config_of, read_block_file, read_job_config
+from perseus_ds.cli.job.job_config import read_block_file, read_job_config, read_yaml_block
 from perseus_ds.cli.job.launch import launch
+from perseus_ds.cli.job.named_config import deepspeed_config_of, neox_block_of
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.output import remark
 from perseus_ds.cli.quantity import one_of, words_of
@@ -59,7 +61,10 @@ def run(options: argparse.Namespace) -> int:
         raise EngineError(f"the job would not load the plugin: {hook.reason}", hint=hook.remedy)
     run_dir = _run_dir(_checked(job, environment, hook), environment)
     if run_dir is None:
-        remark("no --deepspeed_config, --config or --run-dir: the job runs, its progress is not shown")
+        remark(
+            "the command names no DeepSpeed JSON, and there is no --config or --run-dir: the job runs, its "
+            "progress is not shown"
+        )
         return launch(job, environment)
     with Follower(RunDirectory(run_dir).events, quiet_about_lines=one_place()):
         return launch(job, environment)
@@ -82,6 +87,8 @@ def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -
         PerseusError: training would refuse it, or it does not ask for the plugin.
     """
     source, file = deepspeed_config_of(job), environment.get(ENABLED_BY_FILE)
+    if source is None and (neox := neox_block_of(job)) is not None:
+        return read_yaml_block(*neox, environment)
     if source is None:
         return None if file is None else read_block_file(file, environment)
     config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)

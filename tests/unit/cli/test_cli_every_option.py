@@ -12,7 +12,7 @@ import pytest
 from cli_program import Program
 
 from perseus_ds.cli.command_line import COMMANDS, parser
-from perseus_ds.cli.job.job_config import deepspeed_config_of
+from perseus_ds.cli.job.named_config import deepspeed_config_of
 from perseus_ds.plan import read_plans
 
 pytestmark = pytest.mark.thorough

@@ -12,8 +12,9 @@ import pytest
 from cli_program import Program
 
 from perseus_ds.cli.job.follow import Follower, in_words
-from perseus_ds.cli.job.job_config import deepspeed_config_of, read_job_config
+from perseus_ds.cli.job.job_config import read_job_config
 from perseus_ds.cli.job.launch import launch
+from perseus_ds.cli.job.named_config import deepspeed_config_of
 from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.errors import ConfigError
 from perseus_ds.run_directory import append_event
