@@ -13,7 +13,7 @@ from typing import Any
 import deepspeed
 import pytest
 from jobs import block, lines
-from ranks import batches, build, config, run_ranks
+from ranks import batches, build, config, losses, run_ranks
 
 from perseus_ds.adapters.deepspeed.seam import crashes_with_timers
 
@@ -86,3 +86,15 @@ def test_the_user_is_told_beforehand(tmp_path: Path) -> None:
     said = run_ranks(2, warned, content)
     assert "crashes pipeline jobs with wall_clock_breakdown" in lines(said[0])[0]
     assert "turn both off" in lines(said[0])[0]
+
+
+def of_another_release(rank: int, content: Mapping[str, Any]) -> list[str]:
+    deepspeed.__version__ = "99.0"  # as that of an image that is newer than this package
+    return losses(build(content, stages=2), 2)
+
+
+def test_a_release_that_was_not_tested_is_served_and_said(tmp_path: Path) -> None:
+    said = run_ranks(2, of_another_release, config(perseus=block(tmp_path / "run", mode="observe")))
+    assert [line for line in lines(said[0]) if "DeepSpeed 99.0 was not tested (tested: " in line] != []
+    assert "attached to 2 stages" in lines(said[0])[0]
+    assert lines(said[1]) == []

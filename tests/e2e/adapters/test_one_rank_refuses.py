@@ -17,6 +17,7 @@ from zero_hosts import ZeroHost, zero_engine
 
 import perseus_ds
 from perseus_ds.errors import PerseusError
+from perseus_ds.testing.listeners import Noting
 
 pytestmark = pytest.mark.e2e
 
@@ -75,6 +76,19 @@ def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
     return [job.step() for _ in range(STEPS)]
 
 
+def megatron_heard_by_another(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
+    """All is agreed on and every device open when one rank finds hooks of ours on its model."""
+    from megatron_jobs import Job, Shape, adapter_of  # noqa: PLC0415
+
+    job = Job(Shape(2))
+    if perseus is not None:
+        perseus_ds.attach(job.schedules, config=perseus)
+        if rank == REFUSING:
+            adapter_of(job).install(Noting())
+    job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(STEPS)]
+
+
 def pipelining(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
     pipeline = Pipeline("ZBV", 4)
     if rank == REFUSING:
@@ -89,13 +103,14 @@ REASONS: dict[Callable[[int, Mapping[str, Any] | None], Losses], str] = {
     deepspeed_of_another_release: "PipelineEngine.micro_batch_size, used for recognising the job",
     zero: "the training loop runs 4 forwards and 3 backwards",
     megatron: "the configuration has a perseus block, and PERSEUS_CONFIG=elsewhere.json names another",
+    megatron_heard_by_another: "perseus_ds is installed on this model already",
     pipelining: "custom functions are registered for UNSHARD",
 }
 
 
 @pytest.mark.parametrize("job", REASONS, ids=lambda job: job.__name__)
 def test_all_ranks_are_off_at_once_with_its_reason(tmp_path: Path, job: Callable[..., Losses]) -> None:
-    if job is megatron:
+    if job in {megatron, megatron_heard_by_another}:
         pytest.importorskip("megatron.core", reason="megatron-core is not installed")
     said = run_ranks(2, job, block(tmp_path / "run"))
     (line,) = [line for one in said for line in lines(one) if "off, training goes on" in line]

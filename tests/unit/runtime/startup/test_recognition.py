@@ -1,0 +1,81 @@
+"""What ranks say of themselves, joined into one fingerprint: the same on all, and another for another job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from perseus_ds.config import PerseusConfig
+from perseus_ds.runtime.adapter import Place, untested
+from perseus_ds.runtime.joining import joined
+from perseus_ds.runtime.startup.recognition import Member, recognise
+from perseus_ds.schedule import Schedule, textbook
+
+
+def members(*, replicas: int = 1, peers: int = 1) -> list[Member]:
+    """Two pipeline ranks for each replica, and for each as many tensor-parallel peers."""
+    orders = textbook("1f1b", stages=2, microbatches=4).orders
+    places = [
+        Place(rank, replica, orders[rank], {rank: 8}, {rank: 1.0}, "float32", modules="plain")
+        for replica in range(replicas)
+        for rank in range(2)
+        for _ in range(peers)
+    ]
+    return [Member(place, "A100", "550", {"framework": "1.0"}) for place in places]
+
+
+def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
+    """As every rank makes it; all have to agree."""
+
+    def schedule(places: Sequence[Place]) -> Schedule:
+        return joined(places, name="test")
+
+    made = [
+        recognise(
+            cast("Any", SimpleNamespace(schedule=schedule)),
+            ranks,
+            channel=cast("Any", SimpleNamespace(rank=rank, size=len(ranks))),
+            config=PerseusConfig(),
+        ).fingerprint
+        for rank in range(len(ranks))
+    ]
+    assert all(one == made[0] for one in made)
+    return made[0]
+
+
+def test_the_degree_of_tensor_parallelism_is_what_replicas_and_stages_leave() -> None:
+    degrees = {
+        (replicas, peers): fingerprint(members(replicas=replicas, peers=peers))["tensor_parallel"]
+        for replicas in (1, 2)
+        for peers in (1, 2, 4)
+    }
+    assert degrees == {(replicas, peers): str(peers) for replicas, peers in degrees}
+
+
+def test_modules_that_one_rank_runs_otherwise_are_named_on_all() -> None:
+    plain, other = members()
+    changed = replace(other, place=replace(other.place, modules="2 checkpointed"))
+    assert fingerprint([plain, other])["modules"] == "plain"
+    assert fingerprint([plain, changed])["modules"] == "2 checkpointed, plain"
+
+
+def test_releases_that_differ_between_nodes_are_both_named() -> None:
+    here, there = members()
+    assert fingerprint([here, replace(there, traits={"framework": "1.1"})])["framework"] == "1.0, 1.1"
+
+
+def test_torchs_release_is_part_of_every_job() -> None:
+    assert fingerprint(members())["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize(
+    ("release", "line"),
+    [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3 was not tested (tested: 1.1, 1.2)")],
+)
+def test_a_release_that_nobody_tried_is_a_line(release: str, line: str) -> None:
+    assert untested("plodder", release, ("1.1", "1.2")) == line
