@@ -1,7 +1,8 @@
 """The patch for Megatron-LM, applied to its own context lines, and a parser built by the result.
 
 Megatron-LM is no package and is not here: this shows that the patch is well formed, that its argument is
-read, and that what it calls attaches to the real megatron-core. That it applies to a release is not shown.
+read, and that what it calls attaches to the real megatron-core. It is applied to releases by hand
+(patches/README.md).
 """
 
 from __future__ import annotations
