@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard import GuardClient, GuardedGpu
-from perseus_ds.device.guard.protocol import KIND
+from perseus_ds.device.guard.protocol import KIND, encode, first_answer, refused
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.request import DeviceRequest
@@ -21,10 +21,11 @@ def priority(request: DeviceRequest) -> float:
     """Best where clocks will be set: an operator who runs the service wants it used.
 
     Raises:
-        DeviceError: no service, no right to speak to it, or no such GPU here.
+        DeviceError: no service, no right to this GPU, or no such GPU here.
     """
-    _connect().close()
-    NvmlGpu(request).close()
+    with _connect() as sock, NvmlGpu(request) as gpu:
+        if request.lock:
+            _check_allowed(sock, gpu.identify().uuid)
     return _PRIORITY_WITH_LOCK if request.lock else _PRIORITY_READ_ONLY
 
 
@@ -51,6 +52,19 @@ def open_gpu(request: DeviceRequest) -> Gpu:
 def socket_path() -> Path:
     """Where the service listens: ``PERSEUS_GUARDD_SOCKET``, or its default."""
     return Path(os.environ.get("PERSEUS_GUARDD_SOCKET", DEFAULT_SOCKET))
+
+
+def _check_allowed(sock: socket.socket, uuid: str) -> None:
+    """Ask the service whether it would hand a GPU over; one that does not know the question is not heard.
+
+    Raises:
+        DevicePermissionError: its operator's rules do not let us.
+        DeviceUnavailableError: it does not answer.
+    """
+    answer = first_answer(sock, encode({"do": "may", "uuid": uuid, "backend": "nvml"}))
+    refusal = refused(answer)
+    if answer.get("is") == "refused" and isinstance(refusal, DevicePermissionError):
+        raise refusal
 
 
 def _connect() -> socket.socket:

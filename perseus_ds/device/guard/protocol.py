@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping
 
 from perseus_ds import errors
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 Value = str | int | float | bool | None
 Message = Mapping[str, Value]
 
 MAX_BYTES = 4096
+_ANSWER_S = 20.0
 KIND = socket.SOCK_SEQPACKET  # keeps message borders, so that no message is ever sent in half
 
 
@@ -50,6 +52,24 @@ def decode(packet: bytes) -> dict[str, Value]:
         if not isinstance(value, str | int | float | bool | None):
             raise MalformedError("a value that is not plain")
     return message
+
+
+def first_answer(sock: socket.socket, packet: bytes) -> dict[str, Value]:
+    """Say the first word on a connection, and read what comes back: its answer, or why we are not let in.
+
+    Raises:
+        DeviceUnavailableError: no answer in time, or none of ours.
+    """
+    sock.settimeout(_ANSWER_S)
+    with contextlib.suppress(OSError):  # who hung up at once has said why
+        sock.send(packet)
+    try:
+        try:
+            return decode(sock.recv(MAX_BYTES))
+        except ConnectionResetError:  # our words went unread: its own are still to be read
+            return decode(sock.recv(MAX_BYTES))
+    except (OSError, MalformedError) as error:
+        raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
 
 
 def printable(text: str) -> str:

@@ -3,7 +3,10 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -166,3 +169,37 @@ def test_a_driver_that_hangs_to_the_end_is_said(node: FakeNvml, capfd: pytest.Ca
         )
         node.state.gpu[0].call_us = 0
     assert eventually(lambda: node.locked_mhz() == [0, 0])
+
+
+SUSPENDED = """
+import sys, time
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.guard import GuardClient, GuardedGpu
+from perseus_ds.device.guard.client.spawn import spawn
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+sock, process = spawn()
+gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), GuardClient(sock), lease_s=0.6)
+gpu.lock_clock(900)
+print(process.pid, flush=True)
+for _ in sys.stdin:
+    print(gpu.in_control(), gpu.given_up(), flush=True)
+gpu.close()
+process.wait()
+"""
+
+
+def test_a_job_that_is_suspended_and_goes_on_keeps_control(node: FakeNvml) -> None:
+    """As Slurm's ``scontrol suspend`` does it, with all that belongs to the job."""
+    job = subprocess.Popen(
+        [sys.executable, "-c", SUSPENDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    guard = int(job.stdout.readline())
+    assert eventually(lambda: node.locked_mhz() == [900, 0])
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in (job.pid, guard):
+            os.kill(pid, number)
+        time.sleep(1.5)  # more than two leases
+    job.stdin.write("\n")
+    job.stdin.flush()
+    assert job.stdout.readline() == "True None\n"
+    job.communicate(timeout=60)

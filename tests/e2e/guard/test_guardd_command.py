@@ -109,6 +109,26 @@ def test_without_a_rule_everybody_is_refused(path: Path) -> None:
         choose(DeviceRequest("guardd"))
 
 
+def doctor() -> str:
+    told = subprocess.run([*PROGRAM[:-1], "doctor"], capture_output=True, text=True, check=True)
+    return told.stdout
+
+
+def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, path: Path) -> None:
+    with guardd(path, "--allow", f"gpus={UUID.format(1)}"):
+        said = doctor()
+        assert f"may not control {UUID.format(0)} (the operator's allow list decides" in said
+        assert "takes nvml" in said
+    with guardd(path, "--allow", "user=12345 gpus=*"):
+        assert "may not control any GPU" in doctor()
+    with guardd(path, "--allow", "gpus=*"):
+        said = doctor()
+        assert "takes guardd" in said
+        assert "may not control" not in said
+    assert node.locked_mhz() == [0, 0]
+    assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
+
+
 def started_by_systemd() -> list[str]:
     line = re.search(r"^ExecStart=(.*)$", (UNITS / "perseus-guardd.service").read_text(), re.MULTILINE)
     return shlex.split(line[1])[1:]

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim import journal, node_lock
 from perseus_ds.device.guard.claim.folder import place
 from perseus_ds.device.guard.claim.journal import BadJournalError
-
-_NAMES = Path("/proc/net/unix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ def left_behind() -> Iterator[LeftBehind]:
 
 def is_held(uuid: str) -> bool:
     """Whether a living guard holds a GPU, with this folder or, in this network namespace, with another."""
-    return _is_locked(place() / f"{uuid}.lock") or _is_named(uuid)
+    return _is_locked(place() / f"{uuid}.lock") or node_lock.is_held(uuid)
 
 
 def _is_locked(path: Path) -> bool:
@@ -60,12 +58,3 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(file)
     return False
-
-
-def _is_named(uuid: str) -> bool:
-    """Whether the name of this GPU is taken (`NodeLock`). Source: proc_pid_net(5), ``@``: abstract."""
-    try:
-        lines = _NAMES.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    return any(line.endswith(f" @perseus_ds/{uuid}") for line in lines)

@@ -89,6 +89,12 @@ class NodeLock:
             time.sleep(_BETWEEN_ANSWERS_S)
 
 
+def is_held(uuid: str) -> bool:
+    """Whether somebody who is believed holds the name of a GPU."""
+    holder = _holder(_name(uuid))
+    return holder is not None and holder.believed
+
+
 @dataclass(frozen=True, slots=True)
 class _Holder:
     """Who holds a name, as the kernel says, and whether that may be a guard."""

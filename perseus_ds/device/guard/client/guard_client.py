@@ -17,7 +17,15 @@ from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.guard.claim.patience import may_pass
 from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.client.send_queue import SendQueue
-from perseus_ds.device.guard.protocol import MAX_BYTES, MalformedError, Message, decode, encode, refused
+from perseus_ds.device.guard.protocol import (
+    MAX_BYTES,
+    MalformedError,
+    Message,
+    decode,
+    encode,
+    first_answer,
+    refused,
+)
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
@@ -147,24 +155,12 @@ class GuardClient:
         Raises:
             DeviceError: refused, or no answer.
         """
-        answer = self._first_answer()
+        answer = first_answer(self._socket, self._wanted)
         taken = _taken(answer)
         self._socket.setblocking(False)
-        heartbeat.answered = answer.get("beats") is True
+        heartbeat.answers = answer.get("beats") is True
         heartbeat.start()
         return taken
-
-    def _first_answer(self) -> Message:
-        self._socket.settimeout(_ANSWER_S)
-        with contextlib.suppress(OSError):  # who hung up at once has said why
-            self._socket.send(self._wanted)
-        try:
-            try:
-                return decode(self._socket.recv(MAX_BYTES))
-            except ConnectionResetError:  # our words went unread: its own are still to be read
-                return decode(self._socket.recv(MAX_BYTES))
-        except (OSError, MalformedError) as error:
-            raise DeviceUnavailableError("the guard does not answer", hint="see its message above") from error
 
     def _listen(self, heartbeat: Heartbeat) -> None:
         while True:

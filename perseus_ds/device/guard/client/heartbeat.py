@@ -7,48 +7,48 @@ from collections.abc import Callable
 
 _BEATS_PER_LEASE = 3
 _LONGEST_S = 1.0
+_DOUBTED = 3  # beats without an answer, so that two had their time
 
 
 class Heartbeat:
-    """When the next beat is due, and for how long no answer has come.
+    """When the next beat is due, and how many were sent since the guard has spoken last.
 
-    A guard that says nothing for a whole lease hangs, as a client does that is silent for as long. Until it
-    has said that it answers beats (``answered``), nothing is concluded.
+    A guard that answers none for a lease hangs. Beats are counted and not seconds: a job that was suspended,
+    or starved, has sent none meanwhile. Until the guard has said that it ``answers`` beats, nothing is
+    concluded.
     """
 
     def __init__(self, lease_s: float, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._lease_s = lease_s
         self._every_s = min(lease_s / _BEATS_PER_LEASE, _LONGEST_S)
-        self.answered = False
+        self._most = 1 + round(lease_s / self._every_s)
+        self.answers = False
         self.start()
 
     def start(self) -> None:
         """Begin with a guard that has just spoken."""
-        self._due_s = self._heard_s = self._now_s()
-        self.beaten()
+        self._unanswered = 0
+        self._due_s = self._now_s() + self._every_s
 
     def left_s(self) -> float:
         """Seconds until the next beat is due."""
         return max(0.0, self._due_s - self._now_s())
 
     def beaten(self) -> None:
-        """Note that a beat was sent."""
+        """Note that a beat was sent, after what had arrived until then was heard."""
+        self._unanswered += 1
         self._due_s = self._now_s() + self._every_s
 
     def heard(self) -> None:
         """Note that the guard has spoken."""
-        self._heard_s = self._now_s()
+        self._unanswered = 0
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a beat should have been answered by now: for two periods nothing was heard."""
-        return self._silent_for(2 * self._every_s)
+        """Whether the guard does not answer just now."""
+        return self.answers and self._unanswered >= _DOUBTED
 
     @property
     def hangs(self) -> bool:
-        """Whether the guard has been silent for a lease."""
-        return self._silent_for(self._lease_s)
-
-    def _silent_for(self, seconds: float) -> bool:
-        return self.answered and self._now_s() > self._heard_s + seconds
+        """Whether the guard has not answered for a lease."""
+        return self.answers and self._unanswered >= self._most

@@ -139,6 +139,10 @@ class ClientConnection:
         if verb == "take":
             self._take(message)
             return
+        if verb == "may":
+            self._check_allowed(self._backend or _text(message, "backend"), _text(message, "uuid"))
+            self._send({"is": "may"})
+            return
         control = self._control
         if control is None:
             raise DeviceUnavailableError("take a GPU first")
@@ -167,8 +171,7 @@ class ClientConnection:
         backend, lease_s = self._backend or _text(message, "backend"), _number(message, "lease_s")
         if self._control is not None:
             raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
-        path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
-        self._policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
+        self._check_allowed(backend, uuid)
         claim = _claim(self._open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
@@ -183,6 +186,10 @@ class ClientConnection:
             kind = ConflictKind.KILLED_TOGETHER
             self._warn(kind, f"{kind.text}: {self._killed_together}")
         self.launchers = launchers_above(self.peer.pid)
+
+    def _check_allowed(self, backend: str, uuid: str) -> None:
+        path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
+        self._policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
 
     def _owns(self, backend: str, uuid: str) -> bool:
         """Whether the client itself may open a GPU."""
