@@ -247,3 +247,13 @@ def test_a_follower_waits_for_the_rest_of_a_line_and_survives_a_new_file(tmp_pat
 )
 def test_events_in_words(event: dict[str, object], words: str) -> None:
     assert in_words(event) == words
+
+
+def test_a_journal_that_is_a_pipe_is_not_waited_for_and_damage_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert list(Follower(tmp_path / "pipe").fresh()) == []
+    journal = tmp_path / "events.jsonl"
+    follower = Follower(journal)
+    damaged = ["[1]", "3", '{"event": ["a"]}', '{"event": NaN}', "[" * 50_000, '{"a": 1}']
+    journal.write_text("\n".join([*damaged, '{"event": "planned"}', ""]))
+    assert [event["event"] for event in follower.fresh()] == ["planned"]
