@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.profile.window import Interval
 
-_WIDTHS = (0.5, 0.25)
+_WIDTHS = (1.0, 0.5, 0.25)
 _COARSE, _FINE = 0.1, 0.02
 _LAGS = 5
 _PARAMETERS = 2

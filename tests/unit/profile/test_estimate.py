@@ -205,3 +205,43 @@ def test_one_hiccup_of_the_host_does_not_make_durations_vary() -> None:
         before = estimate(window).points[key].time_sd_s
         assert before is not None
         assert point.time_sd_s == pytest.approx(before, rel=0.3)
+
+
+def test_the_error_of_a_time_is_that_of_a_mean() -> None:
+    """Half last 0.9 s, half 1.1 s: 0.1 s apart from the mean, of 16 values and 15 degrees of freedom."""
+    found = estimate(synthetic(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
+    point = found.points[0, Kind.FORWARD]
+    assert point.samples == 16
+    assert point.time_se_s == pytest.approx(0.1 * (16 / 15) ** 0.5 / 16**0.5)
+
+
+def test_the_error_of_an_energy_contains_that_of_its_time() -> None:
+    """At exactly 100 W nothing else is unsure."""
+    found = estimate(synthetic(row(Kind.FORWARD, *[0.9, 1.1] * 8, gap_s=0.5), end_s=30.0))
+    point = found.points[0, Kind.FORWARD]
+    assert point.energy_se_j == pytest.approx(100.0 * point.time_se_s, rel=1e-6)
+
+
+def test_the_error_of_an_energy_contains_that_of_its_power() -> None:
+    """All last 1 s and fill every step; steps are 90 or 110 J: of 16 the mean is known to 10 / sqrt(15)."""
+    runs = tuple(row(Kind.FORWARD, *[1.0] * 16))
+    steps_j = [0.0, *([90.0] * 4 + [110.0] * 4) * 2]
+    counter = CounterTrace(list(range(17)), [sum(steps_j[: n + 1]) for n in range(17)])
+    point = estimate(Window(1000, 0.0, 16.0, runs, counter)).points[0, Kind.FORWARD]
+    assert point.time_se_s == 0.0
+    assert point.energy_j == pytest.approx(100.0)
+    assert point.energy_se_j == pytest.approx(10.0 / 14**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("gpu", ["a40", "a100-sxm4-80gb"])
+@pytest.mark.parametrize("clock_mhz", [1410, 1005])
+def test_computing_and_waiting_are_told_apart_whatever_the_counter_looks_at(gpu: str, clock_mhz: int) -> None:
+    """Of its whole period or of a quarter: when it looked is found, and neither takes from the other."""
+    settings = SimulatedSettings(gpu=gpu, counter_noise=0.0005)
+    played = play(ORDER, clock_mhz=clock_mhz, wait_s=0.33, settings=settings)
+    found, truth = estimate(played.window), played.gpu.truth
+    for kind, work in played.works.items():
+        power_w = truth.energy_j(work, clock_mhz) / truth.duration_s(work, clock_mhz)
+        point = found.points[0, kind]
+        apart_w = point.energy_j / point.time_s - found.blocking_power_w
+        assert apart_w == pytest.approx(power_w - truth.blocking_power_w(clock_mhz), rel=0.01)
