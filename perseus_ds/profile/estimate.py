@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile.record import Computation, Point
 from perseus_ds.profile.sampling import Sampling, best_sampling
-from perseus_ds.profile.sizes import at_size, spread
+from perseus_ds.profile.sizes import at_size, elasticity, larger, spread, variation
 from perseus_ds.profile.window import Interval, Window
 
 _LEAST_STEPS = 5
@@ -32,7 +32,9 @@ class Estimate:
 
     ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
-    of one computation lie apart, in parts of their median, once they are brought to one size.
+    of one computation lie apart, in parts of their median, once they are brought to one size, ``larger`` by
+    how much more work it was here on average than at that size, and ``size_variation`` by what share sizes
+    vary within an iteration. ``heat_w`` is what the GPU took before, by which its temperature goes.
     """
 
     clock_mhz: int
@@ -41,9 +43,12 @@ class Estimate:
     fixed_s: Mapping[Computation, float]
     transfers_s: Mapping[Computation, tuple[float, ...]]
     spread: float = 0.0
+    heat_w: float = 0.0
+    larger: Mapping[Computation, float] = field(default_factory=dict)
+    size_variation: float = 0.0
 
 
-def estimate(window: Window) -> Estimate:
+def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
     """Split the energy of a window among its computations and the waiting between them.
 
     Every step of the counter is one equation: energy = sum over classes of power x time in that class.
@@ -75,6 +80,9 @@ def estimate(window: Window) -> Estimate:
         fixed_s={key: _pure_s(runs) for key, runs in others.items() if not key[1].is_transfer},
         transfers_s={key: _durations_s(runs) for key, runs in others.items() if key[1].is_transfer},
         spread=max(spread(_at_one_size(window, runs)) for runs in computed.values()),
+        heat_w=heat_w,
+        larger={key: _larger(window, runs) for key, runs in computed.items()},
+        size_variation=max(variation(_sizes(runs)) for runs in computed.values()),
     )
 
 
@@ -197,9 +205,20 @@ def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w:
 
 def _at_one_size(window: Window, runs: Sequence[Interval]) -> NDArray[np.float64]:
     """Durations of one computation, brought to its stage's size where microbatches differ."""
-    durations_s = np.array(_durations_s(runs))
-    sizes = np.array([float(interval.size) for interval in runs])
-    return at_size(durations_s, sizes, window.sizes.get(runs[0].instruction.stage, 0.0))
+    return at_size(np.array(_durations_s(runs)), _sizes(runs), _size(window, runs))
+
+
+def _larger(window: Window, runs: Sequence[Interval]) -> float:
+    power = elasticity((_sizes(runs), np.array(_durations_s(runs))))
+    return larger(_sizes(runs), _size(window, runs), power=power)
+
+
+def _sizes(runs: Sequence[Interval]) -> NDArray[np.float64]:
+    return np.array([float(interval.size) for interval in runs])
+
+
+def _size(window: Window, runs: Sequence[Interval]) -> float:
+    return window.sizes.get(runs[0].instruction.stage, 0.0)
 
 
 def _robust_mean(values: NDArray[np.float64]) -> float:

@@ -43,6 +43,10 @@ class Profile:
     ``blocking_w`` the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes,
     GPU and driver: a profile serves only the job that it was measured in. ``calibration`` is how its GPUs
     change clocks.
+
+    ``size_variation`` is by what share the sizes of an iteration's microbatches vary (standard deviation).
+    ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it
+    is warmer, ``leakage_se`` its standard error; energies are as at the temperature of default clocks.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -52,6 +56,9 @@ class Profile:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     window_s: float | None = None
     calibration: Calibration | None = None
+    size_variation: float = 0.0
+    leakage: float = 0.0
+    leakage_se: float = 0.0
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():

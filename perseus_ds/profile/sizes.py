@@ -47,6 +47,23 @@ def at_size(values: _Numbers, sizes: _Numbers, size: float, *, power: float | No
     return adjusted
 
 
+def larger(sizes: _Numbers, size: float, *, power: float) -> float:
+    """How much more work samples are on average than one of a size; 1 where sizes are not told."""
+    if size <= 0 or not len(sizes) or sizes.min() <= 0:
+        return 1.0
+    return float(((sizes / size) ** power).mean())
+
+
+def variation(sizes: _Numbers) -> float:
+    """By what share of their mean neighbouring sizes vary (standard deviation); 0 where they are not told.
+
+    What is alike for a whole iteration stretches all of it, and is not counted.
+    """
+    if not differ(sizes):
+        return 0.0
+    return float(np.sqrt((np.diff(sizes) ** 2).mean() / 2.0) / sizes.mean())
+
+
 def spread(values: _Numbers) -> float:
     """How far the middle four fifths of some values lie apart, in parts of their median."""
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])

@@ -23,6 +23,7 @@ from perseus_ds.files.fields import (
     within,
 )
 from perseus_ds.profile.calibration import read_calibration
+from perseus_ds.profile.heat import MOST_LEAKAGE
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
@@ -55,6 +56,9 @@ def write_profile(profile: Profile, path: Path) -> None:
         "version": VERSION,
         "fingerprint": dict(profile.fingerprint),
         "window_s": profile.window_s,
+        "size_variation": profile.size_variation,
+        "leakage": profile.leakage,
+        "leakage_se": profile.leakage_se,
         "blocking_power_w": profile.blocking_power_w,
         "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
         "fixed_s": [_computation(key) | {"time_s": time_s} for key, time_s in profile.fixed_s.items()],
@@ -130,6 +134,9 @@ def _profile(content: Content) -> Profile:
         fingerprint=texts(content.get("fingerprint"), "fingerprint"),
         window_s=real_or_none(content, "window_s", least=0, most=MOST),
         calibration=read_calibration(content.get("calibration")),
+        size_variation=real({"size_variation": 0.0, **content}, "size_variation", least=0.0, most=100.0),
+        leakage=real({"leakage": 0.0, **content}, "leakage", least=0.0, most=MOST_LEAKAGE),
+        leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
     )
 
 

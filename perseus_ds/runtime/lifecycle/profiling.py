@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 from typing import cast
 
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
-from perseus_ds.profile import Profile, Sweep, Window, candidate_clocks
+from perseus_ds.profile import Computation, Point, Profile, Sweep, Window, candidate_clocks
 from perseus_ds.profile.estimate import Estimate, estimate
+from perseus_ds.profile.heat import Heat, Leakage
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -18,11 +20,16 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 
 
 def pooled(
-    context: JobContext, clock_mhz: int, iterations: Sequence[Iteration], *, sizes: Mapping[int, float]
+    context: JobContext,
+    clock_mhz: int,
+    iterations: Sequence[Iteration],
+    *,
+    sizes: Mapping[int, float],
+    heat: Heat,
 ) -> list[Pooled]:
     """Estimate a window on every rank, gather, pool by group; an error of one is an error of all.
 
-    Durations are brought to the ``sizes`` of this rank's stages (`Window`).
+    Durations are brought to the ``sizes`` of this rank's stages (`Window`). ``heat`` is this GPU's.
 
     Raises:
         IncompleteProfileError: some rank could not report anything from its window.
@@ -30,7 +37,7 @@ def pooled(
     """
     try:
         mine: Measured | PerseusError = Measured(
-            context.job.replica, _estimate(context, clock_mhz, iterations, sizes)
+            context.job.replica, _estimate(context, clock_mhz, iterations, sizes, heat)
         )
     except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
         mine = as_perseus_error(error)
@@ -52,7 +59,11 @@ def sizes_in(iterations: Sequence[Iteration]) -> dict[int, float]:
 
 
 def _estimate(
-    context: JobContext, clock_mhz: int, iterations: Sequence[Iteration], sizes: Mapping[int, float]
+    context: JobContext,
+    clock_mhz: int,
+    iterations: Sequence[Iteration],
+    sizes: Mapping[int, float],
+    heat: Heat,
 ) -> Estimate:
     watch = context.watch
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
@@ -71,25 +82,68 @@ def _estimate(
         outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
         sizes=sizes,
     )
+    heat_w = heat.over(watch.trace(heat.until_s), start_s)
     watch.forget(end_s)
-    return estimate(window)
+    return estimate(window, heat_w=heat_w)
 
 
-def profile_of(context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, group: int = 0) -> Profile:
+def profile_of(
+    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, leakage: Leakage, group: int = 0
+) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
-    The calibration is that of rank 0's GPU, which is of the first group.
+    All energies are as if the GPU had the temperature that it settles at with default clocks, all durations
+    the mean of those batches that were seen in any window. The calibration is that of rank 0's GPU, which is
+    of the first group.
     """
-    measured = list(zip(sweep.clocks_mhz, windows, strict=False))
+    settled_w = windows[0].heat_w
+    leaks_w = {
+        clock: leakage.share * (settled_w - window.heat_w)
+        for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
+    }
+    blocking_w = {
+        clock: max(0.0, window.blocking_power_w + leaks_w[clock])
+        for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
+    }
     fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
     return Profile(
-        points={key: tuple(points) for key, points in sweep.points.items()},
-        blocking_power_w=windows[0].blocking_power_w,
-        blocking_w={clock: window.blocking_power_w for clock, window in measured},
+        points={
+            key: tuple(
+                _scaled(_warmed(point, leaks_w[point.clock_mhz]), _larger(key, windows)) for point in points
+            )
+            for key, points in sweep.points.items()
+        },
+        blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
+        blocking_w=blocking_w,
+        size_variation=fmean(window.size_variation for window in windows),
+        leakage=leakage.share,
+        leakage_se=leakage.error,
         fixed_s=fixed_s,
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
         calibration=context.calibration if group == 0 else None,
+    )
+
+
+def _warmed(point: Point, leaks_w: float) -> Point:
+    return replace(point, energy_j=point.energy_j + leaks_w * point.time_s)
+
+
+def _larger(key: Computation, windows: Sequence[Pooled]) -> float:
+    """How much more work a computation is in all windows than at the size that they were brought to."""
+    return fmean(window.larger.get(key, 1.0) for window in windows)
+
+
+def _scaled(point: Point, times: float) -> Point:
+    """The same at as much more work: all but the powers grow alike."""
+    sd_s = None if point.time_sd_s is None else times * point.time_sd_s
+    return replace(
+        point,
+        time_s=times * point.time_s,
+        energy_j=times * point.energy_j,
+        time_se_s=times * point.time_se_s,
+        energy_se_j=times * point.energy_se_j,
+        time_sd_s=sd_s,
     )
 
 

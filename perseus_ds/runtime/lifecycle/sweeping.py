@@ -10,6 +10,7 @@ import numpy as np
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, differ, write_profile
+from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
 from perseus_ds.runtime.lifecycle.planned.asking_for_plans import plan_request
@@ -19,6 +20,7 @@ from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
 
 _SHORT_WINDOWS = 4
+_LONG_SWEEP = 7  # windows: shorter ones cool no GPU by enough to tell what that spares
 _VARIES = 0.1
 """Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
 
@@ -28,14 +30,17 @@ class Sweeping:
 
     The profile is of computations: it serves batches of every number of microbatches, which may change while
     it is made. Where microbatches change their shape, and the framework tells it, durations are brought to
-    the mean size of the first window. Where computations vary without anybody saying why, clocks are
-    measured there and back, so that none sees other batches than the others.
+    one size for every clock, and the profile is of the mean of all that was seen. Where computations vary
+    without anybody saying why, clocks are measured there and back, so that none sees other batches than the
+    others.
     """
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._short_windows = 0
         self._sizes: dict[int, float] | None = None
+        self._seen: list[float] = []
+        self._heat = Heat()
 
     def profiling(self, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on."""
@@ -49,15 +54,24 @@ class Sweeping:
             total=sweeps.total,
         )
 
-        def written(found: Sweeps) -> Phase:
-            return then() if self._write(found) else Idle()
+        def written(found: Sweeps, last: Sweeps | None) -> Phase:
+            warm = [windows[0] for windows in sweeps.windows]
+            cool = warm if last is None else [windows[-1] for windows in last.windows]
+            leakages = [
+                leakage_of(one.points, other.points, one.heat_w - other.heat_w)
+                for one, other in zip(warm, cool, strict=True)
+            ]
+            return then() if self._write(found, leakages) else Idle()
 
         def profiled() -> Phase:
-            if sweeps.spread <= _VARIES:
-                return written(sweeps)
-            self._log_varying(sweeps)
-            back = sweeps.back()
-            return self._walking(back, iterations, then=lambda: written(sweeps.joined(back)))
+            if sweeps.spread > _VARIES:
+                self._log_varying(sweeps)
+                back = sweeps.back()
+                return self._walking(back, iterations, then=lambda: written(sweeps.joined(back), back))
+            if sweeps.done < _LONG_SWEEP:
+                return written(sweeps, None)
+            cool = sweeps.first_again()
+            return self._walking(cool, iterations, then=lambda: written(sweeps, cool))
 
         settling = self._settling(iteration_s, iterations * sweeps.total)
         return self._walking(sweeps, iterations, then=profiled, settling=settling)
@@ -91,10 +105,12 @@ class Sweeping:
         )
 
     def _sizes_of(self, window: Sequence[Iteration]) -> dict[int, float]:
-        """The sizes that all windows are brought to: the first one's."""
+        """The sizes that all windows are brought to, to be compared: the first one's."""
+        seen = [float(i.size) for one in window for i in one.intervals if i.size]
+        self._seen += seen
         if self._sizes is None:
             self._sizes = sizes_in(window)
-            sizes = np.array([float(i.size) for one in window for i in one.intervals if i.size])
+            sizes = np.array(seen)
             if differ(sizes):
                 self._context.log.event(
                     "sizes_differ",
@@ -102,6 +118,17 @@ class Sweeping:
                     "measured is brought to one size, and the plan is for that of the mean",
                 )
         return self._sizes
+
+    def _log_size(self) -> None:
+        """Say for which size the profile holds, where sizes differ."""
+        if differ(np.array(self._seen)):
+            mean = float(np.mean(self._seen))
+            self._context.log.event(
+                "mean_size",
+                f"the profile, and what is expected of plans, is for microbatches of {mean:.4g} elements, "
+                "the mean of those seen",
+                elements=mean,
+            )
 
     def observing(self, iteration_s: float) -> Phase:
         """Measure one window at default clocks and say what it shows."""
@@ -145,7 +172,7 @@ class Sweeping:
             IncompleteProfileError: longer windows told nothing either.
         """
         try:
-            seen = pooled(self._context, clock_mhz, window, sizes=self._sizes_of(window))
+            seen = pooled(self._context, clock_mhz, window, sizes=self._sizes_of(window), heat=self._heat)
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS:
@@ -172,15 +199,19 @@ class Sweeping:
             computations=rows,
         )
 
-    def _write(self, sweeps: Sweeps) -> bool:
-        """Write every group's profile; return whether plans follow."""
+    def _write(self, sweeps: Sweeps, leakages: Sequence[Leakage]) -> bool:
+        """Write every group's profile; return whether plans follow.
+
+        Shape: ``leakages`` [groups].
+        """
         context = self._context
         files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
         for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
-            profile = profile_of(context, sweep, windows, group=group)
+            profile = profile_of(context, sweep, windows, leakage=leakages[group], group=group)
             if context.job.rank == 0:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))
+        self._log_size()
         where = f"wrote {', '.join(map(str, files))}"
         if context.config.mode == "profile":
             context.log.event("profiled", f"{where}; mode is profile: default clocks from here on")

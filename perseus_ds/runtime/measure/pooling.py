@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from perseus_ds.profile import Computation, Point
@@ -28,12 +28,18 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`)."""
+    """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`).
+
+    ``heat_w`` is the mean of their GPUs, ``larger`` of the ranks that run a stage.
+    """
 
     points: Mapping[Computation, Point]
     fixed_s: Mapping[Computation, float]
     blocking_power_w: float
     spread: float = 0.0
+    heat_w: float = 0.0
+    larger: Mapping[Computation, float] = field(default_factory=dict)
+    size_variation: float = 0.0
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
@@ -60,6 +66,9 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         fixed_s=fixed_s | _transfers_s(everyone),
         blocking_power_w=fmean(blocking),
         spread=max(one.estimate.spread for one in everyone),
+        heat_w=fmean(one.estimate.heat_w for one in everyone),
+        larger=_means(one.estimate.larger for one in everyone),
+        size_variation=fmean(one.estimate.size_variation for one in everyone),
     )
 
 
@@ -81,6 +90,9 @@ def both(there: Pooled, back: Pooled) -> Pooled:
         fixed_s={key: min(time_s, back.fixed_s.get(key, time_s)) for key, time_s in there.fixed_s.items()},
         blocking_power_w=fmean([there.blocking_power_w, back.blocking_power_w]),
         spread=max(there.spread, back.spread),
+        heat_w=fmean([there.heat_w, back.heat_w]),
+        larger=_means([there.larger, back.larger]),
+        size_variation=fmean([there.size_variation, back.size_variation]),
     )
 
 
@@ -112,6 +124,14 @@ def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
                 received_s = ends.get((replica, stage + step, receive), ())
                 found[stage, send] += map(min, sent_s, received_s)
     return {key: fmean(durations) for key, durations in sorted(found.items(), key=_place) if durations}
+
+
+def _means(several: Iterable[Mapping[Computation, float]]) -> dict[Computation, float]:
+    found: dict[Computation, list[float]] = defaultdict(list)
+    for one in several:
+        for key, value in one.items():
+            found[key].append(value)
+    return {key: fmean(values) for key, values in found.items()}
 
 
 def _place(item: tuple[Computation, object]) -> tuple[int, str]:

@@ -52,6 +52,11 @@ class Sweeps:
         own = self.sweeps.index(self._mine)
         return Sweeps([Sweep(one, stops=False) for one in clocks], mine=own)
 
+    def first_again(self) -> Sweeps:
+        """Measure the highest clock once more, on a GPU that has just run the lowest and is cooler."""
+        own = self.sweeps.index(self._mine)
+        return Sweeps([Sweep(one.clocks_mhz[:1], stops=False) for one in self.sweeps], mine=own)
+
     def joined(self, back: Sweeps) -> Sweeps:
         """Average the windows of both ways, clock by clock."""
         whole = Sweeps([Sweep(s.clocks_mhz[: s.done], stops=False) for s in self.sweeps])

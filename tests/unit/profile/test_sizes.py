@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.profile.estimate import estimate
-from perseus_ds.profile.sizes import at_size, differ, elasticity, spread
+from perseus_ds.profile.sizes import at_size, differ, elasticity, larger, spread, variation
 from perseus_ds.schedule import Instruction, Kind
 
 RANDOM = np.random.default_rng(3)
@@ -56,3 +56,21 @@ def test_what_varies_beyond_its_size_is_seen() -> None:
     assert estimate(window(sizes, told=True)).spread < 0.01
     assert estimate(window(sizes, told=False)).spread > 0.5
     assert spread(np.full(10, 2.0)) == 0.0
+
+
+def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen() -> None:
+    """Microbatches of twice the size, and of half and twice it: as much more work on average."""
+    assert larger(np.array([200.0, 200.0]), 100.0, power=1.0) == 2.0
+    assert larger(np.array([50.0, 200.0]), 100.0, power=2.0) == pytest.approx((0.25 + 4.0) / 2)
+    assert larger(np.array([0.0, 0.0]), 100.0, power=1.0) == 1.0
+    seen = estimate(window([100, 300, 100, 300], told=True))
+    assert seen.larger[0, Kind.FORWARD] == pytest.approx(2.0)
+    point = seen.points[0, Kind.FORWARD]
+    assert seen.larger[0, Kind.FORWARD] * point.time_s == pytest.approx(2.0), "the mean of 1 and 3 s"
+
+
+def test_sizes_vary_within_an_iteration_or_not_at_all() -> None:
+    random = np.random.default_rng(1)
+    assert variation(random.normal(100.0, 20.0, 4000)) == pytest.approx(0.2, rel=0.05)
+    assert variation(np.repeat([100.0, 140.0], 100)) < 0.02, "batches of one size each"
+    assert variation(np.zeros(10)) == 0.0

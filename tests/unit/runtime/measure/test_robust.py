@@ -32,3 +32,11 @@ def test_errors_that_may_go_together_are_added() -> None:
     one = robust_mean([1.0, 2.0, 3.0, 4.0])
     both = added([one, one])
     assert (both.mean, both.se, both.freedom) == (2 * one.mean, 2 * one.se, one.freedom)
+
+
+def test_the_error_of_eight_values_by_hand() -> None:
+    """The middle four are 3 to 6; drawn in, the eight are 3 3 3 4 5 6 6 6, 14 squared about 4.5."""
+    found = robust_mean([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    assert found.mean == 4.5
+    assert found.se == pytest.approx(math.sqrt(14.0 / (4 * 3)))
+    assert found.freedom == 3
