@@ -1,137 +1,246 @@
-"""What a plan takes when its clocks change as clocks do: late, and in force while a GPU waits too."""
+"""What a plan takes when clocks change late and durations vary: the figure to hold a measurement against."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.options import Options
-from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, requests_of
+from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, opening_clocks, requests_of
+from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.profile import Computation, Profile
+from perseus_ds.schedule import Dag, Instruction, dag_of
 
-_ITERATIONS = 2  # the first brings every clock to where an iteration leaves it; the last counts
+_MOST_NODES = 30_000  # played in all: about half a second
+_LEAST_DRAWS, _MOST_DRAWS = 6, 200
+_LEAST_FACTOR, _LEAST_SIZE = 0.5, 0.1
+_TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
+
+Floats = NDArray[np.float64]
 
 
-def expected_saving_pct(plan: FrequencyPlan, change: ClockChange, waiting_w: Mapping[int, float]) -> float:
-    """The saving to expect of a plan on GPUs that change their clocks so.
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The saving and the slowdown to expect; half of the interval that holds the saving 95 times in 100.
 
-    The plan itself counts every wait at one power and every computation at its own clock. Really a lower
-    clock comes into force when the computation that it is for has begun, and a GPU waits at the clock of
-    what follows. The reserve is what nothing takes while durations are as profiled: an iteration ends when
-    its last instruction does. ``waiting_w`` is the power of a waiting GPU by clock, as profiled;
-    behind a timeline it waits at the memory clock that it was left at.
-
-    Cost: a pass over the schedule's graph, and two over its computations.
+    Units: percent, of the baseline.
     """
-    played = {one.instruction: one for one in play(plan)}
-    lasts_s = max(one.end_s for one in played.values())
-    spared_w = {mhz: watts for one in plan.of.options.values() for mhz, watts in one.spared_w.items()}
-    energy_j = 0.0
-    for rank in range(plan.of.schedule.ranks):
-        columns = plan.of.computations_of(rank)
-        own = [played[instruction] for _, instruction in columns]
-        requests = requests_of(own, lasts_s, change, low=plan.low_waits(rank), wait_clock=plan.of.wait_clock)
-        energy_j += _rank_j(
-            plan, own, requests, lasts_s, _Gpu(own[0].parts[0].clocks, change, waiting_w, spared_w)
-        )
-    return 100.0 * (1.0 - energy_j / plan.of.baseline.energy_j)
+
+    saving_pct: float
+    slowdown_pct: float
+    within_pct: float
 
 
-def _rank_j(
-    plan: FrequencyPlan, own: Sequence[Played], requests: Sequence[ClockRequest], lasts_s: float, gpu: _Gpu
-) -> float:
-    asked: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
-    for request in requests:
-        asked[request.position, request.over].append(request)
-    options = plan.of.options
-    whole = {
-        i: portions[-1].option < len(options[i.stage, i.kind].clock_mhz)
-        for i, portions in plan.portions().items()
-    }
-    counted_j = 0.0
-    for iteration in range(_ITERATIONS):
-        begin_s, before_j = iteration * lasts_s, gpu.energy_j
-        gpu.ask(asked[OPENING, False])
-        for position, one in enumerate(own):
-            gpu.wait_until(begin_s + one.start_s)
-            gpu.ask(asked[position, False])
-            if whole[one.instruction]:
-                gpu.compute(options[one.instruction.stage, one.instruction.kind])
-            else:
-                gpu.follow(one, options[one.instruction.stage, one.instruction.kind])
-            gpu.ask(asked[position, True])
-        gpu.wait_until(begin_s + lasts_s)
-        counted_j = gpu.energy_j - before_j
-    return counted_j
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Iterations of one side: how long each lasts, and what each GPU takes in one on average.
+
+    ``waiting_w`` is what each takes while it waits at the end.
+
+    Shape: ``time_s`` [draws]; ``energy_j``, ``waiting_w`` [ranks].
+    """
+
+    time_s: Floats
+    energy_j: Floats
+    waiting_w: Floats
+
+    def beside(self, replicas: int) -> tuple[float, Floats]:
+        """Time and energy of an iteration that lasts as long as the slowest of all replicas' iterations."""
+        ordered, count = np.sort(self.time_s), len(self.time_s)
+        slowest = np.diff((np.arange(count + 1) / count) ** replicas)
+        time_s = float(slowest @ ordered)
+        return time_s, self.energy_j + (time_s - float(ordered.mean())) * self.waiting_w
 
 
-@dataclass(slots=True)
-class _Gpu:
-    """One GPU on paper: core and memory clock in force, and those that are on their way."""
+def expected(
+    plan: FrequencyPlan,
+    profile: Profile,
+    change: ClockChange,
+    *,
+    variation: Mapping[Computation, float] | None = None,
+    replicas: int = 1,
+) -> Expected:
+    """Play the plan and its baseline on paper, iteration after iteration, with durations that vary.
 
-    clocks: tuple[int, int | None]
-    change: ClockChange
-    waiting_w: Mapping[int, float]
-    spared_w: Mapping[int, float]
-    now_s: float = 0.0
-    energy_j: float = 0.0
-    _coming: list[tuple[float, tuple[int, int | None]]] = field(default_factory=list)
+    The plan itself counts every wait at one power, every computation at its own clock and every duration as
+    its mean. Really a lower clock comes into force when the computation that it is for has begun, a GPU
+    waits at the clock of what follows, and an iteration lasts as long as the longest of paths that vary: the
+    reserve lets a part of that through. A GPU that runs slower is cooler and leaks less
+    (``profile.leakage``). ``variation`` is by what share each computation's duration varies; ``replicas``
+    wait for each other at the end of an iteration.
 
-    def ask(self, requests: Sequence[ClockRequest]) -> None:
-        """Have clocks in force some time after now."""
-        for request in requests:
-            last_mhz, _ = self._coming[-1][1] if self._coming else self.clocks
-            latency_s = self.change.latency_s(last_mhz, request.clock_mhz)
-            wanted = request.clock_mhz, request.memory_mhz
-            self._coming.append((self.now_s + request.offset_s + latency_s, wanted))
+    The interval comes from the standard errors of the profile's energies and of its leakage.
 
-    def wait_until(self, moment_s: float) -> None:
-        """Wait at whatever clocks are in force; a moment that is over changes nothing."""
-        while self.now_s < moment_s:
-            until_s = min(moment_s, self._next_s())
-            self.energy_j += (until_s - self.now_s) * self._waiting_w()
-            self._pass_to(until_s)
+    Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
+    """
+    dag = dag_of(plan.of.schedule)
+    factor = _factors(dag, variation or {}, profile.size_variation)
+    before_s, before_j = _baseline(plan, dag, factor).beside(replicas)
+    after_s, after_j = _planned(plan, profile, change, dag, factor).beside(replicas)
+    whole_j = float(before_j.sum())
+    spared_j = after_s * float(_spared_w(before_j / before_s, after_j / after_s, profile.leakage).sum())
+    saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
+    leaked = spared_j / whole_j * profile.leakage_se / profile.leakage if profile.leakage else 0.0
+    error = math.hypot(_error(plan, profile, whole_j, 1.0 - saving), leaked)
+    return Expected(100.0 * saving, 100.0 * (after_s / before_s - 1.0), 100.0 * _TWICE * error)
 
-    def compute(self, options: Options) -> None:
-        """Do a computation's work, each share of it at the clock that is in force then."""
-        left = 1.0
-        while left > 0.0:
-            left = self._until_next(options, left)
 
-    def follow(self, one: Played, options: Options) -> None:
-        """Run a timeline of kernels as it is planned, from when its first clocks are in force.
+def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:
+    """Iterations as they might turn out: what every node's work is multiplied by, alike for both sides.
 
-        What its kernels take at clocks of others is not known. Before that the work goes on as it does at
-        the whole clock that is in force.
+    A microbatch has one size on all stages.
+
+    Shape: [nodes, draws].
+    """
+    share = np.array([variation.get((node.stage, node.kind), 0.0) for node in dag.nodes])
+    draws = int(np.clip(_MOST_NODES // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS)) if share.any() else 1
+    random = np.random.default_rng(0)
+    factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(dag.nodes), draws)), _LEAST_FACTOR)
+    if size_variation:
+        microbatch = np.array([node.microbatch for node in dag.nodes])
+        sizes = 1.0 + size_variation * random.standard_normal((microbatch.max() + 1, draws))
+        factor *= np.maximum(sizes, _LEAST_SIZE)[microbatch]
+    return factor
+
+
+def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _Side:
+    """Everything at its highest clock; what waits takes the power of waiting there."""
+    plans = plan.of
+    rank_of = plans.schedule.rank_of_stages()
+    lasts_s, takes_j = np.zeros_like(factor), np.zeros_like(factor)
+    for row, node in enumerate(dag.nodes):
+        key = node.stage, node.kind
+        if node.kind.is_computation:
+            lasts_s[row] = plans.options[key].time_s[0] * factor[row]
+            takes_j[row] = plans.options[key].energy_j[0] * factor[row]
+        else:
+            lasts_s[row] = plans.fixed_s[key]
+    time_s = (dag.starts_of_many(lasts_s, plans.fixed_s) + lasts_s).max(axis=0)
+    waiting_w = plans.baseline.blocking_power_w
+    energy_j = np.full(plans.schedule.ranks, waiting_w * float(time_s.mean()))
+    for row, node in enumerate(dag.nodes):
+        if node.kind.is_computation:
+            energy_j[rank_of[node.stage]] += float((takes_j[row] - waiting_w * lasts_s[row]).mean())
+    return _Side(time_s, energy_j, np.full(plans.schedule.ranks, waiting_w))
+
+
+def _planned(plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag, factor: Floats) -> _Side:
+    """The plan again and again; the first iteration brings every clock to where one leaves it."""
+    pipeline = _Pipeline(plan, profile, change, dag)
+    pipeline.iterate(np.ones(len(dag.nodes)))
+    ends_s, begin_j = [pipeline.now_s], pipeline.energy_j
+    for drawn in factor.T:
+        pipeline.iterate(drawn)
+        ends_s.append(pipeline.now_s)
+    takes_j = (pipeline.energy_j - begin_j) / factor.shape[1]
+    return _Side(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in pipeline.gpus]))
+
+
+class _Pipeline:
+    """One pipeline that runs a plan on paper: when each computation really begins, and at what clocks."""
+
+    def __init__(self, plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag) -> None:
+        plans, ranks = plan.of, range(plan.of.schedule.ranks)
+        self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
+        self._played = {one.instruction: one for one in play(plan)}
+        self._whole = {
+            i: portions[-1].option < len(plans.options[i.stage, i.kind].clock_mhz)
+            for i, portions in plan.portions().items()
+        }
+        self._order = dag.topological()
+        self._before: list[list[tuple[int, float]]] = [[] for _ in dag.nodes]
+        for (first, then), delay_s in zip(dag.edges, dag.delays_s(plans.fixed_s), strict=True):
+            self._before[then].append((first, delay_s))
+        rank_of = plans.schedule.rank_of_stages()
+        self._rank = [rank_of[node.stage] for node in dag.nodes]
+        self._asked = [_Asked(plan, rank, change, self._played) for rank in ranks]
+        spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
+        self.gpus = [PaperGpu(asked.first, change, profile.blocking_w, spared_w) for asked in self._asked]
+        self.now_s = 0.0
+
+    @property
+    def energy_j(self) -> Floats:
+        """What every GPU has taken so far."""
+        return np.array([gpu.energy_j for gpu in self.gpus])
+
+    def iterate(self, factor: Floats) -> None:
+        """Run one iteration; all ranks end it together.
+
+        Shape: ``factor`` [nodes].
         """
-        left = 1.0
-        while left > 0.0 and self._coming and self.clocks != one.parts[0].clocks:
-            left = self._until_next(options, left)
-        self.energy_j += left * one.energy_j
-        self._pass_to(self.now_s + left * one.duration_s)
+        for gpu, asked in zip(self.gpus, self._asked, strict=True):
+            gpu.request(asked.first, gpu.now_s)
+            gpu.ask(asked.of[OPENING, False])
+            asked.position = 0
+        ends_s = np.zeros(len(self._order))
+        for row in self._order:
+            node = self._dag.nodes[row]
+            start_s = max((ends_s[one] + delay_s for one, delay_s in self._before[row]), default=self.now_s)
+            if node.kind.is_computation:
+                ends_s[row] = self._compute(row, max(start_s, self.now_s), float(factor[row]))
+            else:
+                ends_s[row] = max(start_s, self.now_s) + self._fixed_s[node.stage, node.kind]
+        self.now_s = float(ends_s.max())
+        for gpu in self.gpus:
+            gpu.wait_until(self.now_s)
 
-    def _until_next(self, options: Options, left: float) -> float:
-        """Work at the clock in force until another is, or all is done; return the share that is left."""
-        at = int(abs(options.clock_mhz - self.clocks[0]).argmin())
-        time_s, energy_j = float(options.time_s[at]), float(options.energy_j[at])
-        share = min(left, max(0.0, self._next_s() - self.now_s) / time_s)
-        done = share == left
-        self.energy_j += share * energy_j
-        self._pass_to(self.now_s + share * time_s if done else self._next_s())
-        return 0.0 if done else left - share
+    def _compute(self, row: int, start_s: float, factor: float) -> float:
+        instruction, rank = self._dag.nodes[row], self._rank[row]
+        gpu, asked = self.gpus[rank], self._asked[rank]
+        options, one = self._options[instruction.stage, instruction.kind], self._played[instruction]
+        gpu.wait_until(start_s)
+        gpu.ask(asked.of[asked.position, False])
+        if self._whole[instruction]:
+            gpu.compute(options, factor)
+        else:
+            gpu.follow(one.parts[0].clocks, one.duration_s, one.energy_j, options)
+        gpu.ask(asked.of[asked.position, True])
+        asked.position += 1
+        return gpu.now_s
 
-    def _next_s(self) -> float:
-        return self._coming[0][0] if self._coming else float("inf")
 
-    def _pass_to(self, moment_s: float) -> None:
-        self.now_s = max(self.now_s, moment_s)
-        while self._coming and self._coming[0][0] <= self.now_s:
-            self.clocks = self._coming.pop(0)[1]
+class _Asked:
+    """What one rank asks for in every iteration, by the computation that it is asked in."""
 
-    def _waiting_w(self) -> float:
-        clock_mhz, memory_mhz = self.clocks
-        nearest = min(self.waiting_w, key=lambda known_mhz: abs(known_mhz - clock_mhz))
-        return self.waiting_w[nearest] - self.spared_w.get(memory_mhz or 0, 0.0)
+    def __init__(
+        self, plan: FrequencyPlan, rank: int, change: ClockChange, played: Mapping[Instruction, Played]
+    ) -> None:
+        own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
+        low, total_s = plan.low_waits(rank), plan.iteration_time_s
+        requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
+        self.first = opening_clocks(plan, rank, requests)
+        self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
+        for request in requests:
+            self.of[request.position, request.over].append(request)
+        self.position = 0
+
+
+def _spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
+    """What each GPU leaks less under the plan, whose profile was brought to the baseline's temperature.
+
+    It is cooler by what it takes less, that included.
+    """
+    return leakage * (before_w - after_w) / (1.0 - leakage)
+
+
+def _error(plan: FrequencyPlan, profile: Profile, before_j: float, ratio: float) -> float:
+    """Standard error of the saving, as a share: every point counts as often as it is run on either side."""
+    runs: dict[tuple[Computation, int], float] = defaultdict(float)
+    for instruction, portions in plan.portions().items():
+        key = instruction.stage, instruction.kind
+        runs[key, 0] -= ratio
+        for option, share in portions:
+            runs[key, option] += share
+    variance = 0.0
+    for (key, option), count in runs.items():
+        points = profile.of(*key)
+        if option < len(points):
+            variance += (count * points[option].energy_se_j / before_j) ** 2
+    return float(np.sqrt(variance))

@@ -28,7 +28,7 @@ from perseus_ds.kernels.measure import Patience
 from perseus_ds.kernels.measure_trace import measure_trace
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
-from perseus_ds.plan import build, expected_saving_pct, select
+from perseus_ds.plan import build, expected, select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.emulation import StageWork, works_of
@@ -125,7 +125,7 @@ def compared(
         time_s, energy_j = play(plans, policies_of(plan, change), works, settings, iterations=ITERATIONS)
         found[name] = {
             "planned_saving_pct": plan.saving_pct,
-            "expected_saving_pct": expected_saving_pct(plan, change, profile.blocking_w),
+            "expected_saving_pct": expected(plan, profile, change).saving_pct,
             "saving_pct": 100.0 * (1.0 - energy_j / default_j),
             "slower_pct": 100.0 * (time_s / default_s - 1.0),
         }
