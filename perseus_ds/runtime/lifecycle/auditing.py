@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from statistics import fmean
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
-from perseus_ds.errors import PerseusError
-from perseus_ds.plan import FrequencyPlan
-from perseus_ds.profile import read_profile
-from perseus_ds.run_directory import Summary, write_summary, write_timelines
+import numpy as np
+
+from perseus_ds.plan import Expected, FrequencyPlan
+from perseus_ds.profile import differ
+from perseus_ds.run_directory import Measured, Summary, write_summary, write_timelines
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
     RankReport,
     beside_stragglers,
+    latest_of,
     summarise,
     timelines,
     write_ranks,
@@ -26,17 +26,23 @@ from perseus_ds.runtime.observe.publishing import (
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
-_TWO_SIDES_OF_TWO = 2.0 * math.sqrt(2.0)  # two standard errors, of a ratio of two energies
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The figures of all audits so far, and what iterations at the plan took since the last one."""
+
+    summary: Summary
+    latest: Measured
 
 
 def audited(
     context: JobContext,
     plan: FrequencyPlan,
-    expected_pct: float,
+    expected: Expected,
     *,
     named: str = "",
     others: Mapping[int, Summary] | None = None,
-) -> Summary | None:
+) -> Audit | None:
     """Share what was measured and write it down; the figures are sums over all audits so far.
 
     Rank 0 returns them, once both sides were measured. ``context`` is of batches of one size, which ``named``
@@ -60,26 +66,26 @@ def audited(
     reports = cast("list[RankReport]", context.channel.gather(mine))
     if context.job.rank != 0:
         return None
-    return _published(context, reports, plan, expected_pct, named=named, others=others or {})
+    return _published(context, reports, plan, expected, named=named, others=others or {})
 
 
 def _published(
     context: JobContext,
     reports: Sequence[RankReport],
     plan: FrequencyPlan,
-    expected_pct: float,
+    expected: Expected,
     *,
     named: str,
     others: Mapping[int, Summary],
-) -> Summary | None:
+) -> Audit | None:
     if line := too_slow(reports):
         context.log.event("too_slow", line)
         return None
     summary = summarise(
         reports,
-        expected_pct,
+        expected.saving_pct,
         simulated=context.simulated,
-        facts=_facts(context, plan) | beside_stragglers(reports),
+        facts=_facts(context, plan, expected) | beside_stragglers(reports),
     )
     if summary is None:
         return None
@@ -96,7 +102,7 @@ def _published(
         f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
         f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
         f"({summary.perseus.iterations} iterations at the plan, "
-        f"{summary.baseline.iterations} at default clocks)",
+        f"{summary.baseline.iterations} at default clocks{_of_size(context)})",
         microbatches=context.job.schedule.microbatches,
         saving_pct=summary.saving_pct,
         saving_se_pct=summary.saving_se_pct,
@@ -107,11 +113,22 @@ def _published(
     if late:
         rank, counts = max(late, key=lambda one: one[1].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
-    if line := contradiction(summary, _plan_error_pct(context)):
+    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct):
         context.log.event("contradicted", f"{named}{line}")
-    if line := slower(summary, plan.slowdown_pct, plan.of.reserve_pct):
+    if line := slower(summary, expected.slowdown_pct, plan.of.reserve_pct):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
-    return summary
+    latest = latest_of(reports, iterations=context.config.audit.every_iterations)
+    return Audit(summary, latest or summary.perseus)
+
+
+def _of_size(context: JobContext) -> str:
+    """Say to which size of a microbatch both sides were brought, where sizes differ; as rank 0 sees them."""
+    microbatches = context.job.schedule.microbatches
+    totals = context.account.totals_of(microbatches)
+    sizes = np.array([one.size for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples])
+    if not differ(sizes):
+        return ""
+    return f", for microbatches of {sizes.mean() / microbatches:.4g} elements"
 
 
 def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
@@ -127,17 +144,7 @@ def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
     }
 
 
-def _plan_error_pct(context: JobContext) -> float:
-    """By how much a planned saving may be off: what the profile's energies leave open, and drift."""
-    try:
-        points = read_profile(context.directory.profile).points
-    except PerseusError:
-        return _DRIFT_PCT
-    shares = [point.energy_se_j / point.energy_j for one in points.values() for point in one]
-    return _DRIFT_PCT + 100.0 * _TWO_SIDES_OF_TWO * math.sqrt(fmean(share**2 for share in shares))
-
-
-def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:
+def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict[str, object]:
     job = context.job
     return {
         "gpu": job.fingerprint["gpu"],
@@ -147,6 +154,8 @@ def _facts(context: JobContext, plan: FrequencyPlan) -> dict[str, object]:
         "microbatches": job.schedule.microbatches,
         "plan": plan.index,
         "planned_saving_pct": plan.saving_pct,
+        "predicted_saving_within_pct": expected.within_pct,
+        "predicted_slowdown_pct": expected.slowdown_pct,
         "planned_iteration_time_s": plan.iteration_time_s,
         "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
         "objective": context.config.objective.policy,

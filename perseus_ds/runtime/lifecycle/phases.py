@@ -156,7 +156,7 @@ class Running(Phase):
     The iteration in which clocks change counts for neither side, nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance); those beside a
     straggler count for sides of their own. The first audit comes early, so that a measured figure does; their
-    distance varies.
+    distance varies. What is ``audited`` may ask for another plan.
     """
 
     rests = True
@@ -167,7 +167,7 @@ class Running(Phase):
         *,
         every_iterations: int,
         audit_iterations: int,
-        audited: Callable[[], None],
+        audited: Callable[[], ActivePlan | None],
         settling: int = 1,
         seed: int = 0,
     ) -> None:
@@ -195,8 +195,8 @@ class Running(Phase):
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._acts))
-            if self._act.publishes:
-                self._audited()
+            if self._act.publishes and (other := self._audited()) is not None:
+                self.active_plan, changed = other, True
         self._set_out(changed=changed)
         self._runs = self._act.planned
         return self

@@ -95,6 +95,10 @@ class EnergyAccount:
         blank: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}
         return self._books.setdefault(microbatches, blank)
 
+    def forget(self, mode: Mode, *, microbatches: int) -> None:
+        """Begin a side anew: another plan runs from here on."""
+        self.totals_of(microbatches)[mode] = Total()
+
     def add(self, mode: Mode, iteration: Iteration) -> None:
         """Enter one iteration; those before it are settled first."""
         self._settle()

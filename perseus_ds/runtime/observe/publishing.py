@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory import RunDirectory, Span, Spent, Summary, Timeline, write_json
+from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -32,6 +33,11 @@ class Durations:
         if len(sums) == len(seen):
             self.sums_s[side] = [total + one for total, one in zip(sums, seen, strict=True)]
             self.iterations[side] = self.iterations.get(side, 0) + 1
+
+    def forget(self, mode: Mode, *, microbatches: int) -> None:
+        """Begin a side anew: another plan runs from here on."""
+        self.sums_s.pop((microbatches, mode), None)
+        self.iterations.pop((microbatches, mode), None)
 
     def means_s(self, mode: Mode, *, microbatches: int) -> list[float]:
         """Mean durations in running order, in batches of one size; empty before the first iteration."""
@@ -88,6 +94,17 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
         for name, side in sides.items()
     }
     return {"beside_stragglers": rows} if rows else {}
+
+
+def latest_of(reports: Sequence[RankReport], *, iterations: int) -> Measured | None:
+    """What the last so many iterations at the plan took; None before every rank has some."""
+    totals = [report.totals.get(Mode.PERSEUS, Total()) for report in reports]
+    if not all(total.samples for total in totals):
+        return None
+    since = min(total.samples[-1].first for total in totals) - iterations
+    recent = [Total(t.iterations, deque(s for s in t.samples if s.first > since)) for t in totals]
+    side = Side.of(recent)
+    return None if side is None else side.measured()
 
 
 def _side(reports: Sequence[RankReport], mode: Mode) -> Side | None:

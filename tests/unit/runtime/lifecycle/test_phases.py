@@ -219,3 +219,24 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
 
     walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Idle), [GOOD] * 12)
     assert windows == [[1, 2], [5, 6, 7, 8]]
+
+
+def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
+    schedules = ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
+    answers = iter([fast])
+    phase = Running(
+        slow,
+        every_iterations=6,
+        audit_iterations=2,
+        audited=lambda: next(answers, None),
+    )
+    rows = []
+    for index in range(24):
+        phase.begins(index, 4)
+        rows.append((phase.active_plan.plan, LETTERS[phase.mode]))
+        phase.following(index, [iteration(index)], GOOD)
+    first = [plan for plan, _ in rows].index(0)
+    assert rows[first] == (0, "-")
+    assert rows[first + 1] == (0, "P")
+    assert {plan for plan, _ in rows[first:]} == {0}

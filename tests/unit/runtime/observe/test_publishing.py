@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from perseus_ds.runtime.observe.publishing import (
     Durations,
     RankReport,
     beside_stragglers,
+    latest_of,
     summarise,
     timelines,
     write_ranks,
@@ -127,3 +129,15 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
         "energy_j": 4.0,
         "iteration_time_s": 6.0,
     }
+
+
+def test_the_latest_iterations_alone_tell_whether_a_deadline_is_kept() -> None:
+    """Ten of 6 s, then four of 9 s; the slower rank counts."""
+    samples = [Sample(index, 1, 6.0 if index < 10 else 9.0, 100.0) for index in range(14)]
+    slower = [replace(one, time_s=one.time_s + 1.0) for one in samples]
+    totals = Total(14, deque(samples)), Total(14, deque(slower))
+    reports = [report(stage, total(1, energy_j=1.0), one) for stage, one in enumerate(totals)]
+    found = latest_of(reports, iterations=4)
+    assert found is not None
+    assert (found.iteration_time_s, found.energy_j) == (10.0, 200.0)
+    assert latest_of([report(0, total(1, energy_j=1.0), Total())], iterations=4) is None

@@ -39,3 +39,19 @@ def test_batches_of_one_size_and_untold_ones_are_left_as_they_are() -> None:
     for sizes in ([1.0] * 6, [0.0] * 6):
         sides = [side(sizes, energy=1000.0), side(sizes, energy=800.0)]
         assert at_one_size(sides) == sides
+
+
+def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
+    """Sizes 1 and 3, four samples each: both sides stand at 2, where time and energy are twice those of 1."""
+
+    def of(size: float, energy_j: float) -> Side:
+        samples = deque(
+            Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate([0.9 * size, 1.1 * size] * 2)
+        )
+        found = Side.of([Total(4, samples)])
+        assert found is not None
+        return found
+
+    before, after = (side.measured() for side in at_one_size([of(1.0, 100.0), of(3.0, 80.0)]))
+    assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
+    assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
