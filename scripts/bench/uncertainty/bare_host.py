@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 import torch
@@ -46,17 +47,20 @@ class BareHost:
     device = torch.device("cpu")
     scalars_every = None
 
-    def __init__(self, schedule: Schedule, *, weights: Sequence[float]) -> None:
-        self._rank = self.local_rank = dist.get_rank()
-        self._order = schedule.orders[self._rank]
-        self._weight = weights[self._rank]
+    def __init__(self, schedule: Schedule, *, weights: Sequence[float], sizes: Sequence[int] = ()) -> None:
+        self.local_rank = dist.get_rank()
+        self._replica, self._stage = divmod(self.local_rank, len(weights))
+        self._order = schedule.orders[self._stage]
+        self._weight = weights[self._stage]
         self._batch = Batch(schedule.microbatches)
+        self._sizes = sizes
+        self._trained = 0
         self._listener: InstructionListener | None = None
 
     def place(self) -> Place:
         """Say where this rank stands."""
-        rank = self._rank
-        return Place(rank, 0, self._order, {rank: 1}, {rank: self._weight}, dtypes="none")
+        stage = self._stage
+        return Place(stage, self._replica, self._order, {stage: 1}, {stage: self._weight}, dtypes="none")
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
         """Join the orders of all ranks."""
@@ -80,16 +84,24 @@ class BareHost:
     def train(self, iterations: int) -> None:
         """Walk the order so many times."""
         for _ in range(iterations):
+            self._trained += 1
             listener = self._listener
             if listener is None or not listener.iteration_begins(self._batch):
                 continue
             for instruction in self._order:
-                listener.before(instruction.kind)
+                listener.before(instruction.kind, self._size(instruction))
                 listener.after(instruction.kind)
             listener.iteration_ends()
 
+    def _size(self, instruction: Instruction) -> int:
+        """What a forward works on, alike on all stages; 0 where sizes are not told."""
+        if not self._sizes or instruction.kind is not Kind.FORWARD:
+            return 0
+        return Random(f"{self._trained}/{instruction.microbatch}").choice(self._sizes)  # noqa: S311
+
     def begin(self, block: Mapping[str, object]) -> None:
-        """Be served from here on."""
+        """Be served from here on, beginning with the same batches each time."""
+        self._trained = 0
         activate(self, self, block={"enabled": True, "on_error": "raise", **block})
 
     def end(self) -> None:
