@@ -200,7 +200,7 @@ class _Pipeline:
         if self._whole[instruction]:
             gpu.compute(options, factor)
         else:
-            gpu.follow(one.parts[0].clocks, one.duration_s, one.energy_j, options)
+            gpu.follow(one, options, factor)
         gpu.ask(asked.of[asked.position, True])
         asked.position += 1
         return gpu.now_s

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from perseus_ds.device import ClockChange
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.playing.clock_requests import ClockRequest, Clocks
+from perseus_ds.plan.playing.play import Played
 
 
 @dataclass(slots=True)
@@ -56,17 +57,17 @@ class PaperGpu:
         while left > 0.0:
             left = self._until_next(options, left, times)
 
-    def follow(self, first: Clocks, duration_s: float, energy_j: float, options: Options) -> None:
+    def follow(self, one: Played, options: Options, times: float = 1.0) -> None:
         """Run a timeline of kernels as it is planned, from when its first clocks are in force.
 
         What its kernels take at clocks of others is not known. Before that the work goes on as it does at
         the whole clock that is in force.
         """
         left = 1.0
-        while left > 0.0 and (self._due or self._coming) and self.clocks != first:
-            left = self._until_next(options, left, 1.0)
-        self.energy_j += left * energy_j
-        self._pass_to(self.now_s + left * duration_s)
+        while left > 0.0 and (self._due or self._coming) and self.clocks != one.parts[0].clocks:
+            left = self._until_next(options, left, times)
+        self.energy_j += left * times * one.energy_j
+        self._pass_to(self.now_s + left * times * one.duration_s)
 
     def _until_next(self, options: Options, left: float, times: float) -> float:
         """Work at the clock in force until another is, or all is done; return the share that is left."""

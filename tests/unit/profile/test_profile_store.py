@@ -20,6 +20,9 @@ PROFILE = Profile(
     fixed_s={(0, Kind.SEND_ACTIVATION): 2e-4, (1, Kind.STEP): 0.0},
     fingerprint={"gpu": "A100", "stages": "2"},
     window_s=5.0,
+    size_variation=0.3,
+    leakage=0.026,
+    leakage_se=0.004,
     calibration=Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1, "there is one memory clock only"),
 )
 
