@@ -140,7 +140,7 @@ def _kept(context: JobContext, plan: FrequencyPlan, audit: Audit, named: str) ->
     context.log.event(
         "objective_missed", f"{named}{line}", limit=bound.limit, measured=bound.measured, plan=plan.index
     )
-    return other
+    return None if job.mixed else other  # each group would need a limit of its own
 
 
 def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:
