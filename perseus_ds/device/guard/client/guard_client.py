@@ -10,34 +10,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from weakref import WeakSet
 
 from perseus_ds.device.conflict import ConflictKind
-from perseus_ds.device.guard.claim.patience import may_pass
 from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.client.send_queue import SendQueue
+from perseus_ds.device.guard.client.taking import Taken, take, take_again
 from perseus_ds.device.guard.protocol import (
     MAX_BYTES,
     MalformedError,
     Message,
     decode,
     encode,
-    first_answer,
     refused,
 )
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 5.0, 1.6
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets."""
-
-    preexisting_mhz: int | None
-    floor_mhz: int
 
 
 class GuardClient:
@@ -80,7 +69,7 @@ class GuardClient:
         """
         wanted: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
         self._wanted, self._heartbeat = encode(wanted), Heartbeat(lease_s)
-        taken = self._take(self._heartbeat)
+        taken = take(self._socket, self._wanted, self._heartbeat)
         self._listener = threading.Thread(
             target=self._listen, args=(self._heartbeat,), name="perseus-guard-client", daemon=True
         )
@@ -149,30 +138,22 @@ class GuardClient:
                 self._answered.wait(0.05)
             return self._synced
 
-    def _take(self, heartbeat: Heartbeat) -> Taken:
-        """Ask for the GPU on the present socket.
-
-        Raises:
-            DeviceError: refused, or no answer.
-        """
-        answer = first_answer(self._socket, self._wanted)
-        taken = _taken(answer)
-        self._socket.setblocking(False)
-        heartbeat.answers = answer.get("beats") is True
-        heartbeat.start()
-        return taken
-
     def _listen(self, heartbeat: Heartbeat) -> None:
-        while True:
-            self._attend(heartbeat)
-            if self._closed or self.failure is not None or self._connect is None:
-                break
+        self._attend(heartbeat)
+        while not self._closed and self.failure is None and self._connect is not None:
             self._note_control(ConflictKind.CONTROL_LOST, away=True)
             self._send_queue.detach()
-            if not self._taken_again(heartbeat, self._connect):
+            try:
+                sock = take_again(self._connect, self._wanted, heartbeat, over=self._over)
+            except DeviceError as error:
+                self.failure = error
                 break
-            self._send_queue.attach(self._socket)
+            if sock is None:
+                break
+            self._socket = sock
+            self._send_queue.attach(sock)
             self._note_control(ConflictKind.CONTROL_BACK, away=False)
+            self._attend(heartbeat)
         self._lost(heartbeat)
 
     def _attend(self, heartbeat: Heartbeat) -> None:
@@ -187,26 +168,6 @@ class GuardClient:
             if not heartbeat.left_s():
                 self._send_queue.send("beat")
                 heartbeat.beaten()
-
-    def _taken_again(self, heartbeat: Heartbeat, connect: Callable[[], socket.socket]) -> bool:
-        """Ask until the GPU is ours again; return whether it is. A refusal for good is the failure."""
-        pause_s = _FIRST_PAUSE_S
-        while not self._over.wait(pause_s):
-            pause_s = min(_LONGEST_PAUSE_S, pause_s * _GROWTH)
-            try:
-                self._socket = connect()
-            except DeviceError:  # not there yet
-                continue
-            try:
-                self._take(heartbeat)
-            except DeviceError as error:
-                self._socket.close()
-                if not may_pass(error):
-                    self.failure = error
-                    return False
-            else:
-                return True
-        return False
 
     def _note_control(self, kind: ConflictKind, *, away: bool) -> None:
         """Count it for the job, which says it."""
@@ -257,16 +218,6 @@ class GuardClient:
         with self._answered:
             self._answered.notify_all()
         self._send_queue.close()
-
-
-def _taken(answer: Message) -> Taken:
-    if answer.get("is") != "taken":
-        raise refused(answer)
-    preexisting_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
-    return Taken(
-        preexisting_mhz if isinstance(preexisting_mhz, int) else None,
-        floor_mhz if isinstance(floor_mhz, int) else 0,
-    )
 
 
 _clients: WeakSet[GuardClient] = WeakSet()

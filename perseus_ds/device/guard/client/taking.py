@@ -1,0 +1,68 @@
+"""A guard asked for a GPU: once, and again when it was gone, until it hands it over or refuses for good."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perseus_ds.device.guard.claim.patience import may_pass
+from perseus_ds.device.guard.client.heartbeat import Heartbeat
+from perseus_ds.device.guard.protocol import first_answer, refused
+from perseus_ds.errors import DeviceError
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 5.0, 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets."""
+
+    preexisting_mhz: int | None
+    floor_mhz: int
+
+
+def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
+    """Ask for a GPU; from its answer on the guard has to answer beats, if it says that it does.
+
+    Raises:
+        DeviceError: refused, or no answer.
+    """
+    answer = first_answer(sock, wanted)
+    if answer.get("is") != "taken":
+        raise refused(answer)
+    sock.setblocking(False)
+    heartbeat.answers = answer.get("beats") is True
+    heartbeat.start()
+    preexisting_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+    return Taken(
+        preexisting_mhz if isinstance(preexisting_mhz, int) else None,
+        floor_mhz if isinstance(floor_mhz, int) else 0,
+    )
+
+
+def take_again(
+    connect: Callable[[], socket.socket], wanted: bytes, heartbeat: Heartbeat, *, over: threading.Event
+) -> socket.socket | None:
+    """Ask, ever less often, until the GPU is ours again; ``None``: it is ``over`` before.
+
+    Raises:
+        DeviceError: refused for good.
+    """
+    pause_s = _FIRST_PAUSE_S
+    while not over.wait(pause_s):
+        pause_s = min(_LONGEST_PAUSE_S, pause_s * _GROWTH)
+        try:
+            sock = connect()
+        except DeviceError:  # not there yet
+            continue
+        try:
+            take(sock, wanted, heartbeat)
+        except DeviceError as error:
+            sock.close()
+            if not may_pass(error):
+                raise
+        else:
+            return sock
+    return None
