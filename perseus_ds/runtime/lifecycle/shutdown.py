@@ -50,7 +50,7 @@ def _leave(run_dir: str) -> None:
 
 def _after_job(run_dir: str, *, of: int) -> subprocess.Popen[bytes] | None:
     """Begin `perseus_ds.cli.job.after_job`, which waits for the end of process ``of`` (0: for nothing)."""
-    command = [sys.executable, "-m", "perseus_ds.cli.job.after_job", run_dir, str(of)]
+    command = [sys.executable, "-P", "-m", "perseus_ds.cli.job.after_job", run_dir, str(of)]
     try:
         return subprocess.Popen(  # noqa: S603  # our own module
             command, stdin=subprocess.DEVNULL, start_new_session=of != 0

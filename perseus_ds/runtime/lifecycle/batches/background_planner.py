@@ -86,7 +86,7 @@ class BackgroundPlanner:
         write_whole(self._log, "")
         with appended(self._log) as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
-                [sys.executable, "-m", "perseus_ds.plan", *map(str, files)],
+                [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, files)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import PlanRequest
+from perseus_ds.plan import PlanRequest, read_plans
+from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
 from perseus_ds.schedule import textbook
+
+
+PROFILE = Path(__file__).parents[4] / "docs" / "examples" / "profile.csv"
 
 
 def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> None:
@@ -25,3 +29,20 @@ def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> No
         planner.wait()
     assert precious.read_text() == "mine"
     assert not (run.path / "planner.log").is_symlink()
+
+
+def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('no module of theirs is ours')")
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    profile = read_profile(PROFILE)
+    write_profile(profile, run.profile)
+    schedule = textbook("1f1b", stages=profile.stages, microbatches=2)
+    request = PlanRequest(schedule, profile.fingerprint, blocking_power_w=70.0, reserve_pct=0.0)
+    planner = BackgroundPlanner(run, [PlanJob(request, run.profile, run.plan)])
+    planner.wait()
+    assert planner.ready()
+    assert len(read_plans(run.plan)) > 1
