@@ -1,0 +1,106 @@
+"""DeepSpeed jobs as people write them: no accumulation; unequal lengths and a deadline; preferences."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from itertools import chain, cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from deepspeed_hosts import preference
+from jobs import UNEVEN, agreed, events, happened
+from programs import Done, block, judge
+from ranks import Batches, batches, build, config, run_ranks
+from zero_hosts import ZeroHost, zero_engine
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+MOST_STEPS, MORE, BREATH_S = 3000, 2, 0.05
+MICROBATCHES, ROWS, DEADLINE_S = 4, (1, 4, 2, 3), 20.5
+
+Step = Callable[[], list[str]]
+Job = Callable[[Mapping[str, Any] | None], Step]
+
+
+def without_accumulation(perseus: Mapping[str, Any] | None) -> Step:
+    """ZeRO-1 with one microbatch in each iteration, as DeepSpeedExamples' first jobs have it."""
+    host = ZeroHost(zero_engine(1, microbatches=1, perseus=perseus))
+    return lambda: list(host.train())
+
+
+def of_unequal_lengths(perseus: Mapping[str, Any] | None) -> Step:
+    """A pipeline whose batches are grouped by length."""
+    engine, data = build(config(MICROBATCHES, perseus=perseus), stages=2, inner=UNEVEN[-2:]), grouped()
+
+    def step() -> list[str]:
+        engine.reset_activation_shape()
+        return [float(engine.train_batch(data)).hex()]
+
+    return step
+
+
+def of_preferences(perseus: Mapping[str, Any] | None) -> Step:
+    """A pipeline that hands a reference's activations on beside the model's, as preference training does."""
+    engine, data = preference(2, perseus=None if perseus is None else dict(perseus)), batches()
+    return lambda: [float(engine.train_batch(data)).hex()]
+
+
+def grouped() -> Batches:
+    """Batches of as many rows in all microbatches of a step."""
+    generator = torch.Generator().manual_seed(3)
+    for rows in cycle(ROWS):
+        for _ in range(MICROBATCHES):
+            inputs = torch.randn(rows, 8, generator=generator)
+            yield inputs, torch.sin(inputs)
+
+
+def trained(rank: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | None) -> list[list[str]]:
+    """Train for so many steps, or until a saving was measured and a few more."""
+    del rank
+    step, losses = job(perseus), []
+    left = MOST_STEPS if steps is None else steps
+    done = happened("measured")
+    while left > 0:
+        losses.append(step())
+        left -= 1
+        if steps is None and left > MORE:
+            assert perseus is not None
+            time.sleep(BREATH_S)
+            left = MORE if agreed(done(Path(perseus["run_dir"])), already=False) else left
+    return losses
+
+
+def run(ranks: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | None = None) -> Done:
+    """Run a job in processes of its own."""
+    said = run_ranks(ranks, trained, job, perseus, steps)
+    journal = [] if perseus is None else events(Path(perseus["run_dir"]))
+    losses = [list(chain.from_iterable(one.value)) for one in said]
+    return Done("".join(one.output for one in said), losses, len(said[0].value), journal)
+
+
+def test_zero_without_accumulation(tmp_path: Path) -> None:
+    """At the default window, which two iterations of three seconds fill."""
+    profile = {"max_clocks": 4, "warmup_iterations": 2}
+    perseus = block(tmp_path / "run", profile=profile, simulated={"mean_forward_s": 1.0})
+    served = run(2, without_accumulation, perseus)
+    judge(served, run(2, without_accumulation, None, served.steps), most_slowdown_pct=10.0)
+
+
+@pytest.mark.slow
+def test_preferences_with_two_transfers_for_each_microbatch(tmp_path: Path) -> None:
+    served = run(2, of_preferences, block(tmp_path / "run"))
+    judge(served, run(2, of_preferences, None, served.steps), most_slowdown_pct=10.0)
+
+
+@pytest.mark.slow
+def test_a_deadline_is_met_by_batches_of_unequal_lengths(tmp_path: Path) -> None:
+    objective = {"policy": "deadline", "deadline_s": DEADLINE_S}
+    served = run(2, of_unequal_lengths, block(tmp_path / "run", objective=objective))
+    judge(served, run(2, of_unequal_lengths, None, served.steps), most_slowdown_pct=1000.0)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["perseus"]["iteration_time_s"] <= 1.02 * DEADLINE_S
+    assert any(one["event"] == "sizes_differ" for one in served.events)
