@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import json
 import os
 import site
 import subprocess
@@ -51,6 +52,15 @@ def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Pat
     assert '"armed": true' in run(
         tmp_path / "own" / "bin" / "perseus-ds", "hook", "status", "--json", cwd=tmp_path
     )
+
+
+def test_the_wheel_moves_no_package_of_an_environment_that_has_them(built: Path, tmp_path: Path) -> None:
+    """torch and DeepSpeed above all: pip would install the wheel alone, and needs no index to know."""
+    (wheel,) = built.glob("*.whl")
+    report = tmp_path / "report.json"
+    options = ["--dry-run", "--no-index", "--quiet", "--report", report]
+    run(sys.executable, "-m", "pip", "install", *options, wheel)
+    assert {one["metadata"]["name"] for one in json.loads(report.read_text())["install"]} <= {"perseus_ds"}
 
 
 def test_the_wheel_says_what_it_is(built: Path) -> None:
