@@ -13,7 +13,6 @@ from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
 from perseus_ds.schedule import textbook
 
-
 PROFILE = Path(__file__).parents[4] / "docs" / "examples" / "profile.csv"
 
 
