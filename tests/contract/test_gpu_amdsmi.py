@@ -16,6 +16,8 @@ from fake_amdsmi import UUID, FakeAmdsmi
 from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
 from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
 from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,
@@ -189,3 +191,25 @@ def test_energy_is_in_joules_of_a_counter_in_steps_of_microjoules(
     with AmdGpu(DeviceRequest("amdsmi")) as gpu:
         monkeypatch.setattr(load_amdsmi(), "amdsmi_get_energy_count", lambda _: count)
         assert gpu.energy_j() == pytest.approx(30.6, rel=1e-12)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("code", [55, 10, 13, 2, None])
+def test_no_code_is_final_on_the_way_back(amd_node: FakeAmdsmi, code: int | None) -> None:
+    gpu = choose(DeviceRequest("amdsmi")).gpu
+    gpu.lock_clock(1000)
+    gpu.sync()
+    assert amd_node.limits_mhz() == [1000, 0]
+    amd_node.strike(for_s=0.3, code=code)
+    gpu.close()
+    assert amd_node.limits_mhz() == [0, 0]
+
+
+def test_repair_never_fails_for_a_driver_that_is_tired(amd_node: FakeAmdsmi) -> None:
+    amd_node.strike(pct=10)
+    for _ in range(12):
+        amd_node.state.gpu[0].limit_mhz = 1000
+        uuid = UUID.format(0)
+        journal.write(Journal(uuid, "Fake", None, "a killed job", 1, journal.boot_id(), "amdsmi"))
+        assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+        assert amd_node.limits_mhz() == [0, 0]

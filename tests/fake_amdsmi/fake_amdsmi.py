@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,6 +36,11 @@ _NUMBERS = [
     "resets",
 ]
 
+_STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")
+OPEN, READ, SET, RESET, CLOSE = (1 << bit for bit in range(5))
+EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
+CODES = (*range(1, 21), *range(30, 35), *range(39, 56), (1 << 32) - 2, (1 << 32) - 1)  # amdsmi.h 7.0
+
 
 class GpuState(ctypes.Structure):
     """One GPU of the file; the names are those of the C source."""
@@ -45,7 +51,11 @@ class GpuState(ctypes.Structure):
 class State(ctypes.Structure):
     """The whole file."""
 
-    _fields_ = (("gpus", ctypes.c_uint64), ("gpu", GpuState * 8))
+    _fields_ = (
+        ("gpus", ctypes.c_uint64),
+        *((number, ctypes.c_uint64) for number in _STRUCK),
+        ("gpu", GpuState * 8),
+    )
 
 
 class FakeAmdsmi:
@@ -64,6 +74,17 @@ class FakeAmdsmi:
     def limits_mhz(self) -> list[int]:
         """Read what is limited, without asking the library."""
         return [self.state.gpu[index].limit_mhz for index in range(self.state.gpus)]
+
+    def strike(
+        self, calls: int = EVERY_CALL, *, pct: int = 0, for_s: float = 0.0, code: int | None = None
+    ) -> None:
+        """Have kinds of calls fail: so many of a hundred, and all from now on for so long.
+
+        Without a code each call fails with another one.
+        """
+        self.state.struck_pct, self.state.struck_code = pct, code or 0
+        self.state.struck_until_us = int((time.monotonic() + for_s) * 1e6) if for_s else 0
+        self.state.struck_calls = calls
 
     def environment(self) -> dict[str, str]:
         """What a process needs to see this node."""

@@ -23,12 +23,44 @@ typedef struct {
 
 typedef struct {
   uint64_t gpus;
+  uint64_t struck_calls, struck_pct, struck_until_us; /* whole kinds of calls fail: now and then, to a moment */
+  uint64_t struck_code;                               /* ... with this code; 0 = another one each time */
   gpu_t gpu[8];
 } state_t;
 
 static state_t *state;
 
-#define CHECK(g) do { if (!state) return NOT_INIT; if ((g) < state->gpu || (g) >= state->gpu + state->gpus) return INVAL; } while (0)
+/* Source: amdsmi.h 7.0, enum amdsmi_status_t */
+static const int codes[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 31,
+                            32, 33, 34, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, -2, -1};
+enum { OPEN = 1, READ = 2, SET = 4, RESET = 8, CLOSE = 16, CODES = sizeof codes / sizeof *codes };
+
+static uint64_t now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+static unsigned drawn(unsigned below) {
+  static _Thread_local unsigned seed;
+  if (!seed) seed = ((unsigned)now_us() ^ (unsigned)getpid() << 8) | 1u;
+  return (unsigned)rand_r(&seed) % below;
+}
+
+static int struck(unsigned kind) {
+  if (!state) return NOT_INIT;
+  if (!(state->struck_calls & kind)) return SUCCESS;
+  if (now_us() >= state->struck_until_us && drawn(100) >= state->struck_pct) return SUCCESS;
+  return state->struck_code ? (int)state->struck_code : codes[drawn(CODES)];
+}
+
+#define CHECK_FOR(g, kind) do { \
+  if (!state) return NOT_INIT; \
+  if ((g) < state->gpu || (g) >= state->gpu + state->gpus) return INVAL; \
+  int error_ = struck(kind); \
+  if (error_) return error_; \
+} while (0)
+#define CHECK(g) CHECK_FOR(g, READ)
 
 int amdsmi_init(uint64_t flags) {
   (void)flags;
@@ -39,13 +71,14 @@ int amdsmi_init(uint64_t flags) {
   close(file);
   if (mapped == MAP_FAILED) return DRIVER_NOT_LOADED;
   state = mapped; /* never unmapped: other threads may still read */
-  return SUCCESS;
+  return struck(OPEN);
 }
 
-int amdsmi_shut_down(void) { return state ? SUCCESS : NOT_INIT; }
+int amdsmi_shut_down(void) { return struck(CLOSE); }
 
 int amdsmi_get_socket_handles(uint32_t *count, void **sockets) {
-  if (!state) return NOT_INIT;
+  int error = struck(OPEN);
+  if (error) return error;
   if (sockets)
     for (uint32_t i = 0; i < *count; i++) sockets[i] = &state->gpu[i];
   *count = (uint32_t)state->gpus;
@@ -162,7 +195,7 @@ int amdsmi_get_violation_status(gpu_t *g, violation_t *seen) {
 }
 
 int amdsmi_set_gpu_clk_limit(gpu_t *g, unsigned kind, unsigned limit, uint64_t mhz) {
-  CHECK(g);
+  CHECK_FOR(g, SET);
   if (g->denied) return NO_PERM;
   if (kind != 0 || limit != 1 || mhz < g->low_mhz || mhz > g->high_mhz) return INVAL;
   g->limit_mhz = mhz;
@@ -171,7 +204,7 @@ int amdsmi_set_gpu_clk_limit(gpu_t *g, unsigned kind, unsigned limit, uint64_t m
 }
 
 int amdsmi_set_gpu_perf_level(gpu_t *g, unsigned level) {
-  CHECK(g);
+  CHECK_FOR(g, RESET);
   if (g->denied) return NO_PERM;
   if (level != 0) return NOT_SUPPORTED;
   g->limit_mhz = 0;

@@ -57,6 +57,11 @@ _NUMBERS = [
     "jitter_mhz",
 ]
 
+_STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")
+OPEN, READ, SET, RESET, CLOSE = (1 << bit for bit in range(5))
+EVERY_CALL = OPEN | READ | SET | RESET | CLOSE
+CODES = (*range(1, 30), 999)  # nvml.h 13, enum nvmlReturn_t
+
 
 class GpuState(ctypes.Structure):
     """One GPU of the file; the names are those of the C source."""
@@ -77,6 +82,7 @@ class State(ctypes.Structure):
         ("gpus", ctypes.c_uint64),
         ("init_error", ctypes.c_uint64),
         ("apart", ctypes.c_uint64),
+        *((number, ctypes.c_uint64) for number in _STRUCK),
         ("driver", ctypes.c_char * 80),
         ("gpu", GpuState * 16),
     )
@@ -109,6 +115,17 @@ class FakeNvml:
         """Have the driver refuse every call that sets a clock, from now on for so long."""
         self.state.gpu[index].refuse_code = code
         self.state.gpu[index].refuse_until_us = int((time.monotonic() + seconds) * 1e6)
+
+    def strike(
+        self, calls: int = EVERY_CALL, *, pct: int = 0, for_s: float = 0.0, code: int | None = None
+    ) -> None:
+        """Have kinds of calls fail: so many of a hundred, and all from now on for so long.
+
+        Without a code each call fails with another one.
+        """
+        self.state.struck_pct, self.state.struck_code = pct, code or 0
+        self.state.struck_until_us = int((time.monotonic() + for_s) * 1e6) if for_s else 0
+        self.state.struck_calls = calls
 
     def environment(self, *, old_driver: bool = False) -> dict[str, str]:
         """Give a process this node."""

@@ -18,6 +18,7 @@
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
        INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH = 25 };
+enum { OPEN = 1, READ = 2, SET = 4, RESET = 8, CLOSE = 16 }; /* kinds of calls that may be struck */
 
 typedef struct {
   char name[96], uuid[96], pci[32];
@@ -43,6 +44,8 @@ typedef struct {
   char magic[8];
   uint64_t gpus, init_error;
   uint64_t apart; /* calls to different GPUs do not wait for each other */
+  uint64_t struck_calls, struck_pct, struck_until_us; /* whole kinds of calls fail: now and then, to a moment */
+  uint64_t struck_code;                               /* ... with this code; 0 = another one each time */
   char driver[80];
   gpu_t gpu[16];
 } state_t;
@@ -56,6 +59,7 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, mutex_of[16];
 static state_t *state;
 static int file = -1, users;
+static char mapped[4096]; /* the node's file */
 
 static uint64_t now_us(void) {
   struct timespec t;
@@ -97,13 +101,27 @@ static void change(gpu_t *g, uint64_t locked_mhz) {
   g->locked_mhz = locked_mhz;
 }
 
-static int check(const gpu_t *g) {
-  if (!state) return UNINITIALIZED;
-  if (g < state->gpu || g >= state->gpu + state->gpus) return INVALID;
-  return (int)g->any_error;
+static unsigned drawn(unsigned below) {
+  static _Thread_local unsigned seed;
+  if (!seed) seed = ((unsigned)now_us() ^ (unsigned)getpid() << 8) | 1u;
+  return (unsigned)rand_r(&seed) % below;
 }
 
-#define CHECK(g) do { int error_ = check(g); if (error_) return error_; } while (0)
+static int struck(unsigned kind) { /* Source of the codes: nvml.h 13, enum nvmlReturn_t (1 to 29, 999) */
+  if (!(state->struck_calls & kind)) return SUCCESS;
+  if (now_us() >= state->struck_until_us && drawn(100) >= state->struck_pct) return SUCCESS;
+  unsigned code = 1u + drawn(30);
+  return state->struck_code ? (int)state->struck_code : code == 30 ? 999 : (int)code;
+}
+
+static int check(const gpu_t *g, unsigned kind) {
+  if (!state) return UNINITIALIZED;
+  if (g < state->gpu || g >= state->gpu + state->gpus) return INVALID;
+  return g->any_error ? (int)g->any_error : struck(kind);
+}
+
+#define CHECK_FOR(g, kind) do { int error_ = check(g, kind); if (error_) return error_; } while (0)
+#define CHECK(g) CHECK_FOR(g, READ)
 
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
@@ -111,13 +129,17 @@ int nvmlInitWithFlags(unsigned flags) {
   if (!path) return DRIVER_NOT_LOADED;
   pthread_mutex_lock(&mutex);
   int error = SUCCESS;
+  if (users && strcmp(path, mapped)) users = 0; /* another test's node: a shutdown was struck there */
   if (!users) {
+    snprintf(mapped, sizeof mapped, "%s", path);
     file = open(path, O_RDWR | O_CLOEXEC);
     state = file < 0 ? NULL : mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (!state || state == MAP_FAILED) { state = NULL; error = DRIVER_NOT_LOADED; }
     else error = (int)state->init_error;
   }
+  if (!error) error = struck(OPEN);
   if (!error) users++;
+  else if (!users && state) { munmap(state, sizeof *state); close(file); state = NULL; file = -1; }
   pthread_mutex_unlock(&mutex);
   return error;
 }
@@ -126,10 +148,10 @@ int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 int nvmlShutdown(void) {
   pthread_mutex_lock(&mutex);
-  int known = users > 0;
-  if (known && !--users) { munmap(state, sizeof *state); close(file); state = NULL; file = -1; }
+  int known = users > 0, error = known ? struck(CLOSE) : UNINITIALIZED;
+  if (!error && !--users) { munmap(state, sizeof *state); close(file); state = NULL; file = -1; }
   pthread_mutex_unlock(&mutex);
-  return known ? SUCCESS : UNINITIALIZED;
+  return error;
 }
 
 const char *nvmlErrorString(int code) {
@@ -141,26 +163,26 @@ const char *nvmlErrorString(int code) {
 int nvmlSystemGetDriverVersion(char *version, unsigned length) {
   if (!state) return UNINITIALIZED;
   snprintf(version, length, "%s", state->driver);
-  return SUCCESS;
+  return struck(READ);
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   if (!state) return UNINITIALIZED;
   *count = (unsigned)state->gpus;
-  return SUCCESS;
+  return struck(OPEN);
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t **g) {
   if (!state) return UNINITIALIZED;
   if (index >= state->gpus) return INVALID;
   *g = &state->gpu[index];
-  return (int)(*g)->any_error;
+  return check(*g, OPEN);
 }
 
 static int find(const char *wanted, size_t offset, gpu_t **g) {
   if (!state) return UNINITIALIZED;
   for (uint64_t i = 0; i < state->gpus; i++)
-    if (!strcmp((char *)&state->gpu[i] + offset, wanted)) { *g = &state->gpu[i]; return (int)(*g)->any_error; }
+    if (!strcmp((char *)&state->gpu[i] + offset, wanted)) { *g = &state->gpu[i]; return check(*g, OPEN); }
   return NOT_FOUND;
 }
 
@@ -258,14 +280,12 @@ int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
 }
 
 static int refused(const gpu_t *g) {
-  static _Thread_local unsigned seed;
   if (now_us() < g->refuse_until_us) return (int)g->refuse_code;
-  if (!seed) seed = (unsigned)now_us() | 1u;
-  return (uint64_t)(rand_r(&seed) % 100) < g->refuse_pct ? (int)g->refuse_code : SUCCESS;
+  return drawn(100) < g->refuse_pct ? (int)g->refuse_code : SUCCESS;
 }
 
 int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
-  CHECK(g);
+  CHECK_FOR(g, SET);
   if (g->denied) return NO_PERMISSION;
   int error = refused(g);
   if (error) return error;
@@ -280,7 +300,7 @@ int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
 }
 
 int nvmlDeviceResetGpuLockedClocks(gpu_t *g) {
-  CHECK(g);
+  CHECK_FOR(g, RESET);
   if (g->denied) return NO_PERMISSION;
   if (g->reset_error) return (int)g->reset_error;
   int error = refused(g);

@@ -2,11 +2,12 @@
 
 A job restores clocks when it ends, however it ends. Should a machine have killed even the process that
 does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts back what
-was found before, and reads the clock back before it says so. A GPU that stands as if locked and that no
-journal speaks of is named. With --all it also removes any lock that no journal knows, on every NVIDIA GPU
-of this machine, except where a running job holds the clock: that GPU is named and left alone. The journal
-of a GPU that this machine has no more is filed as .gone, and asked again should the GPU come back. Exit
-code 1 if a GPU could not be reset.
+was found before, and reads the clock back before it says so; an idle GPU shows none, so its journal is
+kept as .done and looked at again. A driver that refuses is asked for 30 s. A GPU that stands as if locked
+and that no journal speaks of is named. With --all it also removes any lock that no journal knows, on every
+NVIDIA GPU of this machine, except where a running job holds the clock: that GPU is named and left alone.
+The journal of a GPU that this machine has no more is filed as .gone, and asked again should the GPU come
+back. Exit code 1 if a GPU could not be reset.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from perseus_ds.cli.machine.local_gpus import local_gpus
 from perseus_ds.cli.output import say
 from perseus_ds.device.guard import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
+
+_LOOK_S, _RESET_S = 1.0, 5.0  # with a driver that refuses to list its GPUs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,11 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Repair what the journals name, then reset the rest if asked; print a line per GPU."""
-    done = repair()
+    done = _told(repair())
     if options.all:
         done += _reset_others(done)
-    for line in map(str, done):
-        say(line)
     if not done:
         say("no clock was left locked by a job of ours that a journal here knows; --all resets every GPU")
     if not options.all:
@@ -48,10 +49,16 @@ def run(options: argparse.Namespace) -> int:
     return REFUSED if any(one.outcome is Outcome.FAILED for one in done) else DONE
 
 
+def _told(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
+    for line in map(str, done):
+        say(line)
+    return done
+
+
 def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
     """Name the GPUs whose clock stands as if locked, though no journal of ours speaks of them."""
     known = {one.uuid for one in done}
-    for gpu in local_gpus().gpus:
+    for gpu in local_gpus(patience_s=_LOOK_S).gpus:
         if gpu.standing_mhz is not None and gpu.identity.uuid not in known:
             yield (
                 f"{gpu.identity.uuid}: stands at {gpu.standing_mhz} MHz, and no journal here says who locked "
@@ -60,8 +67,15 @@ def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
 
 
 def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
-    found = local_gpus()
+    """Reset the GPUs that no journal names, and say which cannot be reached.
+
+    Raises:
+        DeviceUnavailableError: none can.
+    """
+    found = local_gpus(patience_s=_RESET_S)
     if not found.gpus:
         raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(found.refused)}")
+    for refusal in found.refused:
+        say(f"not reset: {refusal}")
     known = {one.uuid for one in done}
-    return reset(tuple(gpu.identity.uuid for gpu in found.gpus if gpu.identity.uuid not in known))
+    return _told(reset(tuple(gpu.identity.uuid for gpu in found.gpus if gpu.identity.uuid not in known)))

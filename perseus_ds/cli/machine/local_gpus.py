@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, backends
 from perseus_ds.device.guard import preexisting_lock_mhz
+from perseus_ds.device.guard.claim.patience import insist, whatever
 from perseus_ds.device.nvidia.nvml import load_nvml
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.errors import DeviceError
@@ -34,18 +36,18 @@ class LocalGpus:
     refused: tuple[str, ...]
 
 
-def local_gpus() -> LocalGpus:
-    """Open one NVML index after the other, for reading."""
+def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
+    """Open one NVML index after the other, for reading; a driver that refuses is asked again for so long."""
     nvml = next(backend for backend in backends() if backend.name == "nvml")
     gpus: list[SeenGpu] = []
     refused: list[str] = []
     try:
-        indices = range(_count())
+        indices = range(insist(_count, for_s=patience_s, passes=whatever))
     except DeviceError as error:
         return LocalGpus((), (str(error),))
     for index in indices:
         try:
-            gpus.append(_look(nvml, index))
+            gpus.append(insist(partial(_look, nvml, index), for_s=patience_s, passes=whatever))
         except DeviceError as error:
             refused.append(str(error))
     return LocalGpus(tuple(gpus), tuple(refused))

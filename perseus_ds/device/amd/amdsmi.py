@@ -135,7 +135,8 @@ class AmdGpu(Gpu):
         """Let go of the library. The limit stays as it is: restoring is the guard's work."""
         if self._open:
             self._open = False
-            self._ask(self._smi.amdsmi_shut_down, name="stop amdsmi")
+            with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
+                self._ask(self._smi.amdsmi_shut_down, name="stop amdsmi")
 
     def _find(self, request: DeviceRequest) -> tuple[object, int]:
         handles = self._ask(self._smi.amdsmi_get_processor_handles, name="list GPUs")

@@ -16,5 +16,8 @@ def complain(line: str) -> None:
 
 
 def complain_not_restored(error: DeviceError) -> None:
-    """Say that a clock stays locked, and what will put it back."""
-    complain(f"clock not put back: {error}; perseus-ds clocks reset will")
+    """Say that a clock may stay locked, and what tries again."""
+    complain(
+        f"clock not put back, though the driver was asked for 30 s: {error}; "
+        "perseus-ds clocks reset, or the next start, tries again"
+    )

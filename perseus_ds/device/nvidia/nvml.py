@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -134,7 +135,8 @@ class NvmlGpu(Gpu):
         """Let go of NVML. The clock stays as it is: restoring is the guard's work."""
         if self._open:
             self._open = False
-            self._ask(self._nvml.nvmlShutdown, name="stop NVML")
+            with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
+                self._ask(self._nvml.nvmlShutdown, name="stop NVML")
 
     def _find(self, request: DeviceRequest) -> object:
         nvml = self._nvml

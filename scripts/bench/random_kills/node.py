@@ -1,4 +1,4 @@
-"""A node for one campaign: fake GPUs, a folder for journals on a small disk of its own, and its processes."""
+"""A node for one campaign: fake GPUs of both vendors, a small disk for journals, and its processes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cases import Case
+import fake_nvml
+from cases import TESTS, Case
+from fake_amdsmi import FakeAmdsmi
+from fake_nvml import FakeNvml
 
-ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "tests" / "fake_nvml"), str(ROOT / "tests" / "e2e" / "guard")]
-
-import fake_nvml  # noqa: E402 - the line above says where it is
-from fake_nvml import FakeNvml  # noqa: E402
-
-TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
+TRAINER = TESTS / "e2e" / "guard" / "trainer.py"
 SERVICE = TRAINER.with_name("service.py")
 LAUNCHER = "import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n"
 _DISK_BYTES = 256 << 10
 
 
 class Node:
-    """One GPU, its guards' folder, and everything that was started on it."""
+    """A GPU of each vendor, their guards' folder, and everything that was started there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.gpu = FakeNvml(folder / "gpus", 1)
+        self.amd = FakeAmdsmi(folder / "amd_gpus", 1)
         self.disk = folder / "disk"
         self.guards = self.disk / "guard"
         self.socket = folder / "guardd.sock"
@@ -40,32 +38,39 @@ class Node:
         self.launcher.write_text(LAUNCHER)
         self.disk.mkdir()
         self.has_disk = self._mount()
+        os.environ.update(self.amd.environment())
         os.environ.update(self.gpu.environment())
         os.environ["PERSEUS_GUARD_DIR"] = str(self.guards)
         os.environ["PERSEUS_GUARDD_SOCKET"] = str(self.socket)
 
     @property
     def locked(self) -> bool:
-        """Whether the GPU's clock is locked, seen from outside."""
-        return any(self.gpu.locked_mhz())
+        """Whether a GPU's clock is locked, seen from outside."""
+        return any(self.gpu.locked_mhz() + self.amd.limits_mhz())
 
     def set_driver(self, case: Case) -> None:
-        """Make the driver as slow and as tired as the case says."""
+        """Make the driver as slow as the case says."""
         state = self.gpu.state.gpu[0]
         state.call_us = {"10 ms": 10_000, "200 ms": 200_000}.get(case.driver, 0)
         state.settle_us = 3000
-        state.refuse_code, state.refuse_pct = 999, 5 if case.driver == "5 % errors" else 0
         state.jitter_mhz = 400 if case.clock == "jumping" else 0
 
+    def strike(self, case: Case, *, for_s: float = 0.0) -> None:
+        """Have calls of the driver fail as the case says: now and then, and all of them for so long."""
+        library = self.amd if case.vendor == "amd" else self.gpu
+        library.strike(pct=case.errors_pct, for_s=for_s, code=case.code)
+
     def heal(self) -> None:
-        """A driver and a disk as they should be, for the next start."""
+        """A driver as fast and a disk as fine as they should be; its errors stay for the next start."""
         state = self.gpu.state.gpu[0]
-        state.call_us = state.refuse_pct = state.jitter_mhz = state.refuse_until_us = 0
+        state.call_us = state.jitter_mhz = 0
         self.disk_as("fine")
 
     def clean(self) -> None:
         """Forget everything, between two cases."""
-        self.gpu.state.gpu[0].locked_mhz = 0
+        self.gpu.strike(0)
+        self.amd.strike(0)
+        self.gpu.state.gpu[0].locked_mhz = self.amd.state.gpu[0].limit_mhz = 0
         for folder in (self.guards, self.guards.with_name("guard.copy")):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -85,7 +90,7 @@ class Node:
 
     def start(self, case: Case) -> subprocess.Popen[str]:
         """Start the case's trainer, below a launcher or in a container where it says so."""
-        device = "auto" if case.service else "nvml"
+        device = "auto" if case.service else {"nvidia": "nvml", "amd": "amdsmi"}[case.vendor]
         words = [sys.executable, str(TRAINER), str(case.number), case.how, device]
         if case.victim == "launcher":
             words = [sys.executable, str(self.launcher), *words]

@@ -42,7 +42,21 @@ def test_no_clock_stays_locked(kills: Node) -> None:
 def test_the_campaign_would_see_a_clock_that_stays(kills: Node) -> None:
     """With a driver that never lets go, each kill of a job that had set a clock is a failure."""
     kills.gpu.state.gpu[0].ignores = 1 << 40
-    plain = Case(0, "trainer", "SIGKILL", "steady", "0 ms", "fine", "still", service=False, wait_s=0.1)
+    plain = Case(
+        number=0,
+        victim="trainer",
+        signal_name="SIGKILL",
+        moment="steady",
+        vendor="nvidia",
+        driver="0 ms",
+        errors_pct=0,
+        errors_s=0.0,
+        code=None,
+        disk="fine",
+        clock="still",
+        service=False,
+        wait_s=0.1,
+    )
     outcome = one(kills, plain)
     assert outcome.locked_before
     assert outcome.failed
@@ -50,4 +64,6 @@ def test_the_campaign_would_see_a_clock_that_stays(kills: Node) -> None:
 
 
 def test_every_kind_of_victim_is_drawn() -> None:
-    assert {drawn(number, 1).victim for number in range(200)} == set(VICTIMS)
+    drawn_cases = [drawn(number, 1) for number in range(200)]
+    assert {case.victim for case in drawn_cases} == set(VICTIMS)
+    assert {case.vendor for case in drawn_cases} == {"nvidia", "amd"}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from perseus_ds.device.amd.amdsmi import AmdGpu
 from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.device.nvidia.zeusd import ZeusdGpu
 from perseus_ds.device.request import DeviceRequest
-from perseus_ds.errors import DeviceUnsupportedError
+from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceUnsupportedError
+
+_ABSENT_S = 2.0
 
 OpenGpu = Callable[[str, str], Gpu]  # (backend, uuid)
 
@@ -30,3 +35,25 @@ def open_gpu(backend: str, uuid: str) -> Gpu:
     if kind is None:
         raise DeviceUnsupportedError(f"a guard cannot set clocks through {backend!r}: {', '.join(_KINDS)}")
     return kind(DeviceRequest(backend, uuid=uuid))
+
+
+@contextmanager
+def opened_to_put_back(open_gpu: OpenGpu, backend: str, uuid: str) -> Iterator[Gpu]:
+    """Open a GPU whose clock has to be put back, and close it whatever the driver says to that.
+
+    Raises:
+        DeviceAbsentError: the driver has said for a while that there is no such GPU.
+        DeviceError: it does not open, or lists no clocks, by which a lock could be told from none.
+    """
+    gpu = insist(
+        lambda: open_gpu(backend, uuid),
+        for_s=_ABSENT_S,
+        passes=lambda error: isinstance(error, DeviceAbsentError),
+    )
+    try:
+        if not gpu.capabilities().clocks_mhz:
+            raise DeviceUnsupportedError(f"{uuid} lists no clocks")
+        yield gpu
+    finally:
+        with contextlib.suppress(DeviceError):
+            gpu.close()

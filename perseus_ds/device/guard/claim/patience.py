@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from perseus_ds.errors import DeviceError, DeviceLostError, DevicePermissionError, DeviceUnsupportedError
 
+T = TypeVar("T")
+
+WAY_BACK_S = 30.0  # for a clock that has to be put back
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.005, 0.5, 1.6
 _FINAL = (DeviceLostError, DevicePermissionError, DeviceUnsupportedError)
 
@@ -14,6 +18,12 @@ _FINAL = (DeviceLostError, DevicePermissionError, DeviceUnsupportedError)
 def may_pass(error: DeviceError) -> bool:
     """Whether a refusal may be a moment's: no right, no GPU and no such clock are not."""
     return not isinstance(error, _FINAL)
+
+
+def whatever(error: DeviceError) -> bool:
+    """On the way back nothing is final: what the driver did once it can do again, whatever it says."""
+    del error
+    return True
 
 
 def pauses_s() -> Iterator[float]:
@@ -24,7 +34,7 @@ def pauses_s() -> Iterator[float]:
         pause_s = min(LONGEST_PAUSE_S, pause_s * GROWTH)
 
 
-def insist(act: Callable[[], None], *, for_s: float) -> None:
+def insist(act: Callable[[], T], *, for_s: float, passes: Callable[[DeviceError], bool] = may_pass) -> T:
     """Do something until it succeeds.
 
     Raises:
@@ -33,10 +43,9 @@ def insist(act: Callable[[], None], *, for_s: float) -> None:
     until_s = time.monotonic() + for_s
     for pause_s in pauses_s():
         try:
-            act()
+            return act()
         except DeviceError as error:
-            if not may_pass(error) or time.monotonic() + pause_s > until_s:
+            if not passes(error) or time.monotonic() + pause_s > until_s:
                 raise
-        else:
-            return
         time.sleep(pause_s)
+    raise AssertionError("the pauses have no end")

@@ -7,22 +7,27 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.claim import journal
-from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.claim import journal, unseen
+from perseus_ds.device.guard.claim.found import Found, put_right
 from perseus_ds.device.guard.claim.journal import BadJournalError
-from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
+from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu, opened_to_put_back
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
+from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist
 from perseus_ds.device.guard.claim.restore import restore
+from perseus_ds.device.guard.claim.unseen import Unseen
+from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DevicePermissionError, DeviceUnavailableError
 
 _OWNER = "perseus-ds clocks reset"
-_PATIENCE_S = 5.0
+_TRY_S = 2.0  # with one handle; then the GPU is opened anew
 
 
 class Outcome(Enum):
     """What became of one GPU."""
 
     RESTORED = "put back"
+    UNSEEN = "put back, not to be seen while"
+    NOTHING = "nothing to put back: its journal is of an earlier boot"
     GONE = "not on this machine any more: its journal is filed as .gone"
     HELD = "left alone: a living guard holds it"
     FAILED = "could not be put back"
@@ -30,15 +35,20 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One GPU that was looked after; ``clock_mhz`` is the lock it has now (``None``: none)."""
+    """One GPU that was looked after.
+
+    ``clock_mhz`` is the lock it has now (``None``: none), ``hidden`` what keeps that from being seen.
+    """
 
     uuid: str
     outcome: Outcome
     clock_mhz: int | None
     detail: str
+    hidden: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.uuid}: {self.outcome.value}{f' ({self.detail})' if self.detail else ''}"
+        what = self.outcome.value if self.hidden is None else f"{self.outcome.value} {self.hidden}"
+        return f"{self.uuid}: {what}{f' ({self.detail})' if self.detail else ''}"
 
 
 def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
@@ -47,8 +57,8 @@ def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_gpu) -> tuple[Re
     Raises:
         DevicePermissionError: the journals cannot be read.
     """
-    left = [known for known in journal.journaled() if uuid in {None, known}]
-    done = (_repaired(known, open_gpu) for known in left)
+    left = [*journal.journaled(), *unseen.unseen_gpus()]
+    done = (_repaired(known, open_gpu) for known in dict.fromkeys(left) if uuid in {None, known})
     return tuple(one for one in done if one is not None)
 
 
@@ -57,28 +67,43 @@ def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_gpu) -> tuple[Repa
     return tuple(_reset(uuid, open_gpu) for uuid in uuids)
 
 
-def repair_without_journal(uuid: str, backend: str, preexisting_mhz: int | None) -> None:
+def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) -> None:
     """Put back what a guard of ours left, by what its trainer knows of it: its journal may be gone.
+
+    The trainer's own handle comes first: opening is many calls, of which each may fail. A GPU that another
+    guard holds by now was put right by it.
 
     Raises:
         DeviceError: refused to the end of our patience.
     """
-    with open_gpu(backend, uuid) as gpu:
-        lock = _lock_if_possible(uuid)
+    uuid = own.identify().uuid
+
+    def act() -> None:
         try:
-            restore(gpu, preexisting_mhz, for_s=_PATIENCE_S)
-            with contextlib.suppress(DevicePermissionError):
-                journal.remove(uuid)
-        finally:
-            if lock is not None:
-                lock.release()
+            _restore_as_told(own, uuid, preexisting_mhz)
+        except DeviceError as error:
+            if _is_held(error):
+                return
+            with opened_to_put_back(open_gpu, backend, uuid) as gpu:
+                _restore_as_told(gpu, uuid, preexisting_mhz)
+
+    insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
+
+
+def _restore_as_told(gpu: Gpu, uuid: str, preexisting_mhz: int | None) -> None:
+    lock = _lock_if_possible(uuid)
+    try:
+        _file(uuid, restore(gpu, preexisting_mhz, for_s=0.0), preexisting_mhz)
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _lock_if_possible(uuid: str) -> OwnershipLock | None:
     """The lock of a GPU, or nothing where its folder cannot be made any more.
 
     Raises:
-        DeviceUnavailableError: somebody else holds it by now, and has put it right.
+        DeviceUnavailableError: somebody else holds it by now.
     """
     try:
         return OwnershipLock(uuid, _OWNER)
@@ -86,19 +111,51 @@ def _lock_if_possible(uuid: str) -> OwnershipLock | None:
         return None
 
 
+def _file(uuid: str, hidden: str | None, preexisting_mhz: int | None) -> None:
+    """Forget a journal whose clock was seen to be back; keep it as done where it was not to be seen."""
+    with contextlib.suppress(DevicePermissionError):
+        if hidden is None:
+            unseen.forget(uuid)
+        if hidden is None or unseen.keep(uuid, Unseen(preexisting_mhz, None)):
+            journal.remove(uuid)
+
+
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
-    """Repair one GPU; ``None``: it was filed as gone before, and still is."""
+    """Repair one GPU; ``None``: there is nothing (new) to be said of it."""
+
+    def act() -> Repair | None:
+        with opened_to_put_back(open_gpu, _backend_of(uuid), uuid) as gpu:
+            return _put_right(gpu, uuid)
+
     try:
-        backend = _backend_of(uuid)
-        with open_gpu(backend, uuid) as gpu:
-            claim = GpuClaim(gpu, _OWNER, backend=backend, patience_s=_PATIENCE_S)
-            claim.release()
+        return insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
     except DeviceAbsentError:
         return Repair(uuid, Outcome.GONE, None, "") if journal.file_as_gone(uuid) else None
     except DeviceError as error:
         return _failed(uuid, error)
-    remarks = filter(None, (*claim.remarks, claim.passed))
-    return Repair(uuid, Outcome.RESTORED, claim.preexisting_mhz, "; ".join(remarks))
+
+
+def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
+    lock, was_journaled = OwnershipLock(uuid, _OWNER), uuid in journal.journaled()
+    try:
+        found = put_right(gpu, uuid, for_s=_TRY_S)
+        if found.put_back:
+            _file(uuid, found.hidden, found.preexisting_mhz)
+        elif found.hidden is None:
+            journal.remove(uuid)
+            unseen.forget(uuid)
+    finally:
+        lock.release()
+    detail = "; ".join(filter(None, (*found.remarks, lock.passed)))
+    return _outcome(uuid, found, detail, was_journaled=was_journaled)
+
+
+def _outcome(uuid: str, found: Found, detail: str, *, was_journaled: bool) -> Repair | None:
+    if found.hidden is not None:
+        return Repair(uuid, Outcome.UNSEEN, found.preexisting_mhz, detail, found.hidden)
+    if found.put_back:
+        return Repair(uuid, Outcome.RESTORED, found.preexisting_mhz, detail)
+    return Repair(uuid, Outcome.NOTHING, found.preexisting_mhz, detail) if was_journaled else None
 
 
 def _backend_of(uuid: str) -> str:
@@ -110,25 +167,37 @@ def _backend_of(uuid: str) -> str:
 
 
 def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
+    def act() -> Repair:
+        with opened_to_put_back(open_gpu, journal.BACKENDS[0], uuid) as gpu:
+            return _reset_locked(gpu, uuid)
+
     try:
-        with open_gpu(journal.BACKENDS[0], uuid) as gpu:
-            passed = _reset_locked(gpu, uuid)
+        return insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
     except DeviceError as error:
         return _failed(uuid, error)
-    return Repair(uuid, Outcome.RESTORED, None, passed or "")
 
 
-def _reset_locked(gpu: Gpu, uuid: str) -> str | None:
-    """Reset it; return who poses as its guard, if anybody does."""
+def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
     lock = OwnershipLock(uuid, _OWNER)
     try:
-        restore(gpu, None, for_s=_PATIENCE_S)
-        journal.remove(uuid)
+        hidden = restore(gpu, None, for_s=_TRY_S)
+        _file(uuid, hidden, None)
     finally:
         lock.release()
-    return lock.passed
+    return Repair(
+        uuid, Outcome.RESTORED if hidden is None else Outcome.UNSEEN, None, lock.passed or "", hidden
+    )
+
+
+def _may_yet_succeed(error: DeviceError) -> bool:
+    """Whatever it is, but a living holder, a GPU that is not here, and a right that we have not."""
+    without_right = isinstance(error, DevicePermissionError) and missing_right() is not None
+    return not (_is_held(error) or isinstance(error, DeviceAbsentError) or without_right)
+
+
+def _is_held(error: DeviceError) -> bool:
+    return isinstance(error, DeviceUnavailableError) and "is held by" in error.message
 
 
 def _failed(uuid: str, error: DeviceError) -> Repair:
-    held = isinstance(error, DeviceUnavailableError) and "is held by" in error.message
-    return Repair(uuid, Outcome.HELD if held else Outcome.FAILED, None, str(error))
+    return Repair(uuid, Outcome.HELD if _is_held(error) else Outcome.FAILED, None, str(error))

@@ -95,7 +95,7 @@ def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
         DeviceError: the guard could not take the GPU; the reader is closed.
     """
     sock, process = spawn()
-    guard = SpawnedGuard(process, reader.identify().uuid, backend)
+    guard = SpawnedGuard(process, reader, backend)
     client = GuardClient(sock, on_lost=guard.make_good)
     try:
         return GuardedGpu(reader, client, guard=guard)

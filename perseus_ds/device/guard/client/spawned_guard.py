@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 
+from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim.repair import repair_without_journal
 from perseus_ds.device.guard.complain import complain, complain_not_restored
 from perseus_ds.errors import DeviceError
@@ -14,17 +15,20 @@ _END_S = 40.0  # a guard insists for 30 s with a driver that refuses
 
 
 class SpawnedGuard:
-    """A process to outlive; ``preexisting_mhz`` is what it found, once it has said so."""
+    """A process to outlive; ``preexisting_mhz`` is what it found, once it has said so.
+
+    ``own`` is the trainer's own handle of the GPU, open for as long as this is used.
+    """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], uuid: str, backend: str, *, end_s: float = _END_S
+        self, process: subprocess.Popen[bytes], own: Gpu, backend: str, *, end_s: float = _END_S
     ) -> None:
         self.pid = process.pid
         self.backend = backend
         self.preexisting_mhz: int | None = None
         self.has_taken = False
         self._process = process
-        self._uuid = uuid
+        self._own = own
         self._end_s = end_s
         self._once = threading.Lock()
         self._restored = False
@@ -39,7 +43,7 @@ class SpawnedGuard:
         except subprocess.TimeoutExpired:
             if self._end_s:
                 complain(
-                    f"the guard (process {self.pid}) hangs: the clock of {self._uuid} is not put back until "
+                    f"the guard (process {self.pid}) hangs: the clock of {self._own.identify().uuid} is not put back until "
                     "its driver answers; if it never does, perseus-ds clocks reset will"
                 )
             self._end_s = 0.0
@@ -47,15 +51,17 @@ class SpawnedGuard:
     def make_good(self) -> None:
         """Do its last duty where it could not: it was killed, or its driver refused to the end.
 
-        Its socket may close before its locks are free, so its end is waited for; a stopped one goes on.
+        Its socket may close before its locks are free, so its end is waited for; a stopped one goes on. What
+        fails is said, and tried again at the next call.
         """
         with self._once:
             self._process.send_signal(signal.SIGCONT)
             self.wait()
             if self._restored or not self.has_taken or not self._process.returncode:
                 return
-            self._restored = True
             try:
-                repair_without_journal(self._uuid, self.backend, self.preexisting_mhz)
+                repair_without_journal(self._own, self.backend, self.preexisting_mhz)
             except DeviceError as error:
                 complain_not_restored(error)
+            else:
+                self._restored = True

@@ -1,0 +1,167 @@
+"""Driver errors on every call, opening and closing too: the way back outlasts them, whatever the code."""
+
+import subprocess
+import sys
+
+import pytest
+from fake_nvml import CLOSE, EVERY_CALL, OPEN, READ, UUID, FakeNvml
+from test_kills import Job, alive, eventually, free
+from test_tired_driver import left_locked, reset
+
+from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device.guard import Outcome, repair
+from perseus_ds.device.guard import reset as reset_all
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import Journal
+from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+
+pytestmark = pytest.mark.e2e
+
+FINAL_ELSEWHERE = (15, 16, 8, 4, 17, 3, 2, 13, 25)
+
+
+def journaled(node: FakeNvml, *, boot: str | None = None) -> None:
+    """A GPU as a killed guard leaves it."""
+    node.state.gpu[0].locked_mhz = 660
+    uuid, boot_id = UUID.format(0), boot or journal.boot_id()
+    journal.write(Journal(uuid, "Fake A100", None, "a job that was killed", 1, boot_id))
+
+
+@pytest.mark.parametrize("code", FINAL_ELSEWHERE)
+def test_no_code_is_final_on_the_way_back(node: FakeNvml, code: int) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    node.refuse_for(0.3, code=code)
+    job.kill_trainer()
+    job.wait()
+    assert eventually(lambda: not alive(job.guard))
+    assert free(node)
+
+
+@pytest.mark.parametrize("calls", [OPEN, READ, EVERY_CALL])
+def test_errors_while_a_guard_is_killed_outlast_nothing(node: FakeNvml, calls: int) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    node.strike(calls, for_s=1.0)
+    job.kill_guard()
+    assert eventually(lambda: free(node))
+    assert alive(job.process.pid)
+    job.kill_trainer()
+    job.wait()
+
+
+def test_a_duty_that_failed_is_done_at_the_next_call(
+    node: FakeNvml, capfd: pytest.CaptureFixture[str]
+) -> None:
+    journaled(node)
+    killed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    killed.kill()
+    with NvmlGpu(DeviceRequest("nvml")) as own:
+        guard = SpawnedGuard(killed, own, "nvml")
+        guard.has_taken = True
+        node.strike(code=6, for_s=60.0)  # no such device, also for who opens it anew
+        guard.make_good()
+        assert "clock not put back" in capfd.readouterr().err
+        assert not free(node)
+        node.strike(0)
+        guard.make_good()
+        assert free(node)
+
+
+def test_repair_never_fails_for_a_driver_that_is_tired(node: FakeNvml) -> None:
+    node.strike(pct=10)
+    for _ in range(12):
+        journaled(node)
+        assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+        assert free(node)
+
+
+def test_neither_does_a_reset_of_all(node: FakeNvml) -> None:
+    node.strike(pct=10)
+    for _ in range(6):
+        node.state.gpu[0].locked_mhz = node.state.gpu[1].locked_mhz = 660
+        done = reset_all((UUID.format(0), UUID.format(1)))
+        assert [one.outcome for one in done] == [Outcome.RESTORED, Outcome.RESTORED]
+        assert free(node)
+    node.state.gpu[0].locked_mhz = node.state.gpu[1].locked_mhz = 660
+    told = reset(node, "--all")
+    assert (told.returncode, free(node)) == (0, True), told.stdout + told.stderr
+
+
+def test_an_error_at_closing_takes_nothing_back(node: FakeNvml) -> None:
+    journaled(node)
+    node.strike(CLOSE, pct=100)
+    assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+    NvmlGpu(DeviceRequest("nvml")).close()
+
+
+def test_a_clock_that_cannot_be_read_is_put_back_all_the_same(node: FakeNvml) -> None:
+    job = Job()
+    assert eventually(lambda: not free(node))
+    node.strike(READ, for_s=2.0)
+    job.kill_trainer()
+    assert eventually(lambda: free(node))
+    assert alive(job.guard), "it insists on seeing it"
+    job.wait()
+    assert eventually(lambda: not alive(job.guard))
+    assert list(journal.journaled()) == []
+
+
+def test_a_journal_of_another_boot_puts_nothing_back(node: FakeNvml) -> None:
+    journaled(node, boot="another")
+    node.state.gpu[0].locked_mhz = 0
+    told = reset(node)
+    assert (told.returncode, told.stdout) == (
+        0,
+        f"{UUID.format(0)}: nothing to put back: its journal is of an earlier boot\n",
+    )
+    assert list(journal.journaled()) == []
+
+
+IDLE = 1
+
+
+def done_files(node: FakeNvml) -> list[str]:
+    return [path.stem for path in (node.path.parent / "guard").glob("*.done")]
+
+
+def test_an_idle_gpu_shows_no_clock_and_its_journal_is_kept_as_done(node: FakeNvml) -> None:
+    left_locked(node)
+    node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, 1 << 40  # it says yes and does nothing
+    told = reset(node)
+    assert (told.returncode, told.stdout) == (0, f"{UUID.format(0)}: put back, not to be seen while idle\n")
+    assert done_files(node) == [UUID.format(0)]
+    assert reset(node).stdout == told.stdout, "it is looked at again"
+    node.state.gpu[0].reasons = node.state.gpu[0].ignores = 0  # somebody works on it: the clock is seen
+    assert not free(node)
+    told = reset(node)
+    assert (told.returncode, free(node)) == (0, True)
+    assert "put back (an earlier guard had put it back unseen, and it stood at" in told.stdout
+    assert done_files(node) == []
+    assert "no clock was left locked" in reset(node).stdout
+
+
+def test_a_done_journal_keeps_our_clock_apart_from_an_operators(node: FakeNvml) -> None:
+    gpu_state = node.state.gpu[0]
+    gpu_state.reasons, gpu_state.ignores = IDLE, 1 << 40
+    for standing_mhz, found_mhz in ((900, None), (705, 705)):
+        with choose(DeviceRequest("nvml")).gpu as gpu:
+            gpu.lock_clock(900)
+            gpu.sync()
+        assert done_files(node) == [UUID.format(0)]
+        gpu_state.locked_mhz, gpu_state.reasons, gpu_state.ignores = standing_mhz, 0, 0
+        with choose(DeviceRequest("nvml")).gpu as gpu:
+            assert gpu.preexisting_mhz == found_mhz
+            assert done_files(node) == []
+            gpu_state.reasons, gpu_state.ignores = IDLE, 1 << 40
+
+
+def test_a_clock_that_is_seen_to_be_free_leaves_nothing_behind(node: FakeNvml) -> None:
+    node.state.gpu[0].reasons = IDLE
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        gpu.sync()
+    node.state.gpu[0].reasons = 0
+    assert repair() == ()
+    assert done_files(node) == []
