@@ -23,15 +23,17 @@ from perseus_ds.cli.main import main
 _LIMIT_S = 60.0
 _START_LIMIT_S = 60.0
 _DEAF_S = 5.0
+_ASKS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})  # a guard to end, when it has done its duty
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one case.
 
-    ``lived`` says that a guard, a trainer or the service outlived the kill. ``alone_s`` is how long the clock
-    stayed locked after it (``None``: to the end of our patience, or it was never locked); ``left`` that it
-    was locked when nothing of ours lived any more, ``left_at_last`` that it was after the next start.
+    ``lived`` says that a guard, a trainer or the service outlived the kill, or a guard was only asked to end.
+    ``alone_s`` is how long the clock stayed locked after it (``None``: to the end of our patience, or it was
+    never locked); ``left`` that it was locked when nothing of ours lived any more, ``left_at_last`` that it
+    was after the next start.
     ``went_on`` says that a trainer did: it was then killed in its turn.
     """
 
@@ -81,7 +83,11 @@ def _killed(node: Node, case: Case, process: subprocess.Popen[str]) -> Outcome:
     victims = _victims(node, case, process)
     lives = case.service or (
         not case.in_container
-        and any(_is_ours(words) for pid, words in node.processes().items() if pid not in victims)
+        and any(
+            _is_ours(words)
+            for pid, words in node.processes().items()
+            if pid not in victims or (case.signal in _ASKS and _is_guard(words))
+        )
     )
     node.strike(case, for_s=case.errors_s)
     killed_s = time.monotonic()
@@ -104,9 +110,14 @@ def _seconds_to_free(node: Node, victims: Sequence[int], killed_s: float) -> flo
         if not any(map(_runs, victims)) and (not node.locked or _holds(node)):
             return free_s - killed_s
         time.sleep(0.001)
-        if any(map(_runs, victims)) and free_s > killed_s + _DEAF_S:  # a signal that ends nobody
+        if free_s > killed_s + _DEAF_S and _deaf(node, victims):
             return None
     return None
+
+
+def _deaf(node: Node, victims: Sequence[int]) -> bool:
+    """Whether a signal has not ended somebody who has nothing left to do."""
+    return any(_runs(pid) and not _is_guard(node.processes().get(pid, [])) for pid in victims)
 
 
 @dataclass(frozen=True)
@@ -139,10 +150,14 @@ def _holds(node: Node) -> bool:
 def _kinds(words: Sequence[str]) -> Iterator[str]:
     if _is_wrapper(words):
         return
-    if "perseus_ds.device.guard" in words:
+    if _is_guard(words):
         yield "guard"
     if str(TRAINER) in words:
         yield "trainer"
+
+
+def _is_guard(words: Sequence[str]) -> bool:
+    return "perseus_ds.device.guard" in words
 
 
 def _is_ours(words: Sequence[str]) -> bool:
@@ -152,7 +167,7 @@ def _is_ours(words: Sequence[str]) -> bool:
 def _victims(node: Node, case: Case, process: subprocess.Popen[str]) -> list[int]:
     """The processes that the case kills, the first to die first."""
     running = node.processes()
-    guards = [pid for pid, words in running.items() if "perseus_ds.device.guard" in words]
+    guards = [pid for pid, words in running.items() if _is_guard(words)]
     trainers = [pid for pid, words in running.items() if "trainer" in _kinds(words)]
     of = {
         "trainer": trainers[:1],

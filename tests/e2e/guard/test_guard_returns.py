@@ -129,9 +129,10 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(
 def spawned(*, lease_s: float, end_s: float) -> Iterator[tuple[GuardedGpu, int]]:
     """As `guarded` does it, with a lease of its own."""
     sock, process = spawn()
-    guard = SpawnedGuard(process, UUID.format(0), "nvml", end_s=end_s)
+    reader = NvmlGpu(DeviceRequest("nvml"))
+    guard = SpawnedGuard(process, reader, "nvml", end_s=end_s)
     client = GuardClient(sock, on_lost=guard.make_good)
-    with GuardedGpu(NvmlGpu(DeviceRequest("nvml")), client, guard=guard, lease_s=lease_s) as gpu:
+    with GuardedGpu(reader, client, guard=guard, lease_s=lease_s) as gpu:
         yield gpu, process.pid
     process.wait(60)
 

@@ -42,8 +42,9 @@ class SpawnedGuard:
             self._process.wait(self._end_s)
         except subprocess.TimeoutExpired:
             if self._end_s:
+                uuid = self._own.identify().uuid
                 complain(
-                    f"the guard (process {self.pid}) hangs: the clock of {self._own.identify().uuid} is not put back until "
+                    f"the guard (process {self.pid}) hangs: the clock of {uuid} is not put back until "
                     "its driver answers; if it never does, perseus-ds clocks reset will"
                 )
             self._end_s = 0.0
