@@ -142,12 +142,16 @@ class NvmlGpu(Gpu):
         nvml = self._nvml
         if request.uuid is not None:
             uuid = full_uuid(request.uuid)
-            return self._ask(lambda: nvml.nvmlDeviceGetHandleByUUID(uuid), name=f"find {uuid}")
+            return self._ask(lambda: nvml.nvmlDeviceGetHandleByUUID(uuid), name=f"find {uuid}", looks_up=True)
         if request.pci_bus_id is not None:
             bus = request.pci_bus_id
-            return self._ask(lambda: nvml.nvmlDeviceGetHandleByPciBusId(bus), name=f"find {bus}")
+            return self._ask(
+                lambda: nvml.nvmlDeviceGetHandleByPciBusId(bus), name=f"find {bus}", looks_up=True
+            )
         index = request.local_rank
-        return self._ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index), name=f"find NVML index {index}")
+        return self._ask(
+            lambda: nvml.nvmlDeviceGetHandleByIndex(index), name=f"find NVML index {index}", looks_up=True
+        )
 
     def _refuse_mig(self) -> None:
         mode = self._optional(lambda: int(self._nvml.nvmlDeviceGetMigMode(self._handle)[0]))
@@ -206,12 +210,12 @@ class NvmlGpu(Gpu):
         except self._nvml.NVMLError_FunctionNotFound:
             return int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
 
-    def _ask(self, call: Callable[[], T], *, name: str) -> T:
+    def _ask(self, call: Callable[[], T], *, name: str, looks_up: bool = False) -> T:
         """Make one NVML call; its error becomes ours."""
         try:
             return call()
         except self._nvml.NVMLError as error:
-            raise translated(int(error.value), f"{self._what}: {name}") from error
+            raise translated(int(error.value), f"{self._what}: {name}", looks_up=looks_up) from error
 
     def _optional(self, call: Callable[[], T]) -> T | None:
         """Make one NVML call that not every device answers."""

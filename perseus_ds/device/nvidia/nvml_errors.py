@@ -13,6 +13,8 @@ from perseus_ds.errors import (
 
 _ROOT = "run as root, give CAP_SYS_ADMIN, or run perseus-ds guardd on the node"
 _DRIVER = "check that nvidia-smi works here"
+_COMPARE = "compare nvidia-smi -L with CUDA_VISIBLE_DEVICES"
+_NOT_FOUND = 6
 
 # Source: nvml.h 13, enum nvmlReturn_t.
 _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
@@ -20,7 +22,7 @@ _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
     2: (DeviceUnsupportedError, "a value that the device does not take", None),
     3: (DeviceUnsupportedError, "not supported by this device", None),
     4: (DevicePermissionError, "no right to do this", _ROOT),
-    6: (DeviceAbsentError, "no such device", "compare nvidia-smi -L with CUDA_VISIBLE_DEVICES"),
+    6: (DeviceUnavailableError, "no such device", _COMPARE),
     8: (DeviceLostError, "the device lacks external power", None),
     9: (DeviceUnavailableError, "the NVIDIA driver is not loaded", _DRIVER),
     10: (DeviceError, "time-out in the driver", None),
@@ -43,7 +45,12 @@ _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
 }
 
 
-def translated(code: int, what: str) -> DeviceError:
-    """Make our error from NVML's code; ``what`` is the call in words, with the device."""
+def translated(code: int, what: str, *, looks_up: bool = False) -> DeviceError:
+    """Make our error from NVML's code; ``what`` is the call in words, with the device.
+
+    Only a call that ``looks_up`` a device tells that it is not there: any other may fail with that code too.
+    """
+    if looks_up and code == _NOT_FOUND:
+        return DeviceAbsentError(f"{what}: no such device (NVML error {code})", hint=_COMPARE)
     kind, meaning, hint = _TABLE.get(code, (DeviceError, "the driver failed", None))
     return kind(f"{what}: {meaning} (NVML error {code})", hint=hint)

@@ -201,7 +201,8 @@ def _group_of(pid: int) -> int:
 def _runs(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+        ended = stat.rpartition(")")[2].split()[0] in {"Z", "X"}
+        return not ended or len([*Path(f"/proc/{pid}/task").iterdir()]) > 1  # who may hold the locks
     except OSError:
         return False
 

@@ -60,8 +60,8 @@ def test_a_duty_that_failed_is_done_at_the_next_call(
     with NvmlGpu(DeviceRequest("nvml")) as own:
         guard = SpawnedGuard(killed, own, "nvml")
         guard.has_taken = True
-        node.strike(code=6, for_s=60.0)  # no such device, also for who opens it anew
-        guard.make_good()
+        node.strike(for_s=600.0)
+        guard.make_good()  # for 30 s
         assert "clock not put back" in capfd.readouterr().err
         assert not free(node)
         node.strike(0)
@@ -75,6 +75,13 @@ def test_repair_never_fails_for_a_driver_that_is_tired(node: FakeNvml) -> None:
         journaled(node)
         assert [one.outcome for one in repair()] == [Outcome.RESTORED]
         assert free(node)
+
+
+def test_a_gpu_is_gone_only_where_looking_it_up_says_so(node: FakeNvml) -> None:
+    journaled(node)
+    node.strike(code=6, pct=20)  # "not found", of calls that do not look for anything
+    assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+    assert free(node)
 
 
 def test_neither_does_a_reset_of_all(node: FakeNvml) -> None:

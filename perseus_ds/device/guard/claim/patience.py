@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 WAY_BACK_S = 30.0  # for a clock that has to be put back
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.005, 0.5, 1.6
+_INSISTING_PAUSE_S = 0.1  # opening is some twenty calls: at 20 % errors one try in thirty succeeds
 _FINAL = (DeviceLostError, DevicePermissionError, DeviceUnsupportedError)
 
 
@@ -26,12 +27,12 @@ def whatever(error: DeviceError) -> bool:
     return True
 
 
-def pauses_s() -> Iterator[float]:
+def pauses_s(longest_s: float = LONGEST_PAUSE_S) -> Iterator[float]:
     """The waits between tries, without end."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
-        pause_s = min(LONGEST_PAUSE_S, pause_s * GROWTH)
+        pause_s = min(longest_s, pause_s * GROWTH)
 
 
 def insist(act: Callable[[], T], *, for_s: float, passes: Callable[[DeviceError], bool] = may_pass) -> T:
@@ -41,7 +42,7 @@ def insist(act: Callable[[], T], *, for_s: float, passes: Callable[[DeviceError]
         DeviceError: it cannot succeed, or did not in this time.
     """
     until_s = time.monotonic() + for_s
-    for pause_s in pauses_s():
+    for pause_s in pauses_s(_INSISTING_PAUSE_S):
         try:
             return act()
         except DeviceError as error:

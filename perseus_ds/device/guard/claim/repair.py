@@ -12,7 +12,7 @@ from perseus_ds.device.guard.claim.found import Found, put_right
 from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu, opened_to_put_back
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
-from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist
+from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist, whatever
 from perseus_ds.device.guard.claim.restore import restore
 from perseus_ds.device.guard.claim.unseen import Unseen
 from perseus_ds.device.rights import missing_right
@@ -87,7 +87,7 @@ def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) 
             with opened_to_put_back(open_gpu, backend, uuid) as gpu:
                 _restore_as_told(gpu, uuid, preexisting_mhz)
 
-    insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
+    insist(act, for_s=WAY_BACK_S, passes=whatever)
 
 
 def _restore_as_told(gpu: Gpu, uuid: str, preexisting_mhz: int | None) -> None:
