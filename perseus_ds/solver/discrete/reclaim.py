@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiling.compiled import compiled, inner, number
 from perseus_ds.solver.parametric.frontier import Frontier
+from perseus_ds.solver.parametric.heap import pop, push
 from perseus_ds.solver.paths import Graph, earliest_starts, latest_starts
-from perseus_ds.solver.problem import Floats, Ints
+from perseus_ds.solver.problem import Floats, Indices, Ints
 
 
 def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_s: float) -> Ints:
@@ -17,7 +19,7 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
 
     An activity that may not be split stops at an option, any other where its slack ends.
 
-    Cost: linear in activities for each that has slack.
+    Cost: linear in activities, and in those that each longer one moves.
     """
     whole = frontier.whole
     problem = whole.problem
@@ -26,8 +28,8 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
     hulls = whole.hulls
     least_j = np.array([hull.cost_j[-1] for hull in hulls])[problem.table_of]
     cost_j = np.empty(len(problem))
-    for number, hull in enumerate(hulls):
-        mine = problem.table_of == number
+    for table, hull in enumerate(hulls):
+        mine = problem.table_of == table
         cost_j[mine] = hull.cost_at(whole.tick.real(duration[mine]))
     room = np.maximum(whole.slowest - duration, 1)
     order = np.argsort((least_j - cost_j) / room, kind="stable")
@@ -63,23 +65,99 @@ def _lengthen(
     free = np.zeros(0, dtype=np.bool_)
     late = latest_starts(graph, delay, duration, end, free, duration)
     soon = earliest_starts(graph, delay, duration, free, duration)
+    rank = np.empty(len(duration), dtype=np.int64)
+    for place in range(len(duration)):
+        rank[graph.order[place]] = place
+    keys, nodes = np.empty(len(duration), dtype=np.int64), np.empty(len(duration), dtype=np.int32)
+    waiting = np.zeros(len(duration), dtype=np.bool_)
     for one in order:
-        most = duration[one] + late[one] - soon[one]
-        bottom, above = first[table_of[one]], first[table_of[one] + 1]
-        at = bottom
-        while at + 1 < above and lengths[at + 1] <= most:
-            at += 1
-        longer = lengths[at]
-        if (
-            at + 1 < above
-        ):  # split behind the option: as much of the slower one as fits, both parts long enough
-            fast, slow = lengths[at], lengths[at + 1]
-            part = (most - fast) / (slow - fast)
-            if part > 0.0 and fast > 0:
-                part = min(part, 1.0 - least / fast)
-                if part * slow >= least:
-                    longer = fast + np.int64(part * (slow - fast))
+        longer = _longest_within(
+            duration[one] + late[one] - soon[one],
+            lengths,
+            first[table_of[one]],
+            first[table_of[one] + 1],
+            least,
+        )
         if longer > duration[one]:
+            late[one] -= longer - duration[one]
             duration[one] = longer
-            late = latest_starts(graph, delay, duration, end, free, duration)
-            soon = earliest_starts(graph, delay, duration, free, duration)
+            _move_later(graph, delay, duration, soon, rank, keys, nodes, waiting, one)
+            _move_earlier(graph, delay, duration, late, rank, keys, nodes, waiting, one)
+
+
+@inner
+def _longest_within(most: int, lengths: Ints, bottom: int, above: int, least: int) -> int:
+    """The longest duration that fits: an option's, or a split behind it, both parts long enough."""
+    at = bottom
+    while at + 1 < above and lengths[at + 1] <= most:
+        at += 1
+    if at + 1 < above:  # as much of the slower option as fits
+        fast, slow = lengths[at], lengths[at + 1]
+        part = (most - fast) / (slow - fast)
+        if part > 0.0 and fast > 0:
+            part = min(part, 1.0 - least / fast)
+            if part * slow >= least:
+                return int(fast + np.int64(part * (slow - fast)))
+    return int(lengths[at])
+
+
+@inner
+def _move_later(
+    graph: Graph,
+    delay: Ints,
+    duration: Ints,
+    soon: Ints,
+    rank: Ints,
+    keys: Ints,
+    nodes: Indices,
+    waiting: NDArray[np.bool_],
+    one: int,
+) -> None:
+    """Move the earliest starts that the end of ``one`` now holds up, in topological order."""
+    push(keys, nodes, 0, rank[one], one)
+    size = number(1)
+    while size > 0:
+        here = nodes[0]
+        pop(keys, nodes, size)
+        size -= 1
+        waiting[here] = False
+        for row in range(graph.first_after[here], graph.first_after[here + 1]):
+            after = graph.after[row]
+            ready = soon[here] + duration[here] + delay[graph.after_arc[row]]
+            if ready > soon[after]:
+                soon[after] = ready
+                if not waiting[after]:
+                    waiting[after] = True
+                    push(keys, nodes, size, rank[after], after)
+                    size += 1
+
+
+@inner
+def _move_earlier(
+    graph: Graph,
+    delay: Ints,
+    duration: Ints,
+    late: Ints,
+    rank: Ints,
+    keys: Ints,
+    nodes: Indices,
+    waiting: NDArray[np.bool_],
+    one: int,
+) -> None:
+    """Move the latest starts that the start of ``one`` now presses, against the topological order."""
+    push(keys, nodes, 0, -rank[one], one)
+    size = number(1)
+    while size > 0:
+        here = nodes[0]
+        pop(keys, nodes, size)
+        size -= 1
+        waiting[here] = False
+        for row in range(graph.first_before[here], graph.first_before[here + 1]):
+            before = graph.before[row]
+            due = late[here] - delay[graph.before_arc[row]] - duration[before]
+            if due < late[before]:
+                late[before] = due
+                if not waiting[before]:
+                    waiting[before] = True
+                    push(keys, nodes, size, -rank[before], before)
+                    size += 1
