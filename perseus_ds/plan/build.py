@@ -60,16 +60,22 @@ def build(
     translation = translate(profile, schedule, waiting_w, reserve_pct, timelines)
     total_w = waiting_w * schedule.ranks
     baseline = baseline_of(translation, blocking_power_w)
-    solved = solve(translation, switching, base_power_w=total_w, progress=progress)
+    unslowed_s = baseline.iteration_time_s
+    solved = solve(translation, switching, base_power_w=total_w, also_s=unslowed_s, progress=progress)
     if timelines:
         clocks_only = solve(
-            translate(profile, schedule, waiting_w, reserve_pct), switching, base_power_w=total_w
+            translate(profile, schedule, waiting_w, reserve_pct),
+            switching,
+            base_power_w=total_w,
+            also_s=unslowed_s,
         )
-        solved = with_timelines(
-            translation, solved.frontier, clocks_only.plans, baseline.iteration_time_s, total_w
-        )
+        solved = with_timelines(translation, solved.frontier, clocks_only.plans, unslowed_s, total_w)
     frontier = solved.frontier
-    sets = [solved] if wait_clock is None else [solved, *_leaner(translation, frontier, switching, total_w)]
+    sets = (
+        [solved]
+        if wait_clock is None
+        else [solved, *_leaner(translation, frontier, switching, total_w, unslowed_s)]
+    )
     if verify:
         check_frontier(translation.problem, frontier)
         for one in sets:
@@ -113,14 +119,14 @@ def _slowdown_pct(profile: Profile, translation: Translation, plans: Plans) -> f
 
 
 def _leaner(
-    translation: Translation, frontier: Frontier, switching: Switching, total_w: float
+    translation: Translation, frontier: Frontier, switching: Switching, total_w: float, unslowed_s: float
 ) -> list[Solved]:
     """Plans that leave as many changes to waits as waits may want; none without a budget."""
     lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
     if lean is None:
         return []
     try:
-        return [solve(translation, replace(switching, budget=lean), base_power_w=total_w)]
+        return [solve(translation, replace(switching, budget=lean), base_power_w=total_w, also_s=unslowed_s)]
     except PlanError:  # no plan changes so seldom: waits get what is left
         return []
 

@@ -36,6 +36,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
+from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.profile import read_profile
@@ -168,11 +169,14 @@ def run(options: argparse.Namespace) -> int:
         )
     for line in filter(None, (doubt(plans), too_little_reserve(plans))):
         remark(line)
+    error = profile_error(profile, request.schedule, request.blocking_power_w)
+    if error is not None and error.matters:
+        remark(str(error))
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(plans, options.output)
     if options.frontier_csv is not None:
         write_frontier(plans, options.frontier_csv)
-    summary = summarise(plans, checked=checked)
+    summary = summarise(plans, checked=checked, error=error)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
+from perseus_ds.plan.profile_error import ProfileError
 
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -51,13 +52,16 @@ class PlanSummary:
     checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
+    profile_error: ProfileError | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
         return asdict(self)
 
 
-def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
+def summarise(
+    plans: PlanSet, *, checked: int | None = None, error: ProfileError | None = None
+) -> PlanSummary:
     """Read the figures off the frontier."""
     rows = [_row("no slowdown", select(plans, Objective()))]
     for pct in SLOWDOWNS_PCT:
@@ -87,6 +91,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None) -> PlanSummary:
         checked=checked,
         rows=tuple(rows),
         costs=costs_of(select(plans, Objective())),
+        profile_error=error,
     )
 
 

@@ -47,11 +47,13 @@ def solve(
     *,
     base_power_w: float,
     fastest_only: bool = False,
+    also_s: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Solved:
     """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
 
-    ``fastest_only``: of the whole frontier the plans for its shortest time alone.
+    ``fastest_only``: of the whole frontier the plan for its shortest time alone. ``also_s`` is a time that
+    gets a plan of its own where it lies on the frontier.
 
     Raises:
         PlanError: a budget that no plan meets, or changes that take longer than an iteration.
@@ -65,12 +67,17 @@ def solve(
     times_s = np.array([frontier.t_min_s])
     if not fastest_only:
         times_s = plan_times(problem, frontier, base_power_w=base_power_w, step=step)
+    if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
+        times_s = np.union1d(times_s, [also_s])
     if switching.budget.limits:
         return Solved(frontier, _within_budget(translation, frontier, switching, times_s), ordered=True)
     if in_parts:
         plans = split(problem, frontier, times_s, least_part_s=switching.least_part_s)
         return Solved(frontier, plans, ordered=False)
     return Solved(frontier, _whole(problem, frontier, times_s, base_power_w), ordered=False)
+
+
+_ROUNDING = 1e-9  # of sums of up to a million doubles
 
 
 def _refuse_slower_than(iteration_s: float, switching: Switching) -> None:

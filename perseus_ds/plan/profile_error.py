@@ -1,0 +1,151 @@
+"""What errors a profile has, and what they may cost: a plan prefers entries that are too good by chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.plan.solving.solve import solve
+from perseus_ds.plan.solving.switching import FREE
+from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import Schedule
+from perseus_ds.solver import blended
+
+FEWEST_POINTS = 8
+"""Clocks that a curve needs for its points' scatter to be told from its shape."""
+MOST_COMPUTATIONS = 2_000
+"""More are not planned again to see what errors cost."""
+DRAWS = 3
+WORTH_SAYING_PCT = 0.1
+"""Less time than that is not worth a line."""
+NORMAL = 0.6745
+"""The median of the size of a standard normal number."""
+LEAST_SHARE = 0.1
+"""A drawn duration or energy keeps at least that share."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileError:
+    """One standard error of an entry of a profile, root mean square of all, and what that may cost.
+
+    ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
+    ``slowdown_pct`` is how much longer the plan that loses no time may take than it says; None where the
+    schedule is too large to plan again.
+
+    Units: percent.
+    """
+
+    time_pct: float
+    energy_pct: float
+    measured: bool
+    slowdown_pct: float | None
+
+    @property
+    def matters(self) -> bool:
+        """Whether it is worth a line."""
+        return (self.time_pct if self.slowdown_pct is None else self.slowdown_pct) >= WORTH_SAYING_PCT
+
+    def __str__(self) -> str:
+        """One line for a terminal."""
+        whose = "its standard errors" if self.measured else "the scatter of its points around smooth curves"
+        said = (
+            f"the profile is off by {self.time_pct:.2g} % in time and {self.energy_pct:.2g} % in energy per"
+        )
+        said += f" entry ({whose})"
+        if self.slowdown_pct is None:
+            return said
+        return (
+            f"{said}: a plan prefers entries that are too good by chance, so the plan that loses no time may"
+            f" really take about {self.slowdown_pct:.2f} % longer; a profile of longer windows"
+            " (perseus.profile.min_window_s) has smaller errors"
+        )
+
+
+def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float) -> ProfileError | None:
+    """Find a profile's errors and what they may cost; None where it has neither errors nor enough points.
+
+    The cost is that of planning with other errors of the same size, drawn three times, and of running those
+    plans at this profile's durations.
+
+    Cost: three frontiers at most.
+    """
+    points = [point for own in profile.points.values() for point in own]
+    measured = any(point.time_se_s > 0.0 or point.energy_se_j > 0.0 for point in points)
+    if measured:
+        shares = [(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points]
+        time, energy = np.sqrt(np.mean(np.square(shares), axis=0)).tolist()
+    else:
+        curves = [profile.of(*key) for key in profile.points if len(profile.points[key]) >= FEWEST_POINTS]
+        if not curves:
+            return None
+        clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]
+        time = _scatter(clocks, [np.array([p.time_s for p in curve]) for curve in curves])
+        energy = _scatter(clocks, [np.array([p.energy_j for p in curve]) for curve in curves])
+    slowdown_pct = None
+    if sum(len(order) for order in schedule.orders) <= MOST_COMPUTATIONS:
+        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, (time, energy))
+    return ProfileError(100.0 * time, 100.0 * energy, measured, slowdown_pct)
+
+
+def _scatter(clocks_mhz: list[Floats], values: list[Floats]) -> float:
+    """Standard deviation of a point, as a share of it, around the parabola of its neighbours.
+
+    Four points beside each other have one combination that is zero on every parabola in 1/clock. Its
+    median size is that of noise: a kink in the curve (a power cap) does not count.
+    """
+    found = [
+        abs(float(_contrast(1.0 / clock[at : at + 4]) @ (value[at : at + 4] / value[at : at + 4].mean())))
+        for clock, value in zip(clocks_mhz, values, strict=True)
+        for at in range(len(clock) - 3)
+    ]
+    return float(np.median(found)) / NORMAL
+
+
+def _contrast(places: Floats) -> Floats:
+    """Weights of length one that are orthogonal to all parabolas over four places."""
+    centred = (places - places.mean()) / np.ptp(places)
+    return np.asarray(np.linalg.svd(np.vander(centred, 3).T)[2][-1])
+
+
+def _slowdown_pct(
+    profile: Profile, schedule: Schedule, blocking_power_w: float, errors: tuple[float, float]
+) -> float:
+    truth = translate(profile, schedule, blocking_power_w, 0.0)
+    own_s = baseline_of(truth, blocking_power_w).iteration_time_s
+    draws = [
+        _played_s(truth, translate(_drawn(profile, errors, seed), schedule, blocking_power_w, 0.0))
+        for seed in range(DRAWS)
+    ]
+    return max(0.0, 100.0 * (float(np.mean(draws)) / own_s - 1.0))
+
+
+def _played_s(truth: Translation, drawn: Translation) -> float:
+    """How long the plan that loses no time with drawn errors really takes."""
+    unslowed_s = baseline_of(drawn, 0.0).iteration_time_s
+    solved = solve(drawn, FREE, base_power_w=0.0, fastest_only=True, also_s=unslowed_s)
+    plans = solved.plans.at(np.array([len(solved.plans) - 1], np.int32))
+    duration_s, _ = blended(truth.problem, plans.choice, plans.other, plans.share)
+    starts_s = truth.dag.earliest_starts(duration_s[0].tolist(), truth.fixed_s)
+    return float(max(start + lasts for start, lasts in zip(starts_s, duration_s[0].tolist(), strict=True)))
+
+
+def _drawn(profile: Profile, errors: tuple[float, float], seed: int) -> Profile:
+    """The same profile with other errors."""
+    draw = np.random.default_rng(seed)
+
+    def other(value: float, error: float) -> float:
+        return value * max(LEAST_SHARE, 1.0 + error * float(draw.standard_normal()))
+
+    points = {
+        key: tuple(
+            replace(point, time_s=other(point.time_s, errors[0]), energy_j=other(point.energy_j, errors[1]))
+            for point in own
+        )
+        for key, own in profile.points.items()
+    }
+    return replace(profile, points=points)
