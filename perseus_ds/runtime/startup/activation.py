@@ -23,7 +23,7 @@ from perseus_ds.config import (
 )
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.runtime.adapter import Adapter
-from perseus_ds.runtime.comm.rendezvous import flags, leave_refusal, rendezvous
+from perseus_ds.runtime.comm.rendezvous import Meeting, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.shutdown import at_exit
 from perseus_ds.runtime.startup.begin import begin
@@ -43,12 +43,12 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     """
     speaker = 0
     try:
-        adapter, settings, refusal = _own(adapter_of, block)
+        settings = _settings(block)
+        adapter, refusal = _own(adapter_of, block)
         meeting = rendezvous(settings, refusal=refusal)
         block, speaker = meeting.settings.get("block", block), meeting.speaker
-        meeting.check()
-        config = _agreed_config(meeting.settings, settings)
-        if config is None or config.mode == "off":
+        config = _wanted(meeting, settings)
+        if config is None:
             return
         assert adapter is not None
         engine = 1 + sum(not one.left for one in _sessions.values())
@@ -86,7 +86,7 @@ def _own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
 def decline(error: Exception, block: object) -> None:
     """Refuse a host whose first iteration cannot be waited for; the other ranks find the refusal there."""
     if dist.is_initialized():
-        leave_refusal(as_perseus_error(error), {"block": block})
+        leave_refusal(as_perseus_error(error), _settings(block))
     refuse(error, block)
 
 
@@ -104,21 +104,22 @@ def say(line: str, *, speaker: int = 0) -> None:
         sys.stdout.flush()
 
 
-def _own(
-    adapter_of: Callable[[], Adapter], block: object
-) -> tuple[Adapter | None, dict[str, object], PerseusError | None]:
-    """This rank's adapter, what it signs in with, and why it cannot be served."""
-    settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
-    if block is None:
-        settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
-    if _rank() == 0:
-        settings |= _block_of_all(block)
+def _own(adapter_of: Callable[[], Adapter], block: object) -> tuple[Adapter | None, PerseusError | None]:
+    """This rank's adapter, or why it cannot be served."""
     try:
         if block is not None:
             refuse_two_blocks(os.environ)
-        return adapter_of(), settings, None
+        return adapter_of(), None
     except Exception as error:  # noqa: BLE001  # all others are told
-        return None, settings, as_perseus_error(error)
+        return None, as_perseus_error(error)
+
+
+def _settings(block: object) -> dict[str, object]:
+    """What this rank signs in with."""
+    settings: dict[str, object] = {"flags": flags(os.environ), "block": block}
+    if block is None:
+        settings["file"] = text_digest(os.environ[ENABLED_BY_FILE])
+    return settings | _block_of_all(block) if _rank() == 0 else settings
 
 
 def _block_of_all(block: object) -> dict[str, object]:
@@ -129,6 +130,21 @@ def _block_of_all(block: object) -> dict[str, object]:
     except Exception as error:  # noqa: BLE001  # all others wait for it
         refused = as_perseus_error(error)
         return {"error": [refused.message, refused.hint]}
+
+
+def _wanted(meeting: Meeting, mine: Mapping[str, object]) -> PerseusConfig | None:
+    """What rank 0 asks all for, None where it switches us off: then nobody minds who refuses.
+
+    Raises:
+        PerseusError: the block is refused, or a rank is missing or cannot be served.
+    """
+    if not meeting.settings:
+        meeting.check()
+    config = _agreed_config(meeting.settings, mine)
+    if config is None or config.mode == "off":
+        return None
+    meeting.check()
+    return config
 
 
 def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> PerseusConfig | None:

@@ -119,6 +119,13 @@ def test_all_ranks_are_off_at_once_with_its_reason(tmp_path: Path, job: Callable
     assert [one.value for one in said] == [one.value for one in run_ranks(2, job, None)]
 
 
+def test_where_we_are_switched_off_nobody_minds(tmp_path: Path) -> None:
+    asked = {**block(tmp_path / "run"), "on_error": "raise"}
+    said = run_ranks(2, pipelining, asked, environment={"PERSEUS_MODE": "off"})
+    assert [lines(one) for one in said] == [[], []]
+    assert [one.value for one in said] == [one.value for one in run_ranks(2, pipelining, None)]
+
+
 @pytest.mark.parametrize("job", [deepspeed, pipelining], ids=lambda job: job.__name__)
 def test_on_error_raise_ends_every_rank_with_its_reason(tmp_path: Path, job: Callable[..., Losses]) -> None:
     asked = {**block(tmp_path / "run"), "on_error": "raise"}
