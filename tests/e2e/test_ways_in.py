@@ -138,4 +138,4 @@ def test_tensor_parallel_peers_are_no_replicas(tmp_path: Path) -> None:
     said = run_ranks(4, two_stages_by_two_tensor_ranks, content)
     attached = events(tmp_path / "run")[0]
     assert attached["replicas"] == 1
-    assert "2 stages x 1 replicas, 2 tensor-parallel ranks each" in lines(said[0])[0]
+    assert "2 stages x 1 replica, 2 tensor-parallel ranks each" in lines(said[0])[0]

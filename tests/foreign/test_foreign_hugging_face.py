@@ -83,7 +83,7 @@ def test_a_job_of_the_trainer_saves_and_learns_the_same(tmp_path: Path) -> None:
     theirs = written(tmp_path / "theirs.json", TRAINER)
     served = run([*torchrun(2), JOBS / "hf_trainer.py", ours], tmp_path)
     plain = run([*torchrun(2), JOBS / "hf_trainer.py", theirs], tmp_path, steps=served.steps)
-    assert "attached to 1 stages x 2 replicas, 4 microbatches" in served.printed
+    assert "attached to 1 stage x 2 replicas, 4 microbatches" in served.printed
     judge(served, plain, most_slowdown_pct=10.0)
 
 

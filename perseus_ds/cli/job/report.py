@@ -38,5 +38,11 @@ def run(options: argparse.Namespace) -> int:
     """Write all, print the short table and the paths."""
     prices = Prices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
     paths = write_report(options.run_dir, page=options.output, prices=prices)
-    say("\n".join([table(options.run_dir), *(f"wrote {path}" for path in paths)]))
+    page, *others = paths
+    beside = ", ".join(path.name for path in others)
+    say(
+        "\n".join(
+            [table(options.run_dir), f"wrote {page}", *([f"  and beside it {beside}"] if others else [])]
+        )
+    )
     return DONE

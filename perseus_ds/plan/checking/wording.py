@@ -5,7 +5,4 @@ from __future__ import annotations
 
 def certified(gap_pct: float) -> str:
     """Say how good a plan is, and in what world."""
-    return (
-        f"at most {max(0.0, gap_pct):.3f} % above the least that any plan as fast needs"
-        " in the model of this profile (certified)"
-    )
+    return f"provably within {max(0.0, gap_pct):.3f} % of optimal for this profile"

@@ -48,7 +48,8 @@ class Sweeping:
         iterations = self._window_iterations(iteration_s)
         self._context.log.event(
             "profiling",
-            f"profiling {sweeps.total} clocks, {iterations} iterations of {iteration_s:.3g} s at each",
+            f"profiling up to {sweeps.total} clocks; at each, {iterations} iterations of {iteration_s:.3g} s "
+            "are measured, after one or two in which the clock changes",
             clock_mhz=sweeps.clock_mhz,
             done=0,
             total=sweeps.total,

@@ -153,13 +153,22 @@ def _width(job: Job) -> str:
     return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
 
 
+def _shape(job: Job) -> str:
+    """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
+    stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
+    return f"{stages} x {replicas}{_width(job)}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def _log_attached(
     log: EventLog, job: Job, config: PerseusConfig, choice: Choice, start: StartDecision
 ) -> None:
     log.event(
         "attached",
-        f"attached to {job.schedule.stages} stages x {job.replicas} replicas{_width(job)}, "
-        f"{job.schedule.microbatches} microbatches; device {choice.backend} ({choice.reason}); "
+        f"attached to {_shape(job)}; device {choice.backend} ({choice.reason}); "
         f"{start.action.value}: {start.reason}",
         mode=config.mode,
         device=choice.backend,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError, PlanMismatchError
@@ -65,9 +66,13 @@ def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:
 
 def _fitting(file: Path, job: Job, group: int, writers: frozenset[int]) -> str:
     plans = read_plans(file, writers=writers)
-    if wrong := differences(job.plan_fingerprint(group), plans.fingerprint):
-        raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
-    return dumps(plans)
+    if not (wrong := differences(job.plan_fingerprint(group), plans.fingerprint)):
+        return dumps(plans)
+    if _differ_in_size_alone(job.plan_fingerprint(group), plans.fingerprint):
+        theirs = plans.fingerprint["microbatches"]
+        wrong = f"batches of {theirs} microbatches, this job's have {job.schedule.microbatches}"
+        raise PlanMismatchError(f"{file} is this job's plan for {wrong}", hint="use mode automatic")
+    raise PlanMismatchError(f"{file} was made for another job: {wrong}", hint="use mode automatic")
 
 
 def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
@@ -78,6 +83,9 @@ def _is_of_another_size(job: Job, directory: RunDirectory) -> bool:
         theirs = read_plans(directory.plan, writers=directory.writers).fingerprint
     except PerseusError:
         return False
-    ours = job.plan_fingerprint()
+    return _differ_in_size_alone(job.plan_fingerprint(), theirs)
+
+
+def _differ_in_size_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
     same = {key: value for key, value in ours.items() if key not in _OF_A_SIZE}
     return not differences(same, theirs) and theirs.get("microbatches") != ours["microbatches"]

@@ -55,5 +55,8 @@ def test_a_plan_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None
 
 def test_where_none_fits_the_first_one_says_why(directory: RunDirectory) -> None:
     leave(job(4), directory.plan)
-    with pytest.raises(PlanMismatchError, match=r"plan\.json was made for another job: microbatches is 4"):
+    with pytest.raises(
+        PlanMismatchError,
+        match=r"plan\.json is this job's plan for batches of 4 microbatches, this job's have 8",
+    ):
         needed_plans(job(8), directory)
