@@ -11,6 +11,7 @@ from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
 from perseus_ds.plan.solving.reserve import Draws, Reserve, least_reserve_pct
+from perseus_ds.plan.solving.scatter import iteration_scatter_pct
 from perseus_ds.plan.solving.solve import Solved, in_order, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
@@ -109,6 +110,7 @@ def build(
             profile, translate(profile, schedule, waiting_w, 0.0, timelines), solved.plans
         ),
         time_error_pct=time_error_pct(profile),
+        scatter_pct=iteration_scatter_pct(profile, translation),
     )
 
 

@@ -49,7 +49,8 @@ class PlanSet:
     ``variation_slowdown_pct`` is how much longer iterations of the fastest plan last on average, with its
     reserve, since durations vary as they did in the profile; None where the profile does not say how.
 
-    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
+    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors;
+    ``scatter_pct`` how much an iteration varies as computations did in the profile (None: it does not say).
 
     A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -80,6 +81,7 @@ class PlanSet:
     reserve_pct: float = 0.0
     variation_slowdown_pct: float | None = None
     time_error_pct: float = 0.0
+    scatter_pct: float | None = None
 
     @property
     def blocking_total_w(self) -> float:

@@ -97,6 +97,7 @@ def dumps(plans: PlanSet) -> str:
         "reserve_pct": plans.reserve_pct,
         "variation_slowdown_pct": plans.variation_slowdown_pct,
         "time_error_pct": plans.time_error_pct,
+        "scatter_pct": plans.scatter_pct,
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -212,6 +213,9 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         if content.get("variation_slowdown_pct") is None
         else real(content, "variation_slowdown_pct", least=0, most=MOST),
         time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
+        scatter_pct=(
+            None if content.get("scatter_pct") is None else real(content, "scatter_pct", least=0, most=MOST)
+        ),
     )
 
 
