@@ -77,9 +77,10 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True)
 class StragglerSettings:
-    """Whether to answer stragglers."""
+    """Whether to answer stragglers, and what time answers may cost over the last 1 000 iterations."""
 
     enabled: bool = True
+    max_cost_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.2
 
 
 @dataclass(frozen=True, slots=True)

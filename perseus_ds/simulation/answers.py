@@ -17,7 +17,7 @@ class Answers:
     """
 
     def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:
-        self._replica_plans = ReplicaPlans(indexes, answered=answered)
+        self._replica_plans = ReplicaPlans(indexes, answered=answered, exposed=lag)
         self._under_way = deque(ReplicaStatus.unknown(len(indexes)) for _ in range(lag - 1))
         self._lag = lag
         self.decisions: list[StragglerDecision] = []
@@ -26,6 +26,11 @@ class Answers:
     def plans(self) -> Sequence[int]:
         """What the next iteration is run at, a plan per replica."""
         return self._replica_plans.plans
+
+    @property
+    def cost_pct(self) -> float:
+        """What answers have cost over the last 1 000 iterations."""
+        return self._replica_plans.cost_pct
 
     @property
     def on_pace(self) -> Sequence[bool]:

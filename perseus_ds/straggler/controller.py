@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.straggler.answer_cost import AnswerCost
 from perseus_ds.straggler.capping import Capping, promise_band
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
 from perseus_ds.straggler.estimate.slowdown_estimate import SlowdownEstimate
@@ -14,10 +17,14 @@ from perseus_ds.straggler.observation import ReplicaObservation
 from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
+    FALSE_ALARM,
+    KEPT_SIGMAS,
     LEAST_MOVE,
+    LEAST_SCATTER,
     LEAST_SLACK,
     LEAST_SLACK_KEPT,
-    NOISE_SIGMAS,
+    MAX_COST_PCT,
+    PROVED_SIGMAS,
     REVIEW_EVERY,
     REVIEW_EVERY_MOST,
     REVIEW_EVERY_WHILE_CALM,
@@ -33,23 +40,36 @@ class StragglerController:
     full speed is what its fastest plan predicts times how it keeps its promises: nothing that is decided
     here feeds back into the time at which all meet.
 
-    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``).
+    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``), ``scatter``
+    how much an iteration varies by the profile (NaN: it does not say, and nobody is judged until it is seen).
+    Answers cost ``max_cost_pct`` of the last 1 000 iterations at most, where a recovery is answered
+    ``exposed`` iterations late (``AnswerCost``).
 
     Shape: vectors [replicas].
     """
 
-    def __init__(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
+    def __init__(
+        self,
+        objective_s: _Replicas,
+        fastest_s: _Replicas,
+        *,
+        scatter: float = math.nan,
+        max_cost_pct: float = MAX_COST_PCT,
+        exposed: int = 2,
+    ) -> None:
         replicas = len(objective_s)
         self._objective_s = np.asarray(objective_s, dtype=np.float64)
         self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
-        self._estimate = SlowdownEstimate(replicas)
+        self._estimate = SlowdownEstimate(replicas, scatter)
+        self._level_sigmas = NormalDist().inv_cdf(1.0 - FALSE_ALARM / replicas**2)
         self._capping = Capping()
+        self._cost = AnswerCost(self._objective_s, max_pct=max_cost_pct, exposed=exposed)
         self._slow = np.zeros(replicas, dtype=np.bool_)
         self._anyone_slow = False
         self._announced = np.ones(replicas)
         self._announced_bytes = b""
         self._limits_s = np.full(replicas, np.nan)
-        self._usual = 1.0
+        self._usual, self._usual_of = 1.0, 0
         self._review_every = REVIEW_EVERY
         self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
 
@@ -58,6 +78,7 @@ class StragglerController:
 
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
+        self._cost.observe(observed.own_s, observed.planned_s, locked=self._capping.locked())
         ratio = self._heeding_caps(observed, _ratio(observed))
         moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
         announced = observed.announced.tobytes()
@@ -71,6 +92,11 @@ class StragglerController:
         elif self._decision.changed:
             self._decision = replace(self._decision, changed=False)
         return self._decision
+
+    @property
+    def cost_pct(self) -> float:
+        """What answers have cost over the last 1 000 iterations."""
+        return self._cost.pct
 
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
@@ -107,7 +133,9 @@ class StragglerController:
         demand = ReplicaDemand(
             free_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
         )
-        self._limits_s = limits_s(demand, self._limits_s)
+        recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, free_s).max()
+        most_s = float(recovered_s) * (1.0 + self._cost.slower_by)
+        self._limits_s = limits_s(demand, self._limits_s, most_s=most_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
         return self._decision_on(demand, at_full_speed, announced, waiting)
 
@@ -148,19 +176,21 @@ class StragglerController:
         """
         level = self._estimate.level
         known = np.isfinite(level)
-        usual = _lower_quartile(level[known]) if known.any() else 1.0
+        usual = 1.0
+        if known.any():
+            self._usual_of = _lower_quartile_of(np.where(known, level, np.inf), int(known.sum()))
+            usual = float(level[self._usual_of])
         pace = np.where(known, level, usual)
         fresh = (self._estimate.count < CONFIRMATIONS) & ~self._slow
         return np.where(fresh, np.minimum(pace, usual), pace), usual
 
     def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
-        error = self._estimate.error
-        from_s = np.where(
-            self._slow,
-            np.maximum(LEAST_SLACK_KEPT, 2.0 * error),
-            np.maximum(LEAST_SLACK, NOISE_SIGMAS * error),
+        error = np.hypot(self._estimate.error, self._estimate.error[self._usual_of])
+        self._estimate.dismiss(slowness < PROVED_SIGMAS * error)
+        sigmas = np.where(
+            self._estimate.proved, PROVED_SIGMAS, np.where(self._slow, KEPT_SIGMAS, self._level_sigmas)
         )
-        return slowness > from_s
+        return slowness > np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), sigmas * error)
 
     def _stragglers(
         self,
@@ -172,7 +202,8 @@ class StragglerController:
     ) -> tuple[Straggler, ...]:
         found = [self._straggler(demand, int(r), announced) for r in at_full_speed.nonzero()[0]]
         if anyone_waits and not at_full_speed[demand.last]:
-            slowdown = float(demand.free_s[demand.last]) / _lower_quartile(demand.free_s)
+            usual_s = demand.free_s[_lower_quartile_of(demand.free_s, len(demand.free_s))]
+            slowdown = float(demand.free_s[demand.last] / usual_s)
             found.append(Straggler(demand.last, slowdown, Cause.STRUCTURAL))
         return tuple(sorted(found, key=lambda one: -demand.free_s[one.replica]))
 
@@ -180,7 +211,17 @@ class StragglerController:
         cause = Cause.ANNOUNCED if announced[replica] else Cause.MEASURED
         if self._capping.capped(replica):
             cause = Cause.CAPPED
-        return Straggler(replica, float(demand.pace[replica] / self._usual), cause)
+        slowdown = float(demand.pace[replica] / self._usual)
+        doubt = 0.0 if cause is Cause.ANNOUNCED else self._doubt(replica, slowdown)
+        return Straggler(replica, slowdown, cause, doubt)
+
+    def _doubt(self, replica: int, slowdown: float) -> float:
+        """Probability of noise that looks so: of that proof, or of such a level by any of all replicas."""
+        if self._estimate.proved[replica]:
+            return FALSE_ALARM
+        error = math.hypot(self._estimate.error[replica], self._estimate.error[self._usual_of])
+        sigmas = (slowdown - 1.0) / max(error, LEAST_SCATTER / 10.0)
+        return min(1.0, len(self._slow) ** 2 * NormalDist().cdf(-sigmas))
 
 
 def _ratio(observed: ReplicaObservation) -> _Replicas:
@@ -189,7 +230,7 @@ def _ratio(observed: ReplicaObservation) -> _Replicas:
         return observed.own_s / observed.planned_s
 
 
-def _lower_quartile(levels: _Replicas) -> float:
-    """What a quarter of all do not exceed: with few replicas the fastest."""
-    place = (len(levels) - 1) // 4
-    return float(np.partition(levels, place)[place])
+def _lower_quartile_of(levels: _Replicas, known: int) -> int:
+    """Whose level a quarter of the known ones do not exceed: with few replicas the fastest one's."""
+    place = (known - 1) // 4
+    return int(np.argpartition(levels, place)[place])

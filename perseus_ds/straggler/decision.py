@@ -30,11 +30,16 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """One slow replica; ``slowdown`` is 1.2 where it takes 20 % longer than its peers would."""
+    """One slow replica; ``slowdown`` is 1.2 where it takes 20 % longer than its peers would.
+
+    ``doubt`` is the probability that noise alone makes some replica of the job look so; 0 where nothing is
+    concluded from measurements.
+    """
 
     replica: int
     slowdown: float
     cause: Cause
+    doubt: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ class FrontierIndex:
 
     ``expected_s`` [plans] is the longest path through the measured durations. It lacks the reserve that
     ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it.
-    ``objective`` and ``fastest`` are plans by index.
+    ``objective`` and ``fastest`` are plans by index. ``scatter`` is how much an iteration varies by the
+    profile (relative standard deviation; NaN: it does not say).
     """
 
     expected_s: NDArray[np.float64]
+    scatter: float
     baseline_s: float
     objective: int
     fastest: int
@@ -44,6 +47,7 @@ class FrontierIndex:
         cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
         return cls(
             expected_s=expected_s,
+            scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
             baseline_s=float(run_s[-1]),
             objective=select(plans, objective).index,
             fastest=select(plans, Objective()).index,

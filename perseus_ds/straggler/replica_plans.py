@@ -12,6 +12,7 @@ from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 from perseus_ds.straggler.pace import Pace
+from perseus_ds.straggler.tuning import MAX_COST_PCT
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
 
@@ -22,16 +23,27 @@ class ReplicaPlans:
     Every rank keeps the whole book, because what a replica did is judged by what its plan predicted; all
     are fed alike and so come to the same decision at the same iteration, all stages of a replica together.
     Not ``answered``: replicas are judged all the same, and run the objective's plans throughout.
+    ``max_cost_pct`` and ``exposed`` bound what answers cost (``AnswerCost``).
 
     Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
     """
 
-    def __init__(self, indexes: Sequence[FrontierIndex], *, answered: bool = True) -> None:
+    def __init__(
+        self,
+        indexes: Sequence[FrontierIndex],
+        *,
+        answered: bool = True,
+        max_cost_pct: float = MAX_COST_PCT,
+        exposed: int = 2,
+    ) -> None:
         self._indexes = indexes
         self._answered = answered
         self._controller = StragglerController(
             np.array([frontier_index.objective_s for frontier_index in indexes]),
             np.array([frontier_index.fastest_s for frontier_index in indexes]),
+            scatter=float(np.max([frontier_index.scatter for frontier_index in indexes])),
+            max_cost_pct=max_cost_pct,
+            exposed=exposed,
         )
         self._pace = Pace(len(indexes))
         self._unknown = np.full(len(indexes), np.nan)
@@ -71,6 +83,11 @@ class ReplicaPlans:
     def on_pace(self) -> Sequence[bool]:
         """Which replicas last as long as the plan that they run predicts."""
         return (~self._pace.behind).tolist()
+
+    @property
+    def cost_pct(self) -> float:
+        """What answers have cost over the last 1 000 iterations."""
+        return self._controller.cost_pct
 
     @property
     def sync_time_s(self) -> float | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,22 +39,30 @@ class ReplicaDemand:
     last: int
 
 
-def limits_s(demand: ReplicaDemand, held_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def limits_s(
+    demand: ReplicaDemand, held_s: NDArray[np.float64], *, most_s: float = np.inf
+) -> NDArray[np.float64]:
     """Return how slow each replica may plan, in its own planned seconds; NaN where it has no slack.
 
     ``held_s`` are the limits so far: one is moved only when the new one differs by more than the noise.
+    ``most_s`` is how long an iteration may be made, as measured, for what answers may cost.
 
     Source: arXiv 2312.06902, section 3.2: T_opt = min(T*, T').
     """
     last = demand.last
     error = np.hypot(demand.error, demand.error[last])
-    limit_s = demand.free_s[last] * (1.0 - margin(demand)) / demand.pace
+    most_s = most_s / demand.pace
+    limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most_s)
     slack = limit_s / demand.least_s - 1.0
     held = np.isfinite(held_s)
     enough = np.where(
         held, np.maximum(LEAST_SLACK_KEPT, 2.0 * error), np.maximum(LEAST_SLACK, NOISE_SIGMAS * error)
     )
-    keep = held & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
+    keep = (
+        held
+        & (held_s <= most_s * (1.0 + LEAST_MOVE))
+        & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
+    )
     has_slack = (slack > enough) & (held | demand.known)
     has_slack[last] = False
     return np.where(has_slack, np.where(keep, held_s, limit_s), np.nan)
@@ -63,10 +71,25 @@ def limits_s(demand: ReplicaDemand, held_s: NDArray[np.float64]) -> NDArray[np.f
 def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
     """How far below T' each replica stays, as a fraction.
 
-    The slowest of n normal iterations is on average ``sqrt(2 ln n) - 0.55`` standard deviations late (within
-    0.1 from 2 to 1000): so much is kept, less the excess that is accepted on average.
+    Each of the others, and the last itself, vary: that they end after it costs on average the expected excess
+    of one normal number above another. The sum of these stays within what is accepted.
     """
-    slowest = math.sqrt(2.0 * math.log(max(2, len(demand.free_s)))) - 0.55
-    late = slowest * np.hypot(demand.scatter, demand.error[demand.last])
-    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, late - EXCESS)
-    return kept
+    last = demand.last
+    apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
+    with np.errstate(divide="ignore"):
+        accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
+    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, _sigmas_below(accepted) * apart)
+    return np.where(np.isfinite(apart), kept, np.inf)
+
+
+_SIGMAS = np.linspace(0.0, 6.0, 241)
+_LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMAS])
+
+
+def _sigmas_below(late: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
+
+    Units: standard deviations.
+    """
+    found: NDArray[np.float64] = np.interp(-late, -_LATE, _SIGMAS)
+    return found

@@ -12,20 +12,44 @@ REVIEW_EVERY_MOST = 8
 REVIEW_EVERY_WHILE_CALM = 16
 """Iterations between two medians while nobody waits."""
 
+FALSE_ALARM = 3e-6
+"""Probability that an iteration makes some replica look slow that is not, all replicas together."""
+
+MOST_SIGMAS = 5.0
+"""How many standard deviations one iteration can count for: two that are beyond are a change, one is not."""
+
+RECOVERY_SIGMAS = 3.5
+"""How many standard deviations faster one iteration is of a replica that nobody need wait for any more."""
+
+LEAST_RECOVERY = 0.025
+"""What that iteration is faster by at least; what is less is drift."""
+
+PROVED_SIGMAS = 1.0
+"""How many standard errors slower than the others one is that has been proved to have become slower."""
+
+KEPT_SIGMAS = 2.0
+"""How many standard errors slower one has to stay to be slow still."""
+
+LEAST_SCATTER = 0.004
+"""What an iteration is taken to vary by at least."""
+
+NOISIER = 1.5
+"""How many times the common scatter a replica's own is to be its own."""
+
+PROFILE_COUNTS = 8
+"""How many observations the scatter is worth that a profile tells."""
+
 LEAST_JUMP = 0.02
-"""A deviation from the median that can be a change of speed and not noise."""
+"""A deviation from its promise that can be a capped replica's change of speed and not noise."""
 
 NOISE_SIGMAS = 5.0
-"""How many standard deviations noise may deviate before it is taken for a change."""
+"""How many standard errors slack has to be above the noise."""
 
 LEAST_SLACK = 0.01
 """Relative slack from which waiting slower pays."""
 
 LEAST_SLACK_KEPT = 0.005
 """Relative slack below which it does no more."""
-
-FIRST_SCATTER = 0.01
-"""Standard deviation of an iteration's duration that is assumed before it is known."""
 
 CONFIRMATIONS = 2
 """Slow iterations in a row after which a replica is believed to be slow."""
@@ -44,6 +68,9 @@ EXCESS = 0.0027
 
 LEAST_MARGIN = 0.001
 """What those who wait stay below T' in any case."""
+
+MAX_COST_PCT = 0.2
+"""Time that answers may cost over the last 1 000 iterations, by default."""
 
 PROBE_AFTER = 16
 """Iterations after which a capped replica first tries full speed again; then twice as many."""

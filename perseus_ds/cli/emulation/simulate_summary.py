@@ -35,7 +35,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class SimulateSummary:
-    """A simulated job: everything is simulated, nothing measured."""
+    """A simulated job: everything is simulated, nothing measured.
+
+    ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000 iterations.
+    """
 
     gpus: int
     iterations: int
@@ -44,6 +47,7 @@ class SimulateSummary:
     saving_pct: float
     slowdown_pct: float
     decisions: tuple[Decided, ...]
+    answers_cost_pct: float
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
@@ -61,6 +65,7 @@ def compared(before: Emulated, after: Emulated) -> SimulateSummary:
         saving_pct=100.0 * (1.0 - other.energy_j / one.energy_j),
         slowdown_pct=100.0 * (other.iteration_time_s / one.iteration_time_s - 1.0),
         decisions=tuple(_decided(after)),
+        answers_cost_pct=after.answers_cost_pct,
     )
 
 
@@ -98,7 +103,13 @@ def _decision_lines(summary: SimulateSummary) -> list[str]:
         for one in summary.decisions[:_MOST_DECISIONS]
     ]
     left = len(summary.decisions) - len(shown)
-    return [*(["decisions:"] if shown else []), *shown, *([f"  and {left} more"] if left else [])]
+    cost = f"answers to stragglers cost the time of {10.0 * summary.answers_cost_pct:.3g} iterations"
+    return [
+        *(["decisions:"] if shown else []),
+        *shown,
+        *([f"  and {left} more"] if left else []),
+        *([cost] if shown else []),
+    ]
 
 
 def _line(name: str, before: float, after: float) -> str:

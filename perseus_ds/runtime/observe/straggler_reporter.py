@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from perseus_ds.plan import PlanSet
@@ -42,7 +43,8 @@ class StragglerReporter:
     ) -> None:
         assert decision.sync_time_s is not None
         slow = "; ".join(
-            f"replica {one.replica} is {one.slowdown:.2f} times slower than its peers ({one.cause.text})"
+            f"replica {one.replica} is {one.slowdown:.2f} times slower than its peers "
+            f"({one.cause.text}{_sureness(one)})"
             for one in awaited
         )
         waiting = decision.waiting[0]
@@ -70,11 +72,22 @@ class StragglerReporter:
         return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
 
 
+def _sureness(straggler: Straggler) -> str:
+    """How sure the measurement is, rounded down; nothing where none is concluded from."""
+    sure_pct = math.floor(1e4 * (1.0 - straggler.doubt)) / 100.0
+    return f", {min(sure_pct, 99.99):g} % sure" if straggler.doubt else ""
+
+
 def _facts(decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
     return {
         "sync_time_s": decision.sync_time_s,
         "stragglers": [
-            {"replica": one.replica, "slowdown": one.slowdown, "cause": one.cause.value}
+            {
+                "replica": one.replica,
+                "slowdown": one.slowdown,
+                "cause": one.cause.value,
+                "doubt": one.doubt,
+            }
             for one in decision.stragglers
         ],
         "waiting": list(decision.waiting),

@@ -82,7 +82,7 @@ class Emulator:
                 answers.observe(ReplicaStatus(own_s, capped, _announced(here, cluster.pipelines)))
                 if progress is not None:
                     progress((n + 1) / iterations)
-            return run.result(tuple(answers.decisions))
+            return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
 
 
 def _announced(

@@ -17,7 +17,8 @@ class Emulated:
     """Times and energies of the whole job, decisions, and one pipeline's last iteration node by node.
 
     ``job_s`` is from release to release of the first rank; ``own_s`` without the wait for other pipelines
-    (NaN: it took no part). Energy is that of all GPUs.
+    (NaN: it took no part). Energy is that of all GPUs. ``answers_cost_pct`` is the time that answers to
+    stragglers cost in the last 1 000 iterations, in percent of these.
 
     Shape: ``job_s``, ``changes`` [iterations]; ``own_s``, ``plan`` [iterations, pipelines]; ``energy_j``
     [iterations, causes]; ``begun_s``, ``ended_s`` [pipelines, nodes] of the last iteration, from its start.
@@ -34,6 +35,7 @@ class Emulated:
     trace: PowerTrace
     begun_s: Floats
     ended_s: Floats
+    answers_cost_pct: float = 0.0
 
     @property
     def iterations(self) -> int:

@@ -95,7 +95,7 @@ class JobRun:
         assert self._now is not None
         return np.where(self._known, self._own_s[n], np.nan), self._now.capped
 
-    def result(self, decisions: tuple[StragglerDecision, ...]) -> Emulated:
+    def result(self, decisions: tuple[StragglerDecision, ...], *, answers_cost_pct: float = 0.0) -> Emulated:
         """Close the books."""
         assert self._now is not None
         begun_s = float(self._now.start_s.min())
@@ -112,6 +112,7 @@ class JobRun:
             trace=trace,
             begun_s=self._now.begun_s - begun_s,
             ended_s=self._now.ended_s - begun_s,
+            answers_cost_pct=answers_cost_pct,
         )
 
     def _iteration(

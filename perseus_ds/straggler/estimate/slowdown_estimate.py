@@ -1,4 +1,4 @@
-"""How slow every replica is against its own plan: a running median that jumps when iterations agree."""
+"""How slow every replica is against its own plan: a running median, begun anew where a change is proved."""
 
 from __future__ import annotations
 
@@ -7,55 +7,65 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.straggler.estimate.excursions import Excursions
 from perseus_ds.straggler.estimate.flap_damping import FlapDamping
+from perseus_ds.straggler.estimate.reference import Reference
+from perseus_ds.straggler.estimate.scatter import Scatter
 from perseus_ds.straggler.estimate.window import Windows
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
-    FIRST_SCATTER,
-    LEAST_JUMP,
-    NOISE_SIGMAS,
+    LEAST_RECOVERY,
+    LEAST_SCATTER,
+    NOISIER,
+    RECOVERY_SIGMAS,
     REVIEW_EVERY,
     WINDOW,
 )
 
 _Replicas = NDArray[np.bool_]
-_LEARNED = 0.25  # of what a review shows
 _AHEAD = 1.25  # from the middle of a window to its end and 2 iterations on, in half windows
+_MOST_SIGMAS = 3.0  # of a deviation that is learned from: a hiccup is no scatter
 
 
 class SlowdownEstimate:
     """Measured by planned duration of every replica, robustly.
 
-    What lies within the noise moves the median. What lies beyond it is set aside: alone it was a hiccup
-    and is dropped; ``CONFIRMATIONS`` in a row are a new level, and the median starts anew from them. A
-    replica that turns slow for short spells again and again has to confirm it longer.
+    Each replica's level is the median of its last iterations. It starts anew where a cumulative sum proves
+    that the replica has left it: at the first of the iterations that did. A replica that turns slow for short
+    spells again and again has to confirm it longer. What all do at once is nobody's slowness.
 
     Shape: vectors [replicas], as of the last review; ``level`` is NaN before the first known iteration,
     ``count`` how many iterations it rests on, ``scatter`` the relative standard deviation of one
-    iteration, ``error`` the relative standard error of the level: that of a median.
+    iteration (infinite until it is known), ``error`` the relative standard error of the level: that of a
+    median. ``proved`` marks whose level was found by its having become slower.
     """
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, first_scatter: float) -> None:
         self.level = np.full(replicas, np.nan)
         self.count = np.zeros(replicas, dtype=np.int64)
-        self.scatter = np.full(replicas, FIRST_SCATTER)
+        self.proved = np.zeros(replicas, dtype=np.bool_)
+        self._scatter = Scatter(first_scatter)
+        self.scatter = np.full(replicas, self._scatter.deviation)
         self.error = 1.25 * self.scatter
-        self._band = self._noise()
-        self._pooled = FIRST_SCATTER
+        self._spread = np.zeros(replicas)
         self._windows = Windows(replicas)
         self._damping = FlapDamping(replicas)
-        self._above = np.zeros(replicas, dtype=np.int64)
-        self._below = np.zeros(replicas, dtype=np.int64)
+        self._reference = Reference(replicas)
+        self._slower = Excursions(replicas)
+        self._faster = Excursions(replicas)
         self._side = np.zeros(replicas)
         self._in_a_row = np.zeros(replicas, dtype=np.int64)
-        self._aside = np.full(replicas, np.nan)
-        self._anything_aside = False
         self._unreviewed = 0
 
     @property
     def sure(self) -> _Replicas:
         """Whose level rests on half a window at least."""
         return self.count >= WINDOW // 2
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is known how much iterations vary: before, nobody is judged."""
+        return self._scatter.known
 
     def observe(self, ratio: NDArray[np.float64], *, impatient: _Replicas, review_every: int) -> bool:
         """Take in one iteration; return whether the levels were taken anew.
@@ -64,12 +74,16 @@ class SlowdownEstimate:
         iteration is enough: those that others wait for.
         """
         self._damping.tick()
-        jumped = False
-        deviation = ratio / self.level - 1.0
-        if not self._anything_aside and (np.abs(deviation) <= self._band).all():
+        known = np.isfinite(ratio) & (ratio > 0.0)
+        if known.all():
             self._windows.enter_all(ratio)
+        elif not known.any():
+            return False
         else:
-            jumped = self._hear_outside(ratio, deviation, impatient)
+            self._windows.enter(np.flatnonzero(known), ratio[known])
+        ratio = np.where(known, ratio, np.nan)
+        deviation = ratio / self.level - 1.0
+        jumped = self._scatter.known and self._jumped(ratio, deviation, impatient)
         return self._review(now=jumped or self._leans(deviation, impatient), every=review_every)
 
     def sinking(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -90,68 +104,59 @@ class SlowdownEstimate:
         self._side = side
         return bool((self._in_a_row[impatient] >= REVIEW_EVERY).any())
 
-    def _hear_outside(
+    def _jumped(
         self, ratio: NDArray[np.float64], deviation: NDArray[np.float64], impatient: _Replicas
     ) -> bool:
-        """Take in an iteration in which something is unknown, new or beyond the noise."""
-        known = np.isfinite(ratio) & (ratio > 0.0)
-        high = known & (deviation > self._band)  # never where the level is not known yet
-        low = known & (deviation < -self._band)
-        jumped = self._jump(ratio, known, high, low, impatient)
-        within = np.flatnonzero(known & ~high & ~low)
-        self._windows.enter(within, ratio[within])
-        self._anything_aside = bool((self._above + self._below).any())
-        return jumped
-
-    def _jump(
-        self,
-        ratio: NDArray[np.float64],
-        known: _Replicas,
-        high: _Replicas,
-        low: _Replicas,
-        impatient: _Replicas,
-    ) -> bool:
-        """Start anew where enough iterations in a row lie on the same side."""
-        self._above = np.where(high, self._above + 1, np.where(known, 0, self._above))
-        self._below = np.where(low, self._below + 1, np.where(known, 0, self._below))
-        up = high & (self._above >= self._damping.confirmations())
-        down = low & (impatient | (self._below >= CONFIRMATIONS))
-        jumped = up | down
+        """Start anew where a change is proved."""
+        leaving = self._slower.begun() | self._faster.begun()
+        sigmas = self._reference.sigmas(ratio, self.scatter, leaving)
+        judged = np.isfinite(sigmas) & self._reference.judges
+        slower = self._slower.observe(sigmas, judged)
+        faster = self._faster.observe(-sigmas, judged)
+        at_once = impatient & (deviation < -np.maximum(LEAST_RECOVERY, RECOVERY_SIGMAS * self.scatter))
+        if not (slower or faster or at_once.any()):
+            return False
+        up = self._slower.alone(self._damping.confirmations())
+        down = self._faster.alone(np.full(len(up), CONFIRMATIONS)) & ~impatient  # of these the drift is led
+        down |= at_once
         self._damping.remember(up, down)
-        self._restart(np.flatnonzero(jumped), ratio, alone=self._above + self._below == 1)
-        self._aside = np.where((high | low) & ~jumped, ratio, self._aside)
-        return bool(jumped.any())
-
-    def _restart(self, who: NDArray[np.intp], ratio: NDArray[np.float64], *, alone: _Replicas) -> None:
-        """Forget what was before, except for the iteration that announced the change."""
-        self._windows.forget(who)
-        announced = who[~alone[who]]
-        self._windows.enter(announced, self._aside[announced])
-        self._windows.enter(who, ratio[who])
-        self._above[who] = 0
-        self._below[who] = 0
+        lasted = np.where(up, self._slower.lasted(), self._faster.lasted())
+        jumped = up | down
+        for side in (self._slower, self._faster):
+            if side.together():
+                jumped, lasted = np.ones_like(up), np.full(len(up), side.lasted().max())
+        who = jumped.nonzero()[0]
+        if not len(who):
+            return False
+        self.proved = (self.proved & ~down) | up
+        self._windows.keep_last(who, lasted[who])
+        self._reference.restart(jumped, self._windows.median()[0], self._windows.count)
+        self._slower.forget(jumped)
+        self._faster.forget(jumped)
+        return True
 
     def _review(self, *, now: bool, every: int) -> bool:
         """Take the medians anew: at once after a change or while windows fill, else every few iterations."""
         self._unreviewed += 1
         if self._unreviewed < every and not now and self._windows.full:
             return False
-        self._unreviewed = 0
         self._in_a_row[:] = 0
         self.level, spread = self._windows.median()
         self.count = self._windows.count
-        sure = self.sure
-        self._pool(spread[sure])
-        self.scatter = np.where(sure, np.fmax(spread, self._pooled), self._pooled)
+        most = _MOST_SIGMAS * max(self._scatter.deviation, LEAST_SCATTER)
+        square = self._windows.square_deviation(self.level, most)
+        told = self.tells
+        self._scatter.learn(square, self.count, fresh=self._unreviewed)
+        if not told and self.tells:  # what was seen until now is the reference
+            self._reference.restart(np.ones_like(self.proved), self.level, self.count)
+        self._unreviewed = 0
+        common = self._scatter.deviation
+        steady = self.sure & ~self._slower.begun() & ~self._faster.begun()  # no mixture of two levels
+        self._spread = np.where(steady, spread, self._spread)
+        self.scatter = np.where(self._spread > NOISIER * common, self._spread, common)
         self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
-        self._band = self._noise()
         return True
 
-    def _pool(self, spread: NDArray[np.float64]) -> None:
-        """Learn slowly what one iteration of most replicas varies by: their middle, smoothed."""
-        if len(spread):
-            middle = float(np.partition(spread, len(spread) // 2)[len(spread) // 2])
-            self._pooled += _LEARNED * (middle - self._pooled)
-
-    def _noise(self) -> NDArray[np.float64]:
-        return np.maximum(LEAST_JUMP, NOISE_SIGMAS * self.scatter)
+    def dismiss(self, who: _Replicas) -> None:
+        """Note that some replicas, though they became slower, are no slower than the others."""
+        self.proved &= ~who

@@ -39,10 +39,13 @@ class Windows:
         self._ring[who, self._entered[who] % WINDOW] = numbers
         self._entered[who] += 1
 
-    def forget(self, who: NDArray[np.intp]) -> None:
-        """Empty the windows of some replicas."""
-        self._ring[who] = np.nan
-        self._entered[who] = 0
+    def keep_last(self, who: NDArray[np.intp], count: NDArray[np.int64]) -> None:
+        """Forget all but the last few numbers of some replicas."""
+        kept = np.minimum(count, self.count[who])
+        order = (self._entered[who, None] - kept[:, None] + _PLACES) % WINDOW  # oldest that is kept first
+        oldest_first = np.take_along_axis(self._ring[who], order, axis=1)
+        self._ring[who] = np.where(kept[:, None] > _PLACES, oldest_first, np.nan)
+        self._entered[who] = kept
         self.full = self.full and not len(who)
 
     def median(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -58,6 +61,15 @@ class Windows:
         median = ordered[self._everyone, last // 2]
         middle_half = ordered[self._everyone, (3 * last + 2) // 4] - ordered[self._everyone, last // 4]
         return median, middle_half / (1.349 * median)
+
+    def square_deviation(self, level: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+        """Mean square of what each window's numbers differ from a level by, in parts of it; 0 where empty.
+
+        A number differs by ``most`` at the most.
+        """
+        apart = np.minimum(np.abs(self._ring / level[:, None] - 1.0), most)
+        total: NDArray[np.float64] = np.nansum(apart**2, axis=1)
+        return total / np.maximum(self.count, 1)
 
     def drift(self, who: NDArray[np.intp]) -> NDArray[np.float64]:
         """How much the newer half of some full windows is above the older; 0 while they fill."""

@@ -16,10 +16,11 @@ Troubles = Callable[[int, int], Trouble]
 
 
 @cache
-def planned(weights: tuple[float, ...] = STAGES) -> PlanSet:
+def planned(weights: tuple[float, ...] = STAGES, variation: float | None = NOISE) -> PlanSet:
     """A real frontier, planned with the reserve that jobs keep."""
     schedule = textbook("1f1b", stages=len(weights), microbatches=8)
-    return build(textbook_profile(weights), schedule, blocking_power_w=BLOCKING_W, reserve_pct=1.0)
+    profile = textbook_profile(weights, variation=variation)
+    return build(profile, schedule, blocking_power_w=BLOCKING_W, reserve_pct=1.0)
 
 
 def play(

@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
+from perseus_ds.straggler.tuning import EXCESS
 
 MARGIN = 0.001
 """What is kept below T' where nothing varies."""
@@ -101,19 +103,29 @@ def test_with_noise_a_limit_is_held_within_one_and_a_half_standard_errors() -> N
         assert found == pytest.approx(held_s if stays else new_s, rel=1e-12)
 
 
-def test_the_margin_covers_the_slowest_of_all_who_vary() -> None:
-    """The expected maximum of n normal numbers, less the excess that is accepted; never below the least."""
+def late_on_average(sigmas: float) -> float:
+    """Mean of what a standard normal number is above ``sigmas``."""
+    return NormalDist().pdf(sigmas) - sigmas * NormalDist().cdf(-sigmas)
+
+
+def test_the_margin_keeps_what_all_who_vary_may_be_late() -> None:
     calm = demand([10.0, 10.0, 12.0])
     assert margin(calm) == pytest.approx(MARGIN)
-    noisy = dataclasses.replace(calm, scatter=np.array([0.02, 0.0, 0.02]), error=np.array([0.0, 0.0, 0.015]))
-    slowest = math.sqrt(2 * math.log(3)) - 0.55
-    assert margin(noisy) == pytest.approx(
-        [slowest * math.hypot(0.02, 0.015) - 0.0027, slowest * 0.015 - 0.0027, slowest * 0.025 - 0.0027]
-    )
+    noisy = dataclasses.replace(calm, scatter=np.array([0.02, 0.01, 0.03]), error=np.array([0.0, 0.0, 0.015]))
+    apart = np.sqrt(noisy.scatter**2 + 0.03**2 + 0.015**2)
+    for kept, sigma in zip(margin(noisy), apart, strict=True):
+        assert 2 * sigma * late_on_average(kept / sigma) == pytest.approx(EXCESS, rel=0.01)
 
 
-def test_alone_or_in_twos_the_margin_is_that_of_two() -> None:
-    one = dataclasses.replace(
-        demand([10.0] * 3), free_s=np.array([10.0]), scatter=np.array([0.05]), error=np.zeros(1), last=0
+def test_nobody_is_slowed_where_it_is_not_known_how_much_iterations_vary() -> None:
+    unknown = dataclasses.replace(
+        demand([10.0, 10.0, 12.0]), scatter=np.full(3, np.inf), error=np.full(3, np.inf)
     )
-    assert margin(one) == pytest.approx((math.sqrt(2 * math.log(2)) - 0.55) * 0.05 - 0.0027)
+    assert np.isnan(limits_s(unknown, NOBODY)).all()
+
+
+def test_no_limit_goes_beyond_what_answers_may_cost_held_or_not() -> None:
+    now = demand([10.0, 10.0, 12.0])
+    assert limits_s(now, NOBODY, most_s=11.0)[0] == pytest.approx(11.0)
+    assert limits_s(now, np.full(3, 11.9), most_s=11.0)[0] == pytest.approx(11.0)
+    assert np.isnan(limits_s(now, np.full(3, 11.9), most_s=10.0)).all()

@@ -31,7 +31,11 @@ def active_plan_of(context: JobContext, frontiers: Sequence[PlanSet], objective:
         schedules,
         objective,
         replica=job.replica,
-        replica_plans=ReplicaPlans([indexes[group] for group in groups]),
+        replica_plans=ReplicaPlans(
+            [indexes[group] for group in groups],
+            max_cost_pct=config.straggler.max_cost_pct,
+            exposed=2 + context.arrivals.behind,
+        ),
         reporter=StragglerReporter(context.log, [frontiers[group] for group in groups]),
         behind=context.arrivals.behind,
     )

@@ -11,7 +11,7 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Cause, Straggler, StragglerDecision
 
-SLOW = Straggler(1, 1.25, Cause.MEASURED)
+SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
 PLANS = hand_made()
 
 
@@ -46,13 +46,17 @@ def test_coming_and_going_are_a_line_each(
         reporter.report(decided(), [0, 0])
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2
-    assert said[0].startswith("perseus: straggler: replica 1 is 1.25 times slower than its peers")
+    assert said[0].startswith(
+        "perseus: straggler: replica 1 is 1.25 times slower than its peers "
+        "(slower than its plan, 99.68 % sure)"
+    )
     assert f"with plan {last} of {len(PLANS)}: " in said[0]
     assert said[1] == "perseus: replica 1 keeps up again: everyone is back at the objective's plan"
     events = list(read_events(folder.events))
     assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
     assert events[0]["plans"] == [last, 0]
-    assert events[0]["stragglers"] == [{"replica": 1, "slowdown": 1.25, "cause": Cause.MEASURED.value}]
+    (straggler,) = events[0]["stragglers"]
+    assert straggler == {"replica": 1, "slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
     ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
     beside_j = baseline.energy_j + baseline.blocking_power_w * ranks * (
         sync_time_s - baseline.iteration_time_s

@@ -1,0 +1,48 @@
+"""Three production traces through the real controller and GPT-3's frontier: who is accused, at what cost."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
+pytestmark = pytest.mark.skipif(
+    not (DATA / "straggler_traces").exists(), reason=f"no traces of production jobs in {DATA}"
+)
+PROFILES = pytest.mark.parametrize("profile", [(), ("--silent",)], ids=["told", "silent"])
+
+
+@cache
+def replayed(*options: str) -> dict[str, Any]:
+    bench = ROOT / "scripts" / "bench" / "straggler" / "traces.py"
+    done = subprocess.run([sys.executable, bench, *options], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_true_straggler_is_answered_within_3_iterations_at_its_own_time() -> None:
+    found = replayed()["AR"]
+    assert found["accused"] == [0]
+    assert found["answered_after_iterations"] <= 3
+    assert abs(found["sync_time_off_pct"]["mean"]) <= 1.0, "single iterations vary by 1 % in themselves"
+    assert found["job_pct"] <= 0.1
+
+
+def test_where_the_profile_is_silent_it_is_answered_after_half_a_window() -> None:
+    found = replayed("--silent")["AR"]
+    assert found["accused"] == [0]
+    assert 8 <= found["answered_after_iterations"] <= 10
+
+
+@PROFILES
+@pytest.mark.parametrize("job", ["ST", "SE"])
+def test_nobody_is_accused_because_work_varies(job: str, profile: tuple[str, ...]) -> None:
+    found = replayed(*profile)[job]
+    assert found["accused"] == []
+    assert found["job_pct"] <= 0.1
