@@ -187,7 +187,8 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
     job.play(20)
     came, went = capsys.readouterr().out.splitlines()
     assert came.startswith(
-        "perseus: straggler: replica 1 is 1.50 times slower than its peers (slower than its plan); the "
+        "perseus: straggler: replica 1 is 1.50 times slower than its peers "
+        "(slower than its plan, 99.99 % sure); the "
         "others meet it at 9 s with plan 1 of 2: "
     )
     assert went == "perseus: replica 1 keeps up again: everyone is back at the objective's plan"
