@@ -78,7 +78,8 @@ class StragglerController:
 
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
-        self._cost.observe(observed.own_s, observed.planned_s, locked=self._capping.locked())
+        if self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
+            self._cost.observe(observed.own_s, observed.planned_s, locked=self._capping.locked())
         ratio = self._heeding_caps(observed, _ratio(observed))
         moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
         announced = observed.announced.tobytes()
@@ -134,7 +135,7 @@ class StragglerController:
             free_s, self._estimate.error, self._estimate.scatter, least_s, pace, known, last
         )
         recovered_s = np.where(at_full_speed, self._usual * self._fastest_s, free_s).max()
-        most_s = float(recovered_s) * (1.0 + self._cost.slower_by)
+        most_s = np.inf if announced.any() else float(recovered_s) * (1.0 + self._cost.slower_by)
         self._limits_s = limits_s(demand, self._limits_s, most_s=most_s)
         waiting = np.isfinite(self._limits_s).nonzero()[0]
         return self._decision_on(demand, at_full_speed, announced, waiting)
@@ -190,7 +191,10 @@ class StragglerController:
         sigmas = np.where(
             self._estimate.proved, PROVED_SIGMAS, np.where(self._slow, KEPT_SIGMAS, self._level_sigmas)
         )
-        return slowness > np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), sigmas * error)
+        slow: NDArray[np.bool_] = slowness > np.maximum(
+            np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), sigmas * error
+        )
+        return slow
 
     def _stragglers(
         self,

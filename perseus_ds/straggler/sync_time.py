@@ -51,8 +51,8 @@ def limits_s(
     """
     last = demand.last
     error = np.hypot(demand.error, demand.error[last])
-    most_s = most_s / demand.pace
-    limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most_s)
+    most = most_s / demand.pace
+    limit_s = np.minimum(demand.free_s[last] * (1.0 - margin(demand)) / demand.pace, most)
     slack = limit_s / demand.least_s - 1.0
     held = np.isfinite(held_s)
     enough = np.where(
@@ -60,7 +60,7 @@ def limits_s(
     )
     keep = (
         held
-        & (held_s <= most_s * (1.0 + LEAST_MOVE))
+        & (held_s <= most * (1.0 + LEAST_MOVE))
         & (np.abs(limit_s / held_s - 1.0) < np.maximum(LEAST_MOVE, 1.5 * error))
     )
     has_slack = (slack > enough) & (held | demand.known)

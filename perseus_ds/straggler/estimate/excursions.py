@@ -75,13 +75,14 @@ class Excursions:
 
     def together(self) -> bool:
         """Whether three quarters of all have left their levels: nobody is slow where all are."""
-        far = (self._sum > self._proof).any(axis=0)
-        return 4 * int(far.sum()) >= 3 * len(far)
+        far = int((self._sum > self._proof).any(axis=0).sum())
+        return 4 * far >= 3 * self._sum.shape[1]
 
     def lasted(self) -> NDArray[np.int64]:
         """For how many iterations each has been beyond its level: by the sum that proves it soonest."""
         soonest = np.argmax(self._sum / self._proof, axis=0)
-        return np.maximum(self._length[soonest, np.arange(len(soonest))], 1)
+        lasted: NDArray[np.int64] = np.maximum(self._length[soonest, np.arange(len(soonest))], 1)
+        return lasted
 
     def begun(self) -> _Replicas:
         """Who may be leaving his level."""
