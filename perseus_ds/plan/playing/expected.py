@@ -88,9 +88,10 @@ def expected(
     before_s, before_j = _baseline(plan, dag, factor).beside(replicas)
     after_s, after_j = _planned(plan, profile, change, dag, factor).beside(replicas)
     whole_j = float(before_j.sum())
-    spared_j = after_s * float(_spared_w(before_j / before_s, after_j / after_s, profile.leakage).sum())
+    leakage = 0.0 if _has_timelines(plan) else profile.leakage
+    spared_j = after_s * float(_spared_w(before_j / before_s, after_j / after_s, leakage).sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
-    leaked = spared_j / whole_j * profile.leakage_se / profile.leakage if profile.leakage else 0.0
+    leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
     error = math.hypot(_error(plan, profile, whole_j, 1.0 - saving), leaked, _LEFT_OUT)
     return Expected(100.0 * saving, 100.0 * (after_s / before_s - 1.0), 100.0 * _TWICE * error)
 
@@ -223,6 +224,15 @@ class _Asked:
         for request in requests:
             self.of[request.position, request.over].append(request)
         self.position = 0
+
+
+def _has_timelines(plan: FrequencyPlan) -> bool:
+    """Whether something runs along kernels' clocks: those were measured cool, each by itself."""
+    options = plan.of.options
+    return any(
+        portions[-1].option >= len(options[i.stage, i.kind].clock_mhz)
+        for i, portions in plan.portions().items()
+    )
 
 
 def _spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
