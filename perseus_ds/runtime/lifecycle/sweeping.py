@@ -57,7 +57,9 @@ class Sweeping:
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
-            cool = warm if last is None else [windows[-1] for windows in last.windows]
+            if last is None:
+                return then() if self._write(found, [Leakage(0.0, 0.0)] * len(warm)) else Idle()
+            cool = [windows[-1] for windows in last.windows]
             leakages = [
                 leakage_of(one.points, other.points, one.heat_w - other.heat_w)
                 for one, other in zip(warm, cool, strict=True)
