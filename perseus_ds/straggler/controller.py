@@ -119,7 +119,10 @@ class StragglerController:
 
     def _judged(self) -> StragglerDecision:
         pace, self._usual = self._pace()
-        self._slow = self._measured_slow(pace / self._usual - 1.0)
+        before, self._slow = self._slow, self._measured_slow(pace / self._usual - 1.0)
+        by_level = self._slow & ~before & ~self._estimate.proved
+        if by_level.any():
+            self._estimate.settle(by_level)
         self._anyone_slow = bool(self._slow.any())
         announced = (self._announced > 1.0) & ~self._slow
         pace = np.where(announced, np.maximum(pace, self._announced * self._usual), pace)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perseus_ds.adapters.deepspeed.orders import order_of
-from perseus_ds.device.simulated import SimulatedSettings, Work, model_named, physics
+from perseus_ds.device.simulated import GpuModel, SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile, candidate_clocks
@@ -45,10 +45,7 @@ def write_plan(
     for stage, seconds in enumerate(forward_s):
         for kind, factor in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, settings.backward_over_forward)):
             work = Work(seconds * factor, settings.memory_bound, settings.intensity)
-            points[stage, kind] = tuple(
-                Point(mhz, physics.duration_s(model, mhz, work), physics.energy_j(model, mhz, work))
-                for mhz in clocks_mhz
-            )
+            points[stage, kind] = tuple(_point(model, mhz, work, settings.noise) for mhz in clocks_mhz)
     blocking_w = physics.power_w(model, model.max_clock_mhz, 0.0)
     profile = Profile(
         points=points,
@@ -65,6 +62,11 @@ def write_plan(
         verify=True,
     )
     write_plans(plans, path)
+
+
+def _point(model: GpuModel, clock_mhz: int, work: Work, noise: float) -> Point:
+    time_s = physics.duration_s(model, clock_mhz, work)
+    return Point(clock_mhz, time_s, physics.energy_j(model, clock_mhz, work), time_sd_s=noise * time_s)
 
 
 def perseus_block(run_dir: Path, forward_s: Sequence[float], **changes: Any) -> dict[str, Any]:  # noqa: ANN401

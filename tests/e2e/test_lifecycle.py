@@ -151,7 +151,7 @@ def test_other_microbatches_are_planned_from_the_same_profile(lifecycle: Lifecyc
     content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, train_until, content, STAGES, happened("running"))
     assert names(run_dir) == ["attached", "calibrated", "warming_up", "planning", "running"]
-    assert "microbatches is 4, this job's is 6" in events(run_dir)[0]["line"]
+    assert "this job's plan for batches of 4 microbatches, this job's have 6" in events(run_dir)[0]["line"]
     kept = [read_plans(run_dir / name).schedule.microbatches for name in ("plan.json", "plan.m6.json")]
     assert kept == [4, 6]
 

@@ -63,6 +63,7 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
         "still_planning",
         "late_clocks",
         "slower",
+        "reserve",
     )
     for told in machines_business:
         course.pop(told, None)

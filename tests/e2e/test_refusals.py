@@ -50,7 +50,7 @@ def cases(lifecycle: Lifecycle, root: Path) -> dict[str, Case]:
         "no block": Case({**plain, "audit": 7}, ("perseus.audit",)),
         "run without a plan": Case({**plain, "mode": "run"}, ("perseus.mode", "plan.json")),
         "plan for other microbatches": Case(
-            block(earlier, mode="run"), ("plan.json", "microbatches is 4", "is 6"), microbatches=6
+            block(earlier, mode="run"), ("plan.json", "batches of 4 microbatches", "have 6"), microbatches=6
         ),
         "plan for another GPU": Case(
             block(earlier, mode="run", simulated=other_gpu), ("plan.json", "gpu is", "A100", "H100")

@@ -1,12 +1,13 @@
 """Start a training job with the plugin's flags set, and show its progress.
 
 What stands after `--` is the job as you would start it: `perseus-ds run --mode profile -- deepspeed
-train.py --deepspeed_config ds.json`. The JSON is also found behind Hugging Face's `--deepspeed` and in
-Accelerate's `--config_file`, the block in the YAML of gpt-neox's `deepy.py`. Where the framework has no JSON
-of its own, `--config` names a file with the block, as `PERSEUS_CONFIG` does: `perseus-ds run --config
-perseus.json -- torchrun pretrain_gpt.py ...`. Before the job starts, the start-up hook and the block are
-checked; what would be refused in training is refused here. Signals are passed on to the job, and its exit
-code is returned. Progress goes to standard error, a line per step; the job's own output is left alone.
+train.py --deepspeed_config ds.json`. The JSON is also found behind Hugging Face's `--deepspeed` and
+in Accelerate's `--config_file`, the block in the YAML of gpt-neox's `deepy.py`. Where the framework
+has no JSON of its own, `--config` names a file with the block, as `PERSEUS_CONFIG` does: `perseus-ds
+run --config perseus.json -- torchrun pretrain_gpt.py ...`. Before the job starts, the start-up hook
+and the block are checked; what would be refused in training is refused here. Signals are passed on to
+the job, and its exit code is returned. Progress goes to standard error, a line per step; the job's
+own output is left alone.
 """
 
 from __future__ import annotations

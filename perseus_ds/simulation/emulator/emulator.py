@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet
+from perseus_ds.plan.solving.scatter import scatter_pct
 from perseus_ds.profile import Profile
+from perseus_ds.schedule import dag_of
 from perseus_ds.simulation.answers import Answers
 from perseus_ds.simulation.emulator.cluster import ClusterShape
 from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble, check_disturbances
@@ -41,8 +44,10 @@ class Emulator:
                 f"the plan is for {plans.schedule.stages} stages, the profile has {profile.stages}",
                 hint="give the profile that the plan was made from",
             )
+        conditions = conditions or Conditions()
+        plans = _told_of_noise(plans, conditions.noise)
         self._index = FrontierIndex.of(plans, objective or Objective())
-        self._world = World(plans, profile, cluster, conditions or Conditions())
+        self._world = World(plans, profile, cluster, conditions)
 
     @property
     def frontier_index(self) -> FrontierIndex:
@@ -83,6 +88,15 @@ class Emulator:
                 if progress is not None:
                     progress((n + 1) / iterations)
             return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
+
+
+def _told_of_noise(plans: PlanSet, noise: float) -> PlanSet:
+    """Plans from a profile that does not say how durations vary (a CSV): a job's own profile would have."""
+    if plans.scatter_pct is not None:
+        return plans
+    variation = dict.fromkeys(plans.options, noise)
+    told_pct = scatter_pct(dag_of(plans.schedule), plans.options, plans.fixed_s, variation)
+    return replace(plans, scatter_pct=told_pct)
 
 
 def _announced(

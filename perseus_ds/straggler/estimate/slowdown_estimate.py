@@ -56,6 +56,7 @@ class SlowdownEstimate:
         self._side = np.zeros(replicas)
         self._in_a_row = np.zeros(replicas, dtype=np.int64)
         self._unreviewed = 0
+        self._observed = 0
 
     @property
     def sure(self) -> _Replicas:
@@ -138,6 +139,7 @@ class SlowdownEstimate:
     def _review(self, *, now: bool, every: int) -> bool:
         """Take the medians anew: at once after a change or while windows fill, else every few iterations."""
         self._unreviewed += 1
+        self._observed += 1
         if self._unreviewed < every and not now and self._windows.full:
             return False
         self._in_a_row[:] = 0
@@ -151,11 +153,28 @@ class SlowdownEstimate:
             self._reference.restart(np.ones_like(self.proved), self.level, self.count)
         self._unreviewed = 0
         common = self._scatter.deviation
+        if self._observed < WINDOW:  # no reference was there to tell two levels apart from the first on
+            spread = self._windows.successive_spread(self.level)
         steady = self.sure & ~self._slower.begun() & ~self._faster.begun()  # no mixture of two levels
         self._spread = np.where(steady, spread, self._spread)
         self.scatter = np.where(self._spread > NOISIER * common, self._spread, common)
         self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
         return True
+
+    def settle(self, who: _Replicas) -> None:
+        """Begin anew for some that were found slow by their level alone, early, while references are learned.
+
+        What their windows hold from before is another level and no scatter.
+        """
+        found = who.nonzero()[0]
+        within = _MOST_SIGMAS * max(self._scatter.deviation, LEAST_SCATTER)
+        lasting = self._windows.lasting(found, self.level[found], within)
+        found, lasting = found[lasting >= CONFIRMATIONS], lasting[lasting >= CONFIRMATIONS]
+        self._windows.keep_last(found, lasting)
+        self.count = self._windows.count
+        anew = np.isin(np.arange(len(who)), found)
+        self._reference.restart(anew, self.level, self.count)
+        self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
 
     def dismiss(self, who: _Replicas) -> None:
         """Note that some replicas, though they became slower, are no slower than the others."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.tuning import WINDOW
 
 _PLACES = np.arange(WINDOW)
+_MIDDLE_DIFFERENCE = 0.9539  # of two normal numbers, in their standard deviations
 
 
 class Windows:
@@ -48,6 +49,13 @@ class Windows:
         self._entered[who] = kept
         self.full = self.full and not len(who)
 
+    def lasting(self, who: NDArray[np.intp], level: NDArray[np.float64], within: float) -> NDArray[np.int64]:
+        """How many of the latest numbers of some replicas in a row lie within a share of a level."""
+        order = (self._entered[who, None] - 1 - _PLACES) % WINDOW  # newest first
+        close = np.abs(np.take_along_axis(self._ring[who], order, axis=1) / level[:, None] - 1.0) <= within
+        lasting: NDArray[np.int64] = np.cumprod(close, axis=1).sum(axis=1)
+        return lasting
+
     def median(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Median (the lower of two) and scatter of every window; NaN where it is empty.
 
@@ -61,6 +69,16 @@ class Windows:
         median = ordered[self._everyone, last // 2]
         middle_half = ordered[self._everyone, (3 * last + 2) // 4] - ordered[self._everyone, last // 4]
         return median, middle_half / (1.349 * median)
+
+    def successive_spread(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scatter of every window by its successive differences, which one change of level does not widen.
+
+        In parts of a level; NaN where there is no difference yet.
+        """
+        order = (self._entered[:, None] - self.count[:, None] + _PLACES) % WINDOW  # oldest first
+        apart = np.sort(np.abs(np.diff(np.take_along_axis(self._ring, order, axis=1), axis=1)), axis=1)
+        middle: NDArray[np.float64] = apart[self._everyone, np.maximum(self.count - 2, 0) // 2]
+        return middle / (_MIDDLE_DIFFERENCE * level)
 
     def square_deviation(self, level: NDArray[np.float64], most: float) -> NDArray[np.float64]:
         """Mean square of what each window's numbers differ from a level by, in parts of it; 0 where empty.

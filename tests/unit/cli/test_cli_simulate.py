@@ -33,11 +33,11 @@ def test_free_changes_without_noise_save_what_the_plan_promises(
 def test_a_straggler_is_answered_and_the_answer_is_told(
     perseus: Program, plan_file: Path, profile_csv: Path
 ) -> None:
-    slow = ("--straggler", "slow:pipeline=1,factor=1.3,from=10,to=20")
-    answer = perseus("simulate", plan_file, profile_csv, "--pipelines", 3, "--iterations", 24, *slow)
+    slow = ("--straggler", "slow:pipeline=1,factor=1.3,from=4,to=16")
+    answer = perseus("simulate", plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
     assert answer.code == 0
     assert "pipeline 1 x1.30" in answer.out
-    job = (plan_file, profile_csv, "--pipelines", 3, "--iterations", 24, *slow)
+    job = (plan_file, profile_csv, "--pipelines", 3, "--iterations", 20, *slow)
     answered, left_alone = figures(perseus, *job), figures(perseus, *job, "--unanswered")
     assert answered["saving_pct"] > left_alone["saving_pct"] + 1.0
 

@@ -1,7 +1,6 @@
 """The emulator against plans on paper, against changes counted by hand, and its books against themselves."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,8 +165,7 @@ def test_every_trouble_holds_back_its_own_pipeline_alone(plans: PlanSet, text: s
 
 
 def test_a_straggler_is_answered_by_the_products_own_decisions(plans: PlanSet) -> None:
-    told = replace(plans, scatter_pct=0.5)
-    emulator = Emulator(told, PROFILE, ClusterShape(pipelines=4), conditions=Conditions(noise=0.005))
+    emulator = Emulator(plans, PROFILE, ClusterShape(pipelines=4), conditions=Conditions(noise=0.005))
     slow = parse_disturbance("slow:pipeline=2,factor=1.25,from=8,to=24")
     found, unanswered = emulator.play(40, [slow]), emulator.play(40, [slow], answered=False)
     during, after = slice(12, 24), slice(28, 40)

@@ -48,8 +48,16 @@ def test_a_straggler_comes_and_goes(slowdown: float, replicas: int, seed: int) -
     assert (played.plan[:, 1] == played.plan[0, 1]).all(), "the straggler runs at full speed"
     for replica in others:
         assert (played.plan[104:200, replica] != played.plan[0, replica]).all()
-        assert energy_above_best_pct(played, slice(104, 200), replica) <= 1.0
+        assert energy_above_best_pct(played, slice(104, 200), replica) <= (1.0 if replicas < 16 else 1.1)
     assert excess_pct(played, slice(104, 200)) <= 0.5
+
+
+@pytest.mark.parametrize("first", [4, 6])
+def test_one_that_comes_before_levels_are_learned_is_answered_as_long_as_it_stays(first: int) -> None:
+    """Its window holds both levels then: they are no scatter of its."""
+    played = play(40, slow_between(first, 24, slowdown=1.3), replicas=4)
+    assert (played.plan[16:24, 0] != played.plan[0, 0]).all()
+    assert (played.plan[28:, 0] == played.plan[0, 0]).all()
 
 
 def test_the_verdict_says_who_and_by_how_much() -> None:
