@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -220,10 +219,12 @@ def _next_start() -> str:
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
-        os.dup2(theirs, 1)
-        os.dup2(theirs, 2)
-        code = main(["clocks", "reset"])
-        sys.stdout.flush()
+        with (
+            os.fdopen(theirs, "w") as words,
+            contextlib.redirect_stdout(words),
+            contextlib.redirect_stderr(words),
+        ):
+            code = main(["clocks", "reset"])
         os._exit(code)
     os.close(theirs)
     with os.fdopen(ours) as file:
