@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from perseus_ds.runtime.comm.control_channel import FAILED
 from perseus_ds.runtime.comm.status import JobStatus, RankStatus, StatusLayout
+from perseus_ds.runtime.observe.conflict_monitor import KINDS as ALL_KINDS
 
 KINDS = 7
 
@@ -93,3 +97,11 @@ def test_all_know_whether_all_ran_batches_of_one_size() -> None:
     assert (apart.microbatches, apart.sizes) == (None, (4, 6))
     unsaid = told_by(*enumerate([RankStatus(), RankStatus()]))
     assert (unsaid.microbatches, unsaid.sizes) == (None, None)
+
+
+@pytest.mark.parametrize("replicas", [2, 16])
+def test_the_exchange_is_as_small_as_its_page_says(replicas: int) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "stragglers.md").read_text()
+    (head,) = re.findall(r"8 \((\d+) \+ 3 R\) bytes", page)
+    layout = StatusLayout(kinds=ALL_KINDS, replicas=replicas, replica=0)
+    assert layout.vector(RankStatus()).nbytes == 8 * (int(head) + 3 * replicas)
