@@ -9,6 +9,7 @@ from perseus_ds.device import (
     SimulatedGpu,
     SimulatedSettings,
     calibrate,
+    calibrate_together,
     measured,
 )
 from perseus_ds.device.calibration import Calibration, Switch
@@ -109,3 +110,30 @@ def test_a_device_without_clock_and_counter_has_nothing_to_measure(time: Virtual
     assert calibrate(NullGpu(), pause=time.pass_s) == Calibration(
         None, None, None, None, None, 0, memory_why_not="this backend does not set memory clocks"
     )
+
+
+class SlowUpwards(SimulatedGpu):
+    """A device whose driver thinks for 30 ms before it goes up."""
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        if clock_mhz == self.capabilities().clocks_mhz[0]:
+            self.sleep(0.030)
+        super().lock_clock(clock_mhz)
+
+
+def test_each_direction_has_its_own_latency(time: VirtualTime) -> None:
+    found = calibrate(SlowUpwards(SimulatedSettings(switch_latency_s=0.010), time=time))
+    assert found.up_s == pytest.approx(0.040, abs=0.002)
+    assert found.down_s == pytest.approx(0.010, abs=0.002)
+
+
+def test_all_at_once_wait_as_long_as_the_slowest_of_them() -> None:
+    gpus = [
+        SimulatedGpu(SimulatedSettings(switch_latency_s=latency_s), time=VirtualTime(10.0))
+        for latency_s in (0.008, 0.037, 0.015)
+    ]
+    found = [one for one in calibrate_together(gpus) if isinstance(one, Calibration)]
+    assert [one.together_s for one in found] == [pytest.approx(0.037, abs=0.002)] * 3
+    assert [one.up_s for one in found] == [
+        pytest.approx(latency_s, abs=0.002) for latency_s in (0.008, 0.037, 0.015)
+    ]

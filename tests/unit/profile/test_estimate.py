@@ -245,3 +245,17 @@ def test_computing_and_waiting_are_told_apart_whatever_the_counter_looks_at(gpu:
         point = found.points[0, kind]
         apart_w = point.energy_j / point.time_s - found.blocking_power_w
         assert apart_w == pytest.approx(power_w - truth.blocking_power_w(clock_mhz), rel=0.01)
+
+
+def test_computations_that_no_step_tells_apart_draw_alike() -> None:
+    """Every step holds 1 s of forwards and 2 s of backwards: 300 J on average say 100 W, of either."""
+    runs = [
+        Interval(Instruction(0, kind, n), 3.0 * n + start_s, 3.0 * n + end_s)
+        for n in range(20)
+        for kind, start_s, end_s in ((Kind.FORWARD, 0.0, 1.0), (Kind.BACKWARD, 1.0, 3.0))
+    ]
+    steps_j = [330.0, 270.0] * 10
+    counter = CounterTrace([3.0 * n for n in range(21)], [sum(steps_j[:n]) for n in range(21)])
+    points = estimate(Window(1000, 0.0, 60.0, tuple(runs), counter)).points
+    assert points[0, Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.02)
+    assert points[0, Kind.BACKWARD].energy_j == pytest.approx(200.0, rel=0.02)

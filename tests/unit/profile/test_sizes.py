@@ -74,3 +74,13 @@ def test_sizes_vary_within_an_iteration_or_not_at_all() -> None:
     assert variation(random.normal(100.0, 20.0, 4000)) == pytest.approx(0.2, rel=0.05)
     assert variation(np.repeat([100.0, 140.0], 100)) < 0.02, "batches of one size each"
     assert variation(np.zeros(10)) == 0.0
+
+
+def test_durations_are_brought_to_the_size_of_their_own_stage() -> None:
+    """Forwards of 2 s on 200 elements: 1 s where stage 1 counts 100, whatever stage 0 counts."""
+    runs = tuple(Interval(Instruction(1, Kind.FORWARD, n), 2.0 * n, 2.0 * n + 2.0, 200) for n in range(8))
+    ticks_s = np.arange(0.0, 16.5, 0.5)
+    trace = CounterTrace(ticks_s, 100.0 * ticks_s)
+    seen = Window(1000, 0.0, 16.0, runs, trace, sizes={0: 400.0, 1: 100.0})
+    assert estimate(seen).points[1, Kind.FORWARD].time_s == pytest.approx(1.0)
+    assert estimate(seen).larger[1, Kind.FORWARD] == pytest.approx(2.0)

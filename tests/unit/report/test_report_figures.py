@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.plan import PlanSet, read_plans, write_plans
+from perseus_ds.plan import PlanSet, build, read_plans, write_plans
+from perseus_ds.profile import Profile
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.chosen import chosen_plan
 from perseus_ds.report.contents.comparable import per_pipeline
@@ -15,6 +16,7 @@ from perseus_ds.report.contents.headline import headline, planned_headline
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.table import render
 from perseus_ds.run_directory import Measured, Summary, write_summary
+from perseus_ds.schedule import Kind, textbook
 
 
 def _summary(**facts: object) -> Summary:
@@ -118,3 +120,16 @@ def test_numbers_have_no_exponent(value: float, text: str) -> None:
 @pytest.mark.parametrize(("value", "text"), [(1.366, "+1.37"), (-12.0, "-12.00"), (-0.001, "+0.00")])
 def test_a_difference_has_a_sign_and_zero_is_not_below_zero(value: float, text: str) -> None:
     assert signed(value, decimals=2) == text
+
+
+def test_pipelines_are_counted_by_ranks_where_a_rank_runs_two_stages(profile: Profile) -> None:
+    """Four stages on two ranks and eight GPUs: four pipelines, 250 J each."""
+    points = {
+        (stage, kind): profile.points[0, Kind.FORWARD]
+        for stage in range(4)
+        for kind in (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    }
+    plans = build(Profile(points), textbook("zbv", stages=4, microbatches=4), blocking_power_w=70.0)
+    found = per_pipeline(_summary(gpus=8), plans)
+    assert found is not None
+    assert found.baseline == (1.0, 250.0)

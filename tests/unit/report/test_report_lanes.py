@@ -1,8 +1,11 @@
 """Lanes: the boxes and the gaps of a timeline."""
 
+from dataclasses import replace
+
 import pytest
 
 from perseus_ds.report.timeline.lanes import Gap, energy_j, height, lanes
+from perseus_ds.report.timeline.power_scale import power_scale
 from perseus_ds.run_directory import Span, Timeline
 from perseus_ds.schedule import Instruction, Kind
 
@@ -36,3 +39,16 @@ def test_energy_counts_work_at_its_power_and_all_else_at_blocking_power() -> Non
 
 def test_backward_stands_taller_than_forward_and_both_above_the_rest() -> None:
     assert height(Kind.BACKWARD) > height(Kind.FORWARD) > height(Kind.STEP)
+
+
+def test_the_palest_colour_lies_below_waiting_in_all_panels() -> None:
+    """Waiting takes 50 W in one panel and 80 W in the other: equal ink is equal power."""
+    scale = power_scale(
+        [
+            _timeline(("0F0", 0.0, 0.5, 200.0)),
+            replace(_timeline(("0F0", 0.0, 0.5, 300.0)), blocking_power_w=80.0),
+        ]
+    )
+    assert scale.lowest_w == pytest.approx(0.8 * 50.0)
+    assert scale.highest_w == pytest.approx(300.0 + 0.02 * 250.0)
+    assert len({scale.colour(50.0), scale.colour(80.0), scale.colour(200.0), scale.colour(300.0)}) == 4

@@ -1,0 +1,41 @@
+"""Single decisions of the controller, by hand."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.straggler import Cause
+from perseus_ds.straggler.controller import StragglerController
+from perseus_ds.straggler.observation import ReplicaObservation
+
+
+def observation(
+    own_s: list[float], planned_s: list[float], announced: list[float] | None = None
+) -> ReplicaObservation:
+    told = np.ones(len(own_s)) if announced is None else np.array(announced)
+    return ReplicaObservation(
+        np.array(own_s), np.array(planned_s), told, np.zeros(len(own_s), dtype=np.bool_)
+    )
+
+
+def test_an_announced_straggler_goes_to_its_fastest_plan_and_the_others_meet_it_there() -> None:
+    """All run 1.1 s on purpose and could 1 s; at full speed one that is 1.3 times slower needs 1.3 s."""
+    controller = StragglerController(np.full(4, 1.1), np.full(4, 1.0), scatter=0.001)
+    for _ in range(32):
+        calm = controller.observe(observation([1.1] * 4, [1.1] * 4))
+    assert np.isnan(calm.limit_s).all()
+    found = controller.observe(observation([1.1] * 4, [1.1] * 4, [1.0, 1.3, 1.0, 1.0]))
+    assert [(one.replica, one.cause) for one in found.stragglers] == [(1, Cause.ANNOUNCED)]
+    assert found.limit_s[1] == 1.0
+    assert found.sync_time_s == pytest.approx(1.3)
+    assert found.waiting == (0, 2, 3)
+    for replica in found.waiting:
+        assert 1.28 < found.limit_s[replica] < 1.3
+
+
+def test_where_the_objective_is_the_fastest_plan_a_straggler_has_nowhere_to_go() -> None:
+    controller = StragglerController(np.full(2, 1.0), np.full(2, 1.0), scatter=0.001)
+    for _ in range(32):
+        controller.observe(observation([1.0] * 2, [1.0] * 2))
+    found = controller.observe(observation([1.0] * 2, [1.0] * 2, [1.3, 1.0]))
+    assert np.isnan(found.limit_s[0])
+    assert found.waiting == (1,)
