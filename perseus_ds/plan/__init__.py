@@ -14,8 +14,8 @@ from perseus_ds.plan.playing.expected import Expected, expected
 from perseus_ds.plan.record import Baseline, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
+from perseus_ds.plan.solving.reserve import too_little_reserve
 from perseus_ds.plan.splits import Portion, Splits
-from perseus_ds.plan.too_little_reserve import too_little_reserve
 
 __all__ = [
     "OPENING",

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from perseus_ds.errors import PlanError
 from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
-from perseus_ds.plan.solving.reserve import Draws, Reserve, least_reserve_pct
-from perseus_ds.plan.solving.scatter import iteration_scatter_pct
-from perseus_ds.plan.solving.solve import Solved, in_order, solve, with_timelines
+from perseus_ds.plan.solving.order import in_order
+from perseus_ds.plan.solving.problem import problem_of
+from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
+from perseus_ds.plan.solving.strategy import fastest, leaner, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
-from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
+from perseus_ds.plan.solving.variation import Draws
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
-
-ONE_WAIT = 2
-"""Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
+from perseus_ds.solver import check_frontier, check_plans, total_bounds
 
 
 def build(
@@ -54,47 +51,44 @@ def build(
         SolverError: the problem cannot be solved as stated.
     """
     _check(profile, schedule, switching, timelines)
-    wait_clock = wait_clock_of(profile, blocking_power_w, switching)
-    waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
+    wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
+    problem = problem_of(profile, schedule, blocking_power_w if wait_clock is None else wait_clock.power_w)
     if reserve_pct == "auto":
-        reserve_pct = least_reserve_pct(profile, schedule, waiting_w, switching)
-    translation = translate(profile, schedule, waiting_w, reserve_pct, timelines)
-    total_w = waiting_w * schedule.ranks
-    baseline = baseline_of(translation, blocking_power_w)
-    unslowed_s = baseline.iteration_time_s
-    solved = solve(translation, switching, base_power_w=total_w, also_s=unslowed_s, progress=progress)
-    if timelines:
-        clocks_only = solve(
-            translate(profile, schedule, waiting_w, reserve_pct),
-            switching,
-            base_power_w=total_w,
-            also_s=unslowed_s,
+        unreserved = problem
+        reserve_pct = least_reserve_pct(
+            Draws.of(unreserved), lambda pct: fastest(unreserved.reserving(pct), switching)
         )
-        solved = with_timelines(translation, solved.frontier, clocks_only.plans, unslowed_s, total_w)
-    frontier = solved.frontier
-    sets = (
-        [solved]
-        if wait_clock is None
-        else [solved, *_leaner(translation, frontier, switching, total_w, unslowed_s)]
-    )
-    if verify:
-        check_frontier(translation.problem, frontier)
-        for one in sets:
-            check_plans(translation.problem, one.plans, frontier=frontier)
-    waits = Waits.none()
+    problem = problem.reserving(reserve_pct)
+
+    baseline = problem.baseline(blocking_power_w)
+    solved = solve(problem, switching, also_s=baseline.iteration_time_s, progress=progress)
+    if timelines:
+        problem = problem.with_timelines(timelines)
+        solved = with_timelines(problem, solved.plans, switching, baseline.iteration_time_s)
+    frontier, sets = solved.frontier, [solved.plans]
     if wait_clock is not None:
-        solved, waits = cheapest([lowered(one, translation, wait_clock, switching.budget) for one in sets])
-    ordered = in_order(solved, translation)
+        sets += leaner(problem, frontier, switching, baseline.iteration_time_s)
+    if verify:
+        check_frontier(problem.activities, frontier)
+        for plans in sets:
+            check_plans(problem.activities, plans, frontier=frontier)
+
+    plans, waits = solved.plans, Waits.none()
+    if wait_clock is not None:
+        plans, waits = cheapest([lowered(problem, one, wait_clock, switching.budget) for one in sets])
+
+    ordered = in_order(problem, plans, ordered=switching.budget.limits)
+    draws = Draws.of(problem)
     return PlanSet(
         fingerprint=dict(fingerprint or {}),
         schedule=schedule,
-        blocking_power_w=waiting_w,
-        options=translation.options,
-        fixed_s=translation.fixed_s,
-        iteration_time_s=solved.plans.time_s,
-        effective_energy_j=solved.plans.cost_j,
-        effective_bound_j=solved.plans.bound_j,
-        lower_bound_j=total_bounds(frontier, solved.plans.time_s, total_w),
+        blocking_power_w=problem.waiting_w,
+        options=problem.options,
+        fixed_s=problem.fixed_s,
+        iteration_time_s=plans.time_s,
+        effective_energy_j=plans.cost_j,
+        effective_bound_j=plans.bound_j,
+        lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
         choice=ordered.choice,
         splits=ordered.splits,
         waits=waits,
@@ -106,31 +100,10 @@ def build(
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
         reserve_pct=reserve_pct,
-        variation_slowdown_pct=_slowdown_pct(
-            profile, translate(profile, schedule, waiting_w, 0.0, timelines), solved.plans
-        ),
+        variation_slowdown_pct=None if draws is None else max(0.0, draws.slowdown_pct(plans)),
         time_error_pct=time_error_pct(profile),
-        scatter_pct=iteration_scatter_pct(profile, translation),
+        scatter_pct=None if draws is None else draws.scatter_pct(),
     )
-
-
-def _slowdown_pct(profile: Profile, translation: Translation, plans: Plans) -> float | None:
-    """How much longer the fastest plan's iterations last since durations vary; None where nobody knows."""
-    draws = Draws.of(profile, translation)
-    return None if draws is None else max(0.0, draws.slowdown_pct(plans))
-
-
-def _leaner(
-    translation: Translation, frontier: Frontier, switching: Switching, total_w: float, unslowed_s: float
-) -> list[Solved]:
-    """Plans that leave as many changes to waits as waits may want; none without a budget."""
-    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
-    if lean is None:
-        return []
-    try:
-        return [solve(translation, replace(switching, budget=lean), base_power_w=total_w, also_s=unslowed_s)]
-    except PlanError:  # no plan changes so seldom: waits get what is left
-        return []
 
 
 def _check(

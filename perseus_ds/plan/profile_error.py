@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.plan.solving.solve import solve
+from perseus_ds.plan.solving.problem import PlanProblem, problem_of
+from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
-from perseus_ds.plan.solving.translation import Translation, baseline_of, translate
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule
 from perseus_ds.solver import blended
@@ -115,21 +115,20 @@ def _contrast(places: Floats) -> Floats:
 def _slowdown_pct(
     profile: Profile, schedule: Schedule, blocking_power_w: float, errors: tuple[float, float]
 ) -> float:
-    truth = translate(profile, schedule, blocking_power_w, 0.0)
-    own_s = baseline_of(truth, blocking_power_w).iteration_time_s
+    truth = problem_of(profile, schedule, blocking_power_w)
+    own_s = truth.baseline(blocking_power_w).iteration_time_s
     draws = [
-        _played_s(truth, translate(_drawn(profile, errors, seed), schedule, blocking_power_w, 0.0))
+        _played_s(truth, problem_of(_drawn(profile, errors, seed), schedule, blocking_power_w))
         for seed in range(DRAWS)
     ]
     return max(0.0, 100.0 * (float(np.mean(draws)) / own_s - 1.0))
 
 
-def _played_s(truth: Translation, drawn: Translation) -> float:
+def _played_s(truth: PlanProblem, drawn: PlanProblem) -> float:
     """How long the plan that loses no time with drawn errors really takes."""
-    unslowed_s = baseline_of(drawn, 0.0).iteration_time_s
-    solved = solve(drawn, FREE, base_power_w=0.0, fastest_only=True, also_s=unslowed_s)
-    plans = solved.plans.at(np.array([len(solved.plans) - 1], np.int32))
-    duration_s, _ = blended(truth.problem, plans.choice, plans.other, plans.share)
+    every = fastest(drawn, FREE, also_s=drawn.baseline(0.0).iteration_time_s)
+    plans = every.at(np.array([len(every) - 1], np.int32))
+    duration_s, _ = blended(truth.activities, plans.choice, plans.other, plans.share)
     starts_s = truth.dag.earliest_starts(duration_s[0].tolist(), truth.fixed_s)
     return float(max(start + lasts for start, lasts in zip(starts_s, duration_s[0].tolist(), strict=True)))
 

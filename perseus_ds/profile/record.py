@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.schedule import Kind
@@ -108,6 +110,19 @@ class Profile:
                 hint="every stage needs all that the schedule runs there at one clock or more",
             )
         return tuple(sorted(points, key=lambda point: -point.clock_mhz))
+
+    def variation(self) -> Mapping[Computation, float] | None:
+        """By what share of its duration each computation varies; None where points do not say it of all.
+
+        All clocks together, and the whole of it: also what is alike in all computations of an iteration.
+        """
+        shares: dict[Computation, list[float]] = {}
+        for key, points in self.points.items():
+            for point in points:
+                if point.time_sd_s is None:
+                    return None
+                shares.setdefault(key, []).append(point.time_sd_s / point.time_s)
+        return {key: float(np.sqrt(np.mean(np.square(own)))) for key, own in shares.items()}
 
 
 def _check_point(where: str, point: Point) -> None:

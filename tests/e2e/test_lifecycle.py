@@ -26,7 +26,7 @@ from ranks import Said, config, run_ranks
 
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.plan import read_plans
-from perseus_ds.plan.solving.reserve import CANDIDATES_PCT, UNKNOWN_PCT, variation_of
+from perseus_ds.plan.solving.reserve import CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.schedule import Kind
 
@@ -75,7 +75,7 @@ def test_auto_says_what_it_does_in_this_order(lifecycle: Lifecycle) -> None:
 def test_the_plan_keeps_the_reserve_that_the_jobs_own_variation_asks_for(lifecycle: Lifecycle) -> None:
     """The simulated GPUs vary by half a percent: that needs less than where nothing is known."""
     profile = read_profile(lifecycle.run_dir / "profile.json")
-    variation = variation_of(profile)
+    variation = profile.variation()
     assert variation is not None
     assert mean(variation.values()) == pytest.approx(SimulatedSettings().noise, rel=0.3)
     plans = read_plans(lifecycle.run_dir / "plan.json")

@@ -37,7 +37,7 @@ from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.profile_error import profile_error
-from perseus_ds.plan.solving.reserve import UNKNOWN_PCT, variation_of
+from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import TEXTBOOK
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
             hint="give --wait-power-w MHZ:W,...",
         )
     request = request_of(options, profile)
-    if request.reserve_pct == "auto" and variation_of(profile) is None:
+    if request.reserve_pct == "auto" and profile.variation() is None:
         remark(f"{options.profile} does not say how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
         plans = build(

@@ -1,1 +1,1 @@
-"""Between a profile and the solver: translation, kinds of plans, what is done to solved ones."""
+"""Between a profile and the solver: the problem, one file a strategy, what is done to solved plans."""

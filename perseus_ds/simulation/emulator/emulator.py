@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet
-from perseus_ds.plan.solving.scatter import scatter_pct
+from perseus_ds.plan.solving.variation import scatter_pct
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import dag_of
 from perseus_ds.simulation.answers import Answers

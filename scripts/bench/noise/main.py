@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from perseus_ds.plan.solving.translation import Translation, translate
+from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import Schedule, textbook
 from perseus_ds.solver import Problem, blended, solve_frontier, split
@@ -38,13 +38,13 @@ Floats = NDArray[np.float64]
 class Bench:
     """A schedule under noise; every computation varies by itself."""
 
-    translation: Translation
+    planned: PlanProblem
     noise: float
 
     @property
     def problem(self) -> Problem:
         """Without any reserve."""
-        return self.translation.problem
+        return self.planned.activities
 
     @property
     def fastest_s(self) -> Floats:
@@ -56,13 +56,13 @@ class Bench:
         """Shape: [count, activities]."""
         factor = 1.0 + self.noise * np.random.default_rng(seed).standard_normal((count, len(self.problem)))
         still = np.ones(len(self.problem), np.bool_)
-        still[self.translation.columns] = False
+        still[self.planned.columns] = False
         factor[:, still] = 1.0
         return factor
 
     def times_s(self, duration_s: Floats) -> Floats:
         """Shape: ``duration_s`` [draws, activities]; returns [draws]."""
-        dag, fixed_s = self.translation.dag, self.translation.fixed_s
+        dag, fixed_s = self.planned.dag, self.planned.fixed_s
         start_s = dag.starts_of_many(duration_s.T.copy(), fixed_s)
         return np.asarray((start_s + duration_s.T).max(axis=0))
 
@@ -77,14 +77,14 @@ class Bench:
                 float(hulls[t].cost_at(np.array([d]))[0]) for t, d in zip(table, duration_s, strict=True)
             )
             mean_s = float(self.times_s(factor * duration_s).mean())
-            return cost_j + WAITING_W * self.translation.schedule.ranks * mean_s, mean_s
+            return cost_j + WAITING_W * self.planned.schedule.ranks * mean_s, mean_s
 
         (after_j, after_s), (before_j, before_s) = spent_j(duration_s), spent_j(self.fastest_s)
         return 100.0 * (1.0 - after_j / before_j), 100.0 * (after_s / before_s - 1.0)
 
     def reserved_s(self, profile: Profile, reserve_pct: float) -> Floats:
         """The relaxed plan for T_min with a reserve; what each activity really lasts."""
-        problem = translate(profile, self.translation.schedule, WAITING_W, reserve_pct).problem
+        problem = problem_of(profile, self.planned.schedule, WAITING_W).reserving(reserve_pct).activities
         frontier = solve_frontier(problem)
         plan = split(problem, frontier, np.array([frontier.t_min_s]))
         planned_s = blended(problem, plan.choice, plan.other, plan.share)[0][0]
@@ -149,7 +149,7 @@ def main() -> int:
     arguments = _arguments()
     profile = read_profile(arguments.profile)
     schedule: Schedule = textbook("1f1b", stages=profile.stages, microbatches=arguments.microbatches)
-    bench = Bench(translate(profile, schedule, WAITING_W, 0.0), arguments.noise_pct / 100.0)
+    bench = Bench(problem_of(profile, schedule, WAITING_W), arguments.noise_pct / 100.0)
     found = {f"reserve {pct:g} %": bench.reserved_s(profile, pct) for pct in RESERVES_PCT}
     found["best"] = bench.best_s(arguments.slower_pct)
     rows = []

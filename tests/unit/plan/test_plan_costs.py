@@ -13,7 +13,7 @@ from perseus_ds.plan import FrequencyPlan, PlanSet, build
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.playing.costs import costs_of
 from perseus_ds.plan.playing.play import Played, play, play_baseline
-from perseus_ds.plan.solving.part_order import slow_first
+from perseus_ds.plan.solving.order import slow_first
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.schedule import textbook

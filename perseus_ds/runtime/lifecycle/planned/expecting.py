@@ -5,7 +5,6 @@ from __future__ import annotations
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import Expected, FrequencyPlan, expected
-from perseus_ds.plan.solving.reserve import variation_of
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.job import differences
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -30,6 +29,6 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
         plan,
         profile,
         ClockChange.of(context.capabilities),
-        variation=variation_of(profile),
+        variation=profile.variation(),
         replicas=context.job.replicas,
     )

@@ -1,0 +1,116 @@
+"""From a problem to plans: its frontier, the times worth a plan, and the strategy that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from perseus_ds.errors import PlanError
+from perseus_ds.plan.solving.problem import PlanProblem
+from perseus_ds.plan.solving.split import split
+from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.solving.whole import whole
+from perseus_ds.plan.solving.within_budget import within_budget
+from perseus_ds.solver import REACH, STEP, Frontier, Plans, best_of, discretise, plan_times, solve_frontier
+from perseus_ds.solver.problem import Floats
+
+ONE_WAIT = 2
+"""Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
+_ROUNDING = 1e-9  # of sums of up to a million doubles
+
+
+class Solved(NamedTuple):
+    """A frontier and plans on it, as the solver numbers them."""
+
+    frontier: Frontier
+    plans: Plans
+
+
+def solve(
+    problem: PlanProblem,
+    switching: Switching,
+    *,
+    also_s: float = 0.0,
+    progress: Callable[[float], None] | None = None,
+) -> Solved:
+    """Solve the relaxed problem, and make plans of it that change clocks no more often than they may.
+
+    ``also_s`` is a time that gets a plan of its own where it lies on the frontier.
+
+    Raises:
+        PlanError: a budget that no plan meets, or changes that take longer than an iteration.
+        SolverError: the problem cannot be solved as stated.
+    """
+    frontier = _frontier(problem, switching, progress)
+    return Solved(frontier, _planned(problem, frontier, switching, also_s))
+
+
+def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
+    """Make the plan for the shortest time alone, and one for ``also_s`` where it lies on the frontier.
+
+    Raises:
+        PlanError, SolverError: as ``solve``.
+    """
+    frontier = _frontier(problem, switching, None)
+    return _at(problem, frontier, switching, np.array([frontier.t_min_s]), also_s)
+
+
+def leaner(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> list[Plans]:
+    """Make plans that leave as many changes to waits as waits may want; none without a budget."""
+    lean = switching.budget.less(ONE_WAIT, frontier.t_min_s)
+    if lean is None:
+        return []
+    try:
+        return [_planned(problem, frontier, replace(switching, budget=lean), also_s)]
+    except PlanError:  # no plan changes so seldom: waits get what is left
+        return []
+
+
+def with_timelines(problem: PlanProblem, without: Plans, switching: Switching, also_s: float) -> Solved:
+    """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
+    frontier = _frontier(problem, switching, None)
+    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w)
+    found = whole(problem, frontier, times_s, switching)
+    also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
+    return Solved(frontier, best_of(frontier, without, found, also))
+
+
+def _frontier(
+    problem: PlanProblem, switching: Switching, progress: Callable[[float], None] | None
+) -> Frontier:
+    """Solve the relaxed problem.
+
+    Raises:
+        PlanError: changes that would not be in force before the iteration that wants them is over.
+    """
+    frontier = solve_frontier(problem.activities, progress=progress)
+    if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
+        raise PlanError(
+            f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
+            f" {frontier.t_min_s:.3g} s: no plan that changes clocks can be played",
+            hint="changes_per_s 0 gives every GPU one clock",
+        )
+    return frontier
+
+
+def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
+    step = STEP if _strategy(switching) is whole else REACH
+    times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w, step=step)
+    return _at(problem, frontier, switching, times_s, also_s)
+
+
+def _at(
+    problem: PlanProblem, frontier: Frontier, switching: Switching, times_s: Floats, also_s: float
+) -> Plans:
+    if frontier.t_min_s * (1.0 + _ROUNDING) < also_s < frontier.t_star_s:
+        times_s = np.union1d(times_s, [also_s])
+    return _strategy(switching)(problem, frontier, times_s, switching)
+
+
+def _strategy(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
+    if switching.budget.limits:
+        return within_budget
+    return whole if switching.split == "never" else split

@@ -1,0 +1,98 @@
+"""What it does to iterations that computations vary, as they varied in the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.plan.options import Options
+from perseus_ds.plan.solving.problem import PlanProblem
+from perseus_ds.profile import Computation
+from perseus_ds.schedule import Dag
+from perseus_ds.solver import Plans, blended
+
+_MOST_DRAWS, _LEAST_DRAWS = 200, 20
+_MOST_NUMBERS = 4_000_000  # nodes times draws: 32 MB in each array
+_LEAST_FACTOR = 0.5
+_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS = 100, 1_000_000
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """Iterations as they might turn out: what every node's duration is multiplied by, the same for all plans.
+
+    ``problem`` is without reserve: what computations really last on average.
+
+    Shape: ``factor`` [nodes, draws]; ``fastest_s`` [nodes].
+    """
+
+    problem: PlanProblem
+    factor: Floats
+    fastest_s: Floats
+
+    @classmethod
+    def of(cls, problem: PlanProblem) -> Draws | None:
+        """Draw every computation by itself; what no clock changes lasts as long as on average.
+
+        None where the profile does not say how durations vary.
+        """
+        if problem.variation is None:
+            return None
+        nodes, unreserved = problem.dag.nodes, problem.reserving(0.0)
+        share = np.array([problem.variation.get((node.stage, node.kind), 0.0) for node in nodes])
+        draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, _MOST_DRAWS))
+        normal = np.random.default_rng(0).standard_normal((len(nodes), draws))
+        fastest_s = np.array([table.duration_s.min() for table in unreserved.activities.tables])
+        return cls(
+            unreserved,
+            np.maximum(1.0 + share[:, None] * normal, _LEAST_FACTOR),
+            fastest_s[unreserved.activities.table_of],
+        )
+
+    def slowdown_pct(self, plans: Plans) -> float:
+        """How much longer iterations last on average at the fastest plan than at the fastest clocks."""
+        first = plans.at(np.zeros(1, np.int32))
+        duration_s, _ = blended(self.problem.activities, first.choice, first.other, first.share)
+        return 100.0 * (self._mean_s(duration_s[0]) / self._mean_s(self.fastest_s) - 1.0)
+
+    def scatter_pct(self) -> float:
+        """Relative standard deviation of an iteration at the highest clocks."""
+        problem = self.problem
+        assert problem.variation is not None
+        return scatter_pct(problem.dag, problem.options, problem.fixed_s, problem.variation)
+
+    def _mean_s(self, duration_s: Floats) -> float:
+        """Mean time of an iteration."""
+        dag, drawn_s = self.problem.dag, duration_s[:, None] * self.factor
+        start_s = dag.starts_of_many(drawn_s, self.problem.fixed_s)
+        return float((start_s + drawn_s).max(axis=0).mean())
+
+
+def scatter_pct(
+    dag: Dag,
+    options: Mapping[Computation, Options],
+    fixed_s: Mapping[Computation, float],
+    variation: Mapping[Computation, float],
+) -> float:
+    """Relative standard deviation of an iteration at the highest clocks whose computations vary so.
+
+    All computations of a microbatch vary alike, as they do where its load makes them: what varies by itself
+    scatters less. Durations are drawn log-normal.
+
+    Cost: 100 passes over the graph, as vectors.
+    """
+    nodes = [(node.stage, node.kind) for node in dag.nodes]
+    share = np.array([variation.get(key, 0.0) if key in options else 0.0 for key in nodes])
+    mean_s = np.array([options[key].time_s[0] if key in options else fixed_s[key] for key in nodes])
+    batch = np.array([max(0, node.microbatch) for node in dag.nodes])
+    draws = max(_LEAST_DRAWS, min(_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS // len(nodes)))
+    normal = np.random.default_rng(0).standard_normal((int(batch.max()) + 1, draws))[batch]
+    width = np.sqrt(np.log1p(share**2))[:, None]
+    drawn_s = mean_s[:, None] * np.exp(width * normal - width**2 / 2.0)
+    end_s = (dag.starts_of_many(drawn_s, fixed_s) + drawn_s).max(axis=0)
+    return float(100.0 * end_s.std() / end_s.mean())
