@@ -50,6 +50,7 @@ def _savings(found: Figures) -> list[str]:
         lines += _within(found.measured)
     if found.predicted is not None:
         lines.append(_saving("saving predicted", found.predicted, ""))
+        lines += _within(found.predicted)
     if found.gap_pct is not None:
         lines += _folded(certified(found.gap_pct))
     return lines

@@ -14,6 +14,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, opening_clocks, requests_of
 from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, dag_of
@@ -23,6 +24,8 @@ _LEAST_DRAWS, _MOST_DRAWS = 6, 200
 _LEAST_FACTOR, _LEAST_SIZE = 0.5, 0.1
 _LEFT_OUT = 0.0005
 """What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
+_LEFT_OUT_OF_TIME = 0.0002
+"""The same of the iteration time."""
 _TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
 
 Floats = NDArray[np.float64]
@@ -30,7 +33,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The saving and the slowdown to expect; half of the interval that holds the saving 95 times in 100.
+    """The saving and the slowdown to expect.
+
+    ``within_pct`` and ``slowdown_within_pct`` are half of the intervals that hold either 95 times in 100.
 
     Units: percent, of the baseline.
     """
@@ -38,6 +43,7 @@ class Expected:
     saving_pct: float
     slowdown_pct: float
     within_pct: float
+    slowdown_within_pct: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,14 @@ class _Side:
     energy_j: Floats
     waiting_w: Floats
 
-    def beside(self, replicas: int) -> tuple[float, Floats]:
-        """Time and energy of an iteration that lasts as long as the slowest of all replicas' iterations."""
+    def beside(self, replicas: int, longer_s: float = 0.0) -> tuple[float, Floats]:
+        """Time and energy of an iteration that lasts as long as the slowest of all replicas' iterations.
+
+        And ``longer_s`` beyond that: all ranks wait for as long.
+        """
         ordered, count = np.sort(self.time_s), len(self.time_s)
         slowest = np.diff((np.arange(count + 1) / count) ** replicas)
-        time_s = float(slowest @ ordered)
+        time_s = float(slowest @ ordered) + longer_s
         return time_s, self.energy_j + (time_s - float(ordered.mean())) * self.waiting_w
 
 
@@ -78,22 +87,33 @@ def expected(
     (``profile.leakage``). ``variation`` is by what share each computation's duration varies; ``replicas``
     wait for each other at the end of an iteration.
 
-    The interval comes from the standard errors of the profile's energies and of its leakage, and from what is
-    left out here.
+    The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
+    really is the longest. They are drawn as the durations are.
+
+    The intervals come from the standard errors of the profile's energies, times and leakage, from how many
+    iterations were drawn, and from what is left out here.
 
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """
     dag = dag_of(plan.of.schedule)
     factor = _factors(dag, variation or {}, profile.size_variation)
-    before_s, before_j = _baseline(plan, dag, factor).beside(replicas)
-    after_s, after_j = _planned(plan, profile, change, dag, factor).beside(replicas)
+    before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
+    errors = time_errors(plan, profile, dag, factor, variation or {})
+    before_s, before_j = before.beside(replicas, errors.before_s)
+    after_s, after_j = after.beside(replicas, errors.after_s)
     whole_j = float(before_j.sum())
     leakage = 0.0 if _has_timelines(plan) else profile.leakage
     spared_j = after_s * float(_spared_w(before_j / before_s, after_j / after_s, leakage).sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
     error = math.hypot(_error(plan, profile, whole_j, 1.0 - saving), leaked, _LEFT_OUT)
-    return Expected(100.0 * saving, 100.0 * (after_s / before_s - 1.0), 100.0 * _TWICE * error)
+    drawn = _error_of_mean(after.time_s / before.time_s)
+    return Expected(
+        saving_pct=100.0 * saving,
+        slowdown_pct=100.0 * (after_s / before_s - 1.0),
+        within_pct=100.0 * _TWICE * error,
+        slowdown_within_pct=100.0 * _TWICE * math.hypot(errors.ratio, drawn, _LEFT_OUT_OF_TIME),
+    )
 
 
 def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:
@@ -241,6 +261,10 @@ def _spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
     It is cooler by what it takes less, that included.
     """
     return leakage * (before_w - after_w) / (1.0 - leakage)
+
+
+def _error_of_mean(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _error(plan: FrequencyPlan, profile: Profile, before_j: float, ratio: float) -> float:

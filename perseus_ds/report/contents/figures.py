@@ -134,10 +134,23 @@ def _measured(contents: Contents) -> Saving | None:
 
 
 def _predicted(contents: Contents) -> Saving | None:
-    planned = _planned(contents)
-    if planned is None or contents.summary is None:
+    planned, summary = _planned(contents), contents.summary
+    if planned is None or summary is None:
         return planned
-    return replace(planned, saving_pct=contents.summary.predicted_saving_pct)
+    known = {
+        field: float(str(summary.facts[fact]))
+        for field, fact in _PREDICTED.items()
+        if summary.facts.get(fact) is not None
+    }
+    return replace(planned, saving_pct=summary.predicted_saving_pct, **known)
+
+
+_PREDICTED = {
+    "slowdown_pct": "predicted_slowdown_pct",
+    "within_pct": "predicted_saving_within_pct",
+    "slowdown_within_pct": "predicted_slowdown_within_pct",
+}
+"""Where a summary says what was expected; those of older jobs say less."""
 
 
 def _planned(contents: Contents) -> Saving | None:

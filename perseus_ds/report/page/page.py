@@ -74,7 +74,7 @@ def _cards(found: Figures) -> str:
         )
     if saving := found.predicted:
         text = f"energy saved, predicted ({saving.source})"
-        cards.append(card("predicted", f"{saving.saving_pct:.1f} %", text))
+        cards.append(card("predicted", f"{saving.saving_pct:.1f}{_within(saving.within_pct, 1)} %", text))
     if found.gap_pct is not None:
         cards.append(card("predicted", f"{found.gap_pct:.3f} %", certified(found.gap_pct)))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""

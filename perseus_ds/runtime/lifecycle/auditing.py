@@ -115,7 +115,9 @@ def _published(
         context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
     if line := contradiction(summary, _DRIFT_PCT + expected.within_pct):
         context.log.event("contradicted", f"{named}{line}")
-    if line := slower(summary, expected.slowdown_pct, plan.of.reserve_pct):
+    if line := slower(
+        summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
+    ):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
     latest = latest_of(reports, iterations=context.config.audit.every_iterations)
     return Audit(summary, latest or summary.perseus)
@@ -156,6 +158,7 @@ def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict
         "planned_saving_pct": plan.saving_pct,
         "predicted_saving_within_pct": expected.within_pct,
         "predicted_slowdown_pct": expected.slowdown_pct,
+        "predicted_slowdown_within_pct": expected.slowdown_within_pct,
         "planned_iteration_time_s": plan.iteration_time_s,
         "certified_gap_pct": float(plan.of.gap_pct[plan.index]),
         "objective": context.config.objective.policy,

@@ -39,13 +39,13 @@ def contradiction(summary: Summary, plan_error_pct: float) -> str:
     )
 
 
-def slower(summary: Summary, planned_pct: float, reserve_pct: float) -> str:
-    """Say that iterations last longer than planned, beyond chance, and what helps; else nothing."""
+def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_pct: float = 0.0) -> str:
+    """Say that iterations last longer than planned, beyond both errors, and what helps; else nothing."""
     within = summary.slowdown_within_pct
     if within is None:
         return ""
     longer = summary.slowdown_pct - max(planned_pct, 0.0)
-    if longer - within <= _MOST_SLOWER_PCT:
+    if longer - within - within_pct <= _MOST_SLOWER_PCT:
         return ""
     better_pct = max(2.0, 2.0 * reserve_pct)
     return (

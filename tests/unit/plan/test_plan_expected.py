@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import Baseline, FrequencyPlan, Options, PlanSet, expected
+from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
 from perseus_ds.plan.options import Segment
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
@@ -190,3 +190,56 @@ def test_the_interval_is_that_of_the_energies_that_either_side_runs() -> None:
     assert within((0, Kind.FORWARD), 0) == pytest.approx(left_out)
     assert within((1, Kind.BACKWARD), 1) == pytest.approx((1.96**2 + left_out**2) ** 0.5)
     assert within((1, Kind.BACKWARD), 0) == pytest.approx((1.96**2 + left_out**2) ** 0.5)
+
+
+def of_unsure_time(plan: FrequencyPlan, key: tuple[int, Kind], option: int, share: float) -> Expected:
+    """What is expected where one point's time is known to that share of it."""
+    profile = profile_of(plan, SAME)
+    points = list(profile.points[key])
+    points[option] = replace(points[option], time_se_s=share * points[option].time_s)
+    return expected(plan, replace(profile, points={**profile.points, key: tuple(points)}), ClockChange())
+
+
+@pytest.mark.parametrize(
+    ("key", "option", "error_pct"),
+    [
+        ((1, Kind.BACKWARD), 1, 2.8 / 6.0),  # runs in the plan alone
+        ((1, Kind.BACKWARD), 0, 8.0 * 2.0 / 36.0),  # in the baseline alone
+        ((0, Kind.FORWARD), 0, 8.0 / 36.0 - 1.0 / 6.0),  # in both: most of it cancels
+        ((0, Kind.FORWARD), 1, 0.0),  # in neither
+    ],
+)
+def test_the_interval_of_time_is_that_of_the_longest_path(
+    key: tuple[int, Kind], option: int, error_pct: float
+) -> None:
+    """8 s where 6 s were, and one of their durations is known to 1 %."""
+    found = of_unsure_time(WITH_A_WAIT, key, option, 0.01)
+    assert found.slowdown_within_pct == pytest.approx(1.96 * (error_pct**2 + 0.02**2) ** 0.5, rel=0.15)
+    assert found.slowdown_pct == pytest.approx(100.0 * (8.0 / 6.0 - 1.0), abs=0.15)
+
+
+def test_of_two_paths_as_long_one_is_longer() -> None:
+    """Where 0B0 is slowed to 3 s, 1F1 and 1B1 beside it take 3 s too: both ways 9 s.
+
+    An error of s in 0B0 makes that s / sqrt(2 pi) longer on average.
+    """
+    slow = replace(BACKWARD, time_s=np.array([2.0, 3.0]))
+    plans = replace(WITH_A_WAIT.of, schedule=textbook("1f1b", stages=2, microbatches=2))
+    options = {**plans.options, (0, Kind.BACKWARD): slow}
+    choice = np.array([[0, 0, 1, 0, 0, 0, 0, 0]], np.uint8)
+    plan = replace(plans, options=options, choice=choice, iteration_time_s=np.array([9.0])).plan(0)
+    found = of_unsure_time(plan, (0, Kind.BACKWARD), 1, 0.1)
+    assert found.slowdown_pct == pytest.approx(100.0 * 0.3 / (2 * np.pi) ** 0.5 / 9.0, rel=0.2)
+    assert of_unsure_time(plan, (0, Kind.BACKWARD), 1, 0.0).slowdown_pct == pytest.approx(0.0)
+
+
+def test_few_executions_are_known_as_all_clocks_say_that_they_vary() -> None:
+    """Two of each, alike by chance; 2 % is how they vary: the error of a mean of two is 1.4 %."""
+    profile = profile_of(WITH_A_WAIT, SAME)
+    twice = {key: tuple(replace(one, samples=2) for one in own) for key, own in profile.points.items()}
+    found = expected(WITH_A_WAIT, replace(profile, points=twice), ClockChange(), variation=VARY)
+    after_s, before_s = (1.4, 2.8, 2.8), (1.0, 2.0, 2.0)  # 1F, 1B, 0B; 0F runs at one clock in both
+    error = (
+        sum((one / 6.0) ** 2 for one in after_s) + sum((8.0 * one / 36.0) ** 2 for one in before_s)
+    ) ** 0.5
+    assert found.slowdown_within_pct == pytest.approx(1.96 * 1.414 * error, rel=0.15)

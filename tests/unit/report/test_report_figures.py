@@ -71,6 +71,22 @@ def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
     assert found.predicted.saving_pct != pytest.approx(found.planned.saving_pct)
 
 
+def test_what_was_expected_carries_its_own_errors(write_run: Callable[..., Path]) -> None:
+    run_dir = write_run()
+    sides = [Measured(2.0, joules, 20) for joules in (1000.0, 850.0)]
+    facts = {
+        "predicted_saving_within_pct": 0.25,
+        "predicted_slowdown_pct": 0.07,
+        "predicted_slowdown_within_pct": 0.04,
+    }
+    write_summary(Summary(sides[0], sides[1], True, 15.2, facts), run_dir / "summary.json")
+    contents = read_contents(run_dir)
+    lines = render(figures(contents), contents).splitlines()
+    at = next(at for at, text in enumerate(lines) if text.startswith("saving predicted"))
+    assert lines[at].split()[2:7] == ["15.20", "%", "+0.07", "%", "time"]
+    assert lines[at + 1].split() == ["give", "or", "take", "0.25", "%", "0.04", "%"]
+
+
 def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
     sides = [Measured(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]

@@ -174,7 +174,8 @@ def _log_running(
     context.log.event(
         "running",
         f"{named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
-        f"per iteration ({round(expected.slowdown_pct, 2) + 0.0:+.2f} % expected), saves "
+        f"per iteration ({with_error(expected.slowdown_pct, expected.slowdown_within_pct, signed=True)} "
+        "expected), saves "
         f"{with_error(expected.saving_pct, expected.within_pct, decimals=1)} "
         f"({plan.saving_pct:.1f} % planned), {plans.reserve_pct:g} % in reserve, "
         f"{certified(float(plans.gap_pct[plan.index]))}",
@@ -186,6 +187,7 @@ def _log_running(
         predicted_saving_pct=expected.saving_pct,
         predicted_saving_within_pct=expected.within_pct,
         predicted_slowdown_pct=expected.slowdown_pct,
+        predicted_slowdown_within_pct=expected.slowdown_within_pct,
         gap_pct=float(plans.gap_pct[plan.index]),
         solve_time_s=plans.solve_time_s,
         **({"replicas": list(replicas)} if replicas else {}),

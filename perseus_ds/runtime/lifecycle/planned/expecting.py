@@ -11,11 +11,11 @@ from perseus_ds.runtime.lifecycle.job_context import JobContext
 
 
 def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expected:
-    """The saving to hold a measurement against; the plan's own where its profile is not there.
+    """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
     Rank 0 alone knows: the run directory is its own.
     """
-    own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0)
+    own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
     if context.job.rank != 0:
         return own
     try:

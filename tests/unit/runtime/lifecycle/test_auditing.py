@@ -65,3 +65,4 @@ def test_neither_chance_nor_what_was_planned_is_told() -> None:
     assert slower(lasting(0.6, se_s=0.004), 0.0, 1.0) == ""
     assert slower(lasting(5.1), 5.0, 1.0) == ""
     assert slower(lasting(0.6), -0.5, 1.0)
+    assert slower(lasting(0.6), 0.0, 1.0, within_pct=0.4) == ""
