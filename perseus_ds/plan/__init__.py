@@ -10,8 +10,8 @@ from perseus_ds.plan.checking.wording import certified
 from perseus_ds.plan.options import Options, Segment
 from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
 from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
-from perseus_ds.plan.playing.expected import Expected, expected
-from perseus_ds.plan.record import Baseline, FrequencyPlan, PlanSet
+from perseus_ds.plan.playing.expected import expected
+from perseus_ds.plan.record import Baseline, Expected, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
 from perseus_ds.plan.solving.reserve import too_little_reserve

@@ -6,14 +6,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_ds.errors import PerseusError
+from perseus_ds.errors import InfeasibleError, PerseusError
 from perseus_ds.kernels import read_timelines
 from perseus_ds.plan.build import build
 from perseus_ds.plan.plan_file.store import write_plans
-from perseus_ds.plan.request import read_request
+from perseus_ds.plan.playing.expected import expected
+from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.request import PlanRequest, read_request
+from perseus_ds.plan.select import select
+from perseus_ds.plan.solving.reserve import variation_of
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
-from perseus_ds.profile import read_profile
+from perseus_ds.profile import Profile, read_profile
 
 
 def main(arguments: list[str]) -> int:
@@ -35,11 +39,29 @@ def main(arguments: list[str]) -> int:
             verify=True,
             fingerprint=request.fingerprint,
         )
-        write_plans(plans, plan)
+        write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> PlanSet:
+    """Say what to expect of the plan that the job will run: on its own thread training would wait for it."""
+    if request.objective is None or not profile.blocking_w:
+        return plans
+    try:
+        plan = select(plans, request.objective)
+    except InfeasibleError:  # the job says so itself
+        return plans
+    found = expected(
+        plan,
+        profile,
+        request.change or plans.change,
+        variation=variation_of(profile),
+        replicas=int(request.fingerprint.get("replicas", 1)),
+    )
+    return replace(plans, expected={plan.index: found})
 
 
 if __name__ == "__main__":

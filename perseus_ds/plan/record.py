@@ -30,6 +30,21 @@ class Baseline:
     blocking_power_w: float
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The saving and the slowdown to expect of a plan on the GPUs that were profiled.
+
+    ``within_pct`` and ``slowdown_within_pct`` are half of the intervals that hold either 95 times in 100.
+
+    Units: percent, of the baseline.
+    """
+
+    saving_pct: float
+    slowdown_pct: float
+    within_pct: float
+    slowdown_within_pct: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
@@ -51,6 +66,9 @@ class PlanSet:
 
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors;
     ``scatter_pct`` how much an iteration varies as computations did in the profile (None: it does not say).
+
+    ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
+    says.
 
     A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -82,6 +100,7 @@ class PlanSet:
     variation_slowdown_pct: float | None = None
     time_error_pct: float = 0.0
     scatter_pct: float | None = None
+    expected: Mapping[int, Expected] = field(default_factory=dict)
 
     @property
     def blocking_total_w(self) -> float:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import read_json
 from perseus_ds.plan.budget import ChangeBudget
@@ -20,7 +22,11 @@ _MOST_BYTES = 64 << 20  # a million instructions are 10 MB
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines."""
+    """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines.
+
+    ``objective`` says for which plan it is worked out what to expect (None: for none), on GPUs whose clocks
+    change as ``change`` says (None: as the profile's).
+    """
 
     schedule: Schedule
     fingerprint: Mapping[str, str]
@@ -30,6 +36,8 @@ class PlanRequest:
     waits: Wait = "never"
     budget: ChangeBudget = field(default_factory=ChangeBudget)
     timelines: str | None = None
+    objective: Objective | None = None
+    change: ClockChange | None = None
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
@@ -46,6 +54,8 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "waits": request.waits,
         "budget": asdict(request.budget),
         "timelines": request.timelines,
+        "objective": None if request.objective is None else asdict(request.objective),
+        "change": None if request.change is None else asdict(request.change),
     }
     write_json(path, content)
 
@@ -76,4 +86,6 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         waits=content["waits"],
         budget=ChangeBudget(**content.get("budget", {})),
         timelines=content.get("timelines"),
+        objective=None if content.get("objective") is None else Objective(**content["objective"]),
+        change=None if content.get("change") is None else ClockChange(**content["change"]),
     )

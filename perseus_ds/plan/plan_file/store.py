@@ -39,7 +39,7 @@ from perseus_ds.plan.plan_file.packing import (
     unpack_splits,
     unpack_waits,
 )
-from perseus_ds.plan.record import Baseline, PlanSet
+from perseus_ds.plan.record import Baseline, Expected, PlanSet
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
@@ -98,6 +98,7 @@ def dumps(plans: PlanSet) -> str:
         "variation_slowdown_pct": plans.variation_slowdown_pct,
         "time_error_pct": plans.time_error_pct,
         "scatter_pct": plans.scatter_pct,
+        "expected": [{"plan": index, **asdict(one)} for index, one in plans.expected.items()],
         "baseline": {
             "iteration_time_s": plans.baseline.iteration_time_s,
             "energy_j": plans.baseline.energy_j,
@@ -216,6 +217,17 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         scatter_pct=(
             None if content.get("scatter_pct") is None else real(content, "scatter_pct", least=0, most=MOST)
         ),
+        expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
+    )
+
+
+def _expected_of(row: object) -> tuple[int, Expected]:
+    known = mapping(row, "expected")
+    return whole(known, "plan", least=0, most=MOST_INSTRUCTIONS), Expected(
+        saving_pct=real(known, "saving_pct", least=-MOST, most=100),
+        slowdown_pct=real(known, "slowdown_pct", least=-100, most=MOST),
+        within_pct=real(known, "within_pct", least=0, most=MOST),
+        slowdown_within_pct=real(known, "slowdown_within_pct", least=0, most=MOST),
     )
 
 

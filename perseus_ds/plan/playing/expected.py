@@ -15,7 +15,7 @@ from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, openin
 from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.playing.time_errors import time_errors
-from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.record import Expected, FrequencyPlan
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
@@ -29,21 +29,6 @@ _LEFT_OUT_OF_TIME = 0.0002
 _TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The saving and the slowdown to expect.
-
-    ``within_pct`` and ``slowdown_within_pct`` are half of the intervals that hold either 95 times in 100.
-
-    Units: percent, of the baseline.
-    """
-
-    saving_pct: float
-    slowdown_pct: float
-    within_pct: float
-    slowdown_within_pct: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perseus_ds.plan import PlanRequest, build, read_plans, write_request
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import PlanRequest, build, expected, read_plans, select, write_request
+from perseus_ds.plan.solving.reserve import variation_of
 from perseus_ds.profile import write_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
@@ -34,6 +38,34 @@ def test_it_writes_the_plans_that_were_asked_for(tmp_path: Path) -> None:
     assert written.fingerprint == REQUEST.fingerprint
     assert written.iteration_time_s.tolist() == wanted.iteration_time_s.tolist()
     assert written.effective_energy_j.tolist() == wanted.effective_energy_j.tolist()
+
+
+def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path: Path) -> None:
+    """Beside the training: the job finds in the file what it would have worked out itself."""
+    profile = replace(textbook_profile([1.0, 1.1], variation=0.01), blocking_w={1410: 70.0, 750: 50.0})
+    request = replace(
+        REQUEST,
+        fingerprint={"gpu": "one", "replicas": "2"},
+        objective=Objective("max_slowdown", max_slowdown_pct=10.0),
+        change=ClockChange.lasting(0.01),
+    )
+    files = [tmp_path / name for name in ("profile.json", "request.json", "plan.json")]
+    write_profile(profile, files[0])
+    write_request(files[1], request)
+    done = started(*files)
+    assert (done.returncode, done.stderr) == (0, "")
+    plans = read_plans(files[2])
+    plan = select(plans, Objective("max_slowdown", max_slowdown_pct=10.0))
+    own = expected(plan, profile, ClockChange.lasting(0.01), variation=variation_of(profile), replicas=2)
+    assert plans.expected == {plan.index: own}
+
+
+def test_a_deadline_that_no_plan_keeps_is_not_the_planner_s_to_refuse(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("profile.json", "request.json", "plan.json")]
+    write_profile(replace(PROFILE, blocking_w={1410: 70.0}), files[0])
+    write_request(files[1], replace(REQUEST, objective=Objective("deadline", deadline_s=1e-6)))
+    assert started(*files).returncode == 0
+    assert read_plans(files[2]).expected == {}
 
 
 def test_a_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.profile import read_profile
@@ -28,4 +29,6 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         waits=objective.waits,
         budget=ChangeBudget(objective.changes_per_s, objective.node_changes_per_s),
         timelines=prepared(context),
+        objective=objective,
+        change=ClockChange.of(context.capabilities),
     )
