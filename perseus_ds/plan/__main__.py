@@ -14,7 +14,6 @@ from perseus_ds.plan.playing.expected import expected
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
-from perseus_ds.plan.solving.reserve import variation_of
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
 from perseus_ds.profile import Profile, read_profile
@@ -58,7 +57,7 @@ def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> Pl
         plan,
         profile,
         request.change or plans.change,
-        variation=variation_of(profile),
+        variation=profile.variation(),
         replicas=int(request.fingerprint.get("replicas", 1)),
     )
     return replace(plans, expected={plan.index: found})

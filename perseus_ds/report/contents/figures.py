@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from perseus_ds.report.contents import Contents
-from perseus_ds.run_directory import Measured
+from perseus_ds.run_directory import Measured, Summary
 
 
 class Quantity(Enum):
@@ -137,20 +137,20 @@ def _predicted(contents: Contents) -> Saving | None:
     planned, summary = _planned(contents), contents.summary
     if planned is None or summary is None:
         return planned
-    known = {
-        field: float(str(summary.facts[fact]))
-        for field, fact in _PREDICTED.items()
-        if summary.facts.get(fact) is not None
-    }
-    return replace(planned, saving_pct=summary.predicted_saving_pct, **known)
+    slowdown_pct = _fact(summary, "predicted_slowdown_pct")
+    return replace(
+        planned,
+        saving_pct=summary.predicted_saving_pct,
+        slowdown_pct=planned.slowdown_pct if slowdown_pct is None else slowdown_pct,
+        within_pct=_fact(summary, "predicted_saving_within_pct"),
+        slowdown_within_pct=_fact(summary, "predicted_slowdown_within_pct"),
+    )
 
 
-_PREDICTED = {
-    "slowdown_pct": "predicted_slowdown_pct",
-    "within_pct": "predicted_saving_within_pct",
-    "slowdown_within_pct": "predicted_slowdown_within_pct",
-}
-"""Where a summary says what was expected; those of older jobs say less."""
+def _fact(summary: Summary, key: str) -> float | None:
+    """A number that summaries of older jobs do not have."""
+    value = summary.facts.get(key)
+    return None if value is None else float(str(value))
 
 
 def _planned(contents: Contents) -> Saving | None:

@@ -10,7 +10,6 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanRequest, build, expected, read_plans, select, write_request
-from perseus_ds.plan.solving.reserve import variation_of
 from perseus_ds.profile import write_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
@@ -56,7 +55,7 @@ def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path:
     assert (done.returncode, done.stderr) == (0, "")
     plans = read_plans(files[2])
     plan = select(plans, Objective("max_slowdown", max_slowdown_pct=10.0))
-    own = expected(plan, profile, ClockChange.lasting(0.01), variation=variation_of(profile), replicas=2)
+    own = expected(plan, profile, ClockChange.lasting(0.01), variation=profile.variation(), replicas=2)
     assert plans.expected == {plan.index: own}
 
 
