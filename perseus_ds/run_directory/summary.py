@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,8 @@ class Measured:
     """Iterations of one side, each from its first instruction to its last.
 
     Duration and energy (of all GPUs of the job) are means of the middle half, with their standard errors
-    (None where too few were measured to tell) and the degrees of freedom of these.
+    (None where too few were measured to tell) and the degrees of freedom of these: ``time_freedom`` of the
+    duration's, where it has others than the energy's.
     """
 
     iteration_time_s: float
@@ -42,7 +43,8 @@ class Measured:
     iterations: int
     iteration_time_se_s: float | None = None
     energy_se_j: float | None = None
-    freedom: int = 0
+    freedom: float = 0
+    time_freedom: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +99,31 @@ class Summary:
     @property
     def saving_within_pct(self) -> float | None:
         """Half of the interval that holds the true saving 95 times in 100, in points."""
-        return None if self.saving_se_pct is None else self._quantile * self.saving_se_pct
+        se_pct = self.saving_se_pct
+        if se_pct is None:
+            return None
+        sides = self.baseline, self.perseus
+        shares = [(side.energy_se_j or 0.0) / side.energy_j for side in sides]
+        return _quantile(shares, [side.freedom for side in sides]) * se_pct
 
     @property
     def slowdown_within_pct(self) -> float | None:
         """Half of the interval that holds the true slowdown 95 times in 100, in points."""
-        return None if self.slowdown_se_pct is None else self._quantile * self.slowdown_se_pct
+        se_pct = self.slowdown_se_pct
+        if se_pct is None:
+            return None
+        sides = self.baseline, self.perseus
+        shares = [(side.iteration_time_se_s or 0.0) / side.iteration_time_s for side in sides]
+        return _quantile(shares, [side.time_freedom or side.freedom for side in sides]) * se_pct
 
-    @property
-    def _quantile(self) -> float:
-        """Of Student's distribution, for both sides together (Welch and Satterthwaite)."""
-        from scipy.special import stdtrit  # noqa: PLC0415  # heavy, and seldom asked for
 
-        shares = [((side.energy_se_j or 0.0) / side.energy_j) ** 2 for side in (self.baseline, self.perseus)]
-        below = sum(
-            share**2 / max(1, side.freedom)
-            for share, side in zip(shares, (self.baseline, self.perseus), strict=True)
-        )
-        freedom = sum(shares) ** 2 / below if below else float(self.baseline.freedom)
-        return float(stdtrit(max(1.0, freedom), 0.975))
+def _quantile(shares: Sequence[float], freedoms: Sequence[float]) -> float:
+    """Of Student's distribution, for the errors of both sides together (Welch and Satterthwaite)."""
+    from scipy.special import stdtrit  # noqa: PLC0415  # heavy, and seldom asked for
+
+    below = sum(share**4 / max(1.0, freedom) for share, freedom in zip(shares, freedoms, strict=True))
+    freedom = sum(share**2 for share in shares) ** 2 / below if below else freedoms[0]
+    return float(stdtrit(max(1.0, freedom), 0.975))
 
 
 def _ratio_se_pct(first: tuple[float, float | None], second: tuple[float, float | None]) -> float | None:

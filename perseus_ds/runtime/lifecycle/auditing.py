@@ -62,6 +62,7 @@ def audited(
         conflicts=context.conflict_monitor.sightings(),
         overrun_share=context.overrun_share(),
         clock_requests=context.clock_requests,
+        period_s=context.account.counter_period_s,
     )
     reports = cast("list[RankReport]", context.channel.gather(mine))
     if context.job.rank != 0:

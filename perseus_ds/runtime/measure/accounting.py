@@ -90,6 +90,11 @@ class EnergyAccount:
         self.outside = Outside()
         self.latest: tuple[float, float] | None = None
 
+    @property
+    def counter_period_s(self) -> float | None:
+        """How long the counter takes from one change to the next."""
+        return self._watch.seen_period_s
+
     def totals_of(self, microbatches: int) -> dict[Mode, Total]:
         """Return what was measured in batches of one size."""
         blank: dict[Mode, Total] = {mode: Total() for mode in Mode if mode is not Mode.NEITHER}

@@ -16,6 +16,8 @@ from perseus_ds.profile import CounterTrace
 _READS_PER_PERIOD = 2
 _READS_PER_CLOCK_READ = 5
 _KEPT = 100_000
+_LEAST_COUNTED = 100
+_ABOUT = 0.05
 
 
 Look = Callable[[], None]
@@ -45,12 +47,22 @@ class EnergyWatch:
         self._last_j: float | None = None
         self._looked_s = 0.0
         self._looks = 0
+        self._first_change_s = self._last_change_s = 0.0
+        self._counted = 0
         self.error: PerseusError | None = None
 
     @property
     def watching(self) -> bool:
         """Whether there is a counter to watch."""
         return self.period_s is not None
+
+    @property
+    def seen_period_s(self) -> float | None:
+        """The period as it was seen over all changes, where that is about the one that is declared."""
+        if self.period_s is None or self._counted < _LEAST_COUNTED:
+            return self.period_s
+        seen_s = (self._last_change_s - self._first_change_s) / (self._counted - 1)
+        return seen_s if abs(seen_s / self.period_s - 1.0) < _ABOUT else self.period_s
 
     def start(self) -> None:
         """Begin to watch."""
@@ -70,7 +82,11 @@ class EnergyWatch:
         try:
             energy_j, now_s = self._gpu.energy_j(), self._gpu.now_s()
             if self._last_j is not None and energy_j != self._last_j:
-                self._changes.append(((self._looked_s + now_s) / 2, energy_j))
+                self._last_change_s = (self._looked_s + now_s) / 2
+                if not self._counted:
+                    self._first_change_s = self._last_change_s
+                self._counted += 1
+                self._changes.append((self._last_change_s, energy_j))
             self._last_j, self._looked_s = energy_j, now_s
             self._looks += 1
             if self._looks % _READS_PER_CLOCK_READ == 0:

@@ -47,7 +47,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank reports after an audit."""
+    """What one rank reports after an audit; ``period_s`` is its energy counter's."""
 
     rank: int
     pipeline_rank: int
@@ -58,6 +58,7 @@ class RankReport:
     conflicts: tuple[Sighting, ...] = ()
     overrun_share: float = 0.0
     clock_requests: RequestCounts = field(default_factory=RequestCounts)
+    period_s: float | None = None
 
 
 def summarise(
@@ -103,12 +104,13 @@ def latest_of(reports: Sequence[RankReport], *, iterations: int) -> Measured | N
         return None
     since = min(total.samples[-1].first for total in totals) - iterations
     recent = [Total(t.iterations, deque(s for s in t.samples if s.first > since)) for t in totals]
-    side = Side.of(recent)
+    side = Side.of(recent, [report.period_s for report in reports])
     return None if side is None else side.measured()
 
 
 def _side(reports: Sequence[RankReport], mode: Mode) -> Side | None:
-    return Side.of(report.totals.get(mode, Total()) for report in reports)
+    totals = [report.totals.get(mode, Total()) for report in reports]
+    return Side.of(totals, [report.period_s for report in reports])
 
 
 def timelines(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.profile import at_size, differ, elasticity
 from perseus_ds.run_directory import Measured
 from perseus_ds.runtime.measure.accounting import Sample, Total
+from perseus_ds.runtime.measure.aliasing import alike
 from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
 
 _Numbers = NDArray[np.float64]
@@ -21,9 +22,10 @@ class Side:
     """Iterations of one mode that every rank has measured: as long as the slowest rank, the energy of all.
 
     ``rows`` are the samples rank by rank, for ranks that joined short iterations differently; then the
-    arrays are empty.
+    arrays are empty. ``alike`` is how many samples of energy share one error (`aliasing`), of each rank where
+    there are ``rows``.
 
-    Shape: arrays [samples]; ``rows`` [ranks].
+    Shape: arrays [samples]; ``rows``, ``alike`` [ranks].
     """
 
     time_s: _Numbers
@@ -31,10 +33,14 @@ class Side:
     size: _Numbers
     iterations: int
     rows: Sequence[Sequence[Sample]]
+    alike: Sequence[float]
 
     @classmethod
-    def of(cls, totals: Iterable[Total]) -> Side | None:
-        """Put together what all ranks measured; None before every rank has some."""
+    def of(cls, totals: Iterable[Total], periods_s: Sequence[float | None] = ()) -> Side | None:
+        """Put together what all ranks measured; None before every rank has some.
+
+        ``periods_s`` are those of their energy counters, None where one is not known.
+        """
         known = list(totals)
         rows = [{(one.first, one.iterations): one for one in total.samples} for total in known]
         if not all(rows):
@@ -48,15 +54,23 @@ class Side:
             np.array([sum(row[key].size for row in rows) for key in common]),
             min(total.iterations for total in known),
             [list(row.values()) for row in rows],
+            [
+                _alike([row[key] for key in common or row], period_s)
+                for row, period_s in zip(rows, periods_s or [None] * len(rows), strict=True)
+            ],
         )
 
     def measured(self) -> Measured:
         """Means of the middle half, with their errors."""
         if len(self.time_s):
-            time_s, energy_j = robust_mean(list(self.time_s)), robust_mean(list(self.energy_j))
+            time_s = robust_mean(list(self.time_s))
+            energy_j = robust_mean(list(self.energy_j), alike=max(self.alike))
         else:  # errors are added as if they went together
             time_s = max((robust_mean([one.time_s for one in row]) for row in self.rows), key=_mean_of)
-            energy_j = added(robust_mean([one.energy_j for one in row]) for row in self.rows)
+            energy_j = added(
+                robust_mean([one.energy_j for one in row], alike=alike)
+                for row, alike in zip(self.rows, self.alike, strict=True)
+            )
         return Measured(
             iteration_time_s=time_s.mean,
             energy_j=energy_j.mean,
@@ -64,6 +78,7 @@ class Side:
             iteration_time_se_s=time_s.se if time_s.freedom else None,
             energy_se_j=energy_j.se if energy_j.freedom else None,
             freedom=energy_j.freedom,
+            time_freedom=time_s.freedom,
         )
 
 
@@ -86,6 +101,14 @@ def at_one_size(sides: Sequence[Side]) -> list[Side]:
         )
         for side in sides
     ]
+
+
+def _alike(samples: Sequence[Sample], period_s: float | None) -> float:
+    """How many samples share one error; one begins anew where it does not follow the one before it."""
+    firsts = np.array([one.first for one in samples])
+    ends = firsts + np.array([one.iterations for one in samples])
+    begins = np.append(True, firsts[1:] != ends[:-1])  # the first one does
+    return alike(np.array([one.time_s * one.iterations for one in samples]), begins, period_s)
 
 
 def _mean_of(estimated: Estimated) -> float:

@@ -102,7 +102,7 @@ class BareHost:
     def begin(self, block: Mapping[str, object]) -> None:
         """Be served from here on, beginning with the same batches each time."""
         self._trained = 0
-        activate(self, self, block={"enabled": True, "on_error": "raise", **block})
+        activate(self, lambda: self, block={"enabled": True, "on_error": "raise", **block})
 
     def end(self) -> None:
         """Be served no more."""

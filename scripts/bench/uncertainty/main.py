@@ -29,7 +29,12 @@ JOB_ITERATIONS = 170
 SETTLED, COUNTED = 10, 30
 BAND_PCT = (90.0, 99.0)
 BIAS_PCT = 0.05
-TOLD = "planned_saving_pct", "predicted_saving_within_pct", "predicted_slowdown_pct"
+TOLD = (
+    "planned_saving_pct",
+    "predicted_saving_within_pct",
+    "predicted_slowdown_pct",
+    "predicted_slowdown_within_pct",
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,18 @@ class Found:
     slower: float
     slower_within: float
     slower_expected: float
+    slower_expected_within: float
     slower_true: float
 
     @property
     def within(self) -> float:
         """Half of the interval in which expected less measured lies 95 times in 100."""
         return math.hypot(self.measured_within, self.expected_within)
+
+    @property
+    def slower_both_within(self) -> float:
+        """The same of the iteration time."""
+        return math.hypot(self.slower_within, self.slower_expected_within)
 
 
 def true_iteration(host: BareHost, block: Mapping[str, object]) -> tuple[float, float]:
@@ -109,6 +120,7 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
         slower=summary.slowdown_pct,
         slower_within=summary.slowdown_within_pct or 0.0,
         slower_expected=facts.get("predicted_slowdown_pct", 0.0),
+        slower_expected_within=facts.get("predicted_slowdown_within_pct", 0.0),
         slower_true=100.0 * (after_s / before_s - 1.0),
     )
 
@@ -122,8 +134,22 @@ def summed(found: Sequence[Found]) -> dict[str, object]:
         "bias_wanted_within": BIAS_PCT,
         "in_the_interval_of_the_difference_pct": _share(held),
         "in_the_measured_interval_pct": _share(abs(o.measured - o.true) <= o.measured_within for o in found),
+        "true_in_the_expected_interval_pct": _share(
+            abs(o.expected - o.true) <= o.expected_within for o in found
+        ),
+        "time_in_the_interval_of_the_difference_pct": _share(
+            abs(o.slower_expected - o.slower) <= o.slower_both_within for o in found
+        ),
+        "true_time_in_the_measured_interval_pct": _share(
+            abs(o.slower - o.slower_true) <= o.slower_within for o in found
+        ),
+        "true_time_in_the_expected_interval_pct": _share(
+            abs(o.slower_expected - o.slower_true) <= o.slower_expected_within for o in found
+        ),
         "wanted_pct": BAND_PCT,
         "mean_within": statistics.fmean(one.within for one in found),
+        "median_measured_within": statistics.median(one.measured_within for one in found),
+        "mean_slower_expected_within": statistics.fmean(one.slower_expected_within for one in found),
         "mean_expected_less_true": statistics.fmean(one.expected - one.true for one in found),
         "worst_expected_less_true": max((one.expected - one.true for one in found), key=abs),
         "mean_measured_less_true": statistics.fmean(one.measured - one.true for one in found),

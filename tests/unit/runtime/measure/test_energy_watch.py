@@ -69,6 +69,21 @@ def test_the_clock_between_is_the_median_with_all_reasons(watch: EnergyWatch) ->
     assert watch.clock_between(50.0, 60.0) == (None, 0)
 
 
+@pytest.mark.parametrize(("period_s", "seen_s"), [(1.01, 1.01), (1.5, 1.0)])
+def test_the_period_is_what_was_seen_unless_changes_were_missed(period_s: float, seen_s: float) -> None:
+    """1 s is declared: a hundredth more is believed, half as much more is not."""
+    gpu, turns = NotingGpu(counter_period_s=1.0), Turns()
+    watch = EnergyWatch(gpu, repeat=turns)
+    watch.start()
+    assert watch.seen_period_s == 1.0
+    assert turns.look is not None
+    for look in range(400):
+        gpu.time_s = 0.5 * look
+        gpu.counter_j = 10.0 * (gpu.time_s // period_s)
+        turns.look()
+    assert watch.seen_period_s == pytest.approx(seen_s, rel=3e-3)
+
+
 def test_a_device_without_a_counter_is_not_watched() -> None:
     turns = Turns()
     watch = EnergyWatch(NotingGpu(counter_period_s=None), repeat=turns)
