@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InvalidScheduleError
+from perseus_ds.schedule.graph import Graph, in_turn, packed, starts
 from perseus_ds.schedule.instruction import Instruction, Kind
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Edge = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dag:
     """Instructions and the pairs (before, after) of their positions.
 
@@ -35,6 +40,12 @@ class Dag:
         """
         return [fixed_s.get(self.buffered[e], 0.0) if e in self.buffered else 0.0 for e in self.edges]
 
+    @cached_property
+    def graph(self) -> Graph:
+        """The same, packed for passes over it."""
+        edges = np.array(self.edges, dtype=np.int32).reshape(-1, 2)
+        return packed(len(self.nodes), *np.ascontiguousarray(edges.T))
+
     def topological(self) -> list[int]:
         """Node positions, each after all that it waits for.
 
@@ -42,46 +53,38 @@ class Dag:
             InvalidScheduleError: some instructions wait for each other.
         Cost: linear in nodes and edges.
         """
-        order = self._runnable()
-        if len(order) < len(self.nodes):
+        if len(self.graph.order) < len(self.nodes):
             chain = " waits for ".join(map(str, self.cycle()))
             raise InvalidScheduleError(f"the schedule never ends: {chain}")
+        order: list[int] = self.graph.order.tolist()
         return order
 
     def cycle(self) -> list[Instruction]:
         """Instructions of which each waits for the next, the first again at the end; empty if all can run."""
-        done = set(self._runnable())
-        if len(done) == len(self.nodes):
+        if len(self.graph.order) == len(self.nodes):
             return []
-        waits_for = {node: before for before, node in self.edges if before not in done and node not in done}
-        trail = [next(iter(waits_for))]
-        while waits_for[trail[-1]] not in trail:
-            trail.append(waits_for[trail[-1]])
-        trail.append(waits_for[trail[-1]])
-        return [self.nodes[node] for node in trail[trail.index(trail[-1]) :]]
+        import networkx as nx  # noqa: PLC0415  # heavy, and a schedule seldom waits for itself
 
-    def _runnable(self) -> list[int]:
-        """Every node that comes to its turn, in such an order: all of them unless some wait in a circle."""
-        after = self.successors()
-        waits = [0] * len(self.nodes)
-        for _, node in self.edges:
-            waits[node] += 1
-        ready = deque(node for node, count in enumerate(waits) if count == 0)
-        order: list[int] = []
-        while ready:
-            order.append(node := ready.popleft())
-            for follower in after[node]:
-                waits[follower] -= 1
-                if waits[follower] == 0:
-                    ready.append(follower)
-        return order
+        circle = nx.find_cycle(nx.DiGraph(self.edges))
+        waiting = [self.nodes[node] for _, node in reversed(circle)]
+        return [*waiting, waiting[0]]
 
-    def successors(self) -> list[list[int]]:
-        """For every node, what runs directly after it."""
-        after: list[list[int]] = [[] for _ in self.nodes]
-        for before, node in self.edges:
-            after[before].append(node)
-        return after
+    def to_networkx(self) -> nx.DiGraph:
+        """Return the graph for other tools: nodes are names of instructions (``0F0``).
+
+        A node has its ``stage``, ``kind`` and ``microbatch``, an edge along which data travels meanwhile
+        the ``transfer`` that its duration is known by (``0SA``).
+        """
+        import networkx as nx  # noqa: PLC0415  # heavy, and seldom asked for
+
+        graph, names = nx.DiGraph(), [str(node) for node in self.nodes]
+        for name, node in zip(names, self.nodes, strict=True):
+            graph.add_node(name, stage=node.stage, kind=node.kind.value, microbatch=node.microbatch)
+        for edge in self.edges:
+            stage, kind = self.buffered.get(edge, (None, None))
+            named = {} if kind is None else {"transfer": f"{stage}{kind.value}"}
+            graph.add_edge(names[edge[0]], names[edge[1]], **named)
+        return graph
 
     def followers(self, fixed_s: Mapping[tuple[int, Kind], float]) -> list[list[tuple[int, float]]]:
         """For every node, what runs after it and how long after its end at the soonest."""
@@ -97,13 +100,22 @@ class Dag:
 
         Shape: ``durations`` [nodes, sets], also returned.
         """
-        after = self.followers(fixed_s)
-        start = np.zeros_like(durations)
-        for node in self.topological():
-            end = start[node] + durations[node]
-            for follower, delay in after[node]:
-                np.maximum(start[follower], end + delay, out=start[follower])
+        start = np.empty_like(durations)
+        for node, begin, _ in self.in_turn(durations.__getitem__, fixed_s):
+            start[node] = begin
         return start
+
+    def in_turn(
+        self,
+        lasts_s: Callable[[int], NDArray[np.float64] | float],
+        fixed_s: Mapping[tuple[int, Kind], float],
+    ) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield every node's position, starts and ends, each node after all that it waits for.
+
+        Shape: ``lasts_s`` of a node [sets], or one for all; starts and ends likewise.
+        """
+        self.topological()
+        return in_turn(self.graph, self.delays_s(fixed_s), lasts_s)
 
     def earliest_starts(
         self, durations: Sequence[float], fixed_s: Mapping[tuple[int, Kind], float] | None = None
@@ -112,10 +124,5 @@ class Dag:
 
         Units: those of ``durations``, one per node, and of ``fixed_s``, the durations of buffered transfers.
         """
-        after = self.followers(fixed_s or {})
-        start = [0.0] * len(self.nodes)
-        for node in self.topological():
-            end = start[node] + durations[node]
-            for follower, delay in after[node]:
-                start[follower] = max(start[follower], end + delay)
-        return start
+        self.topological()
+        return starts(self.graph, self.delays_s(fixed_s or {}), list(durations))

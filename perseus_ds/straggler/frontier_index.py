@@ -91,21 +91,17 @@ def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> l
 
 def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
     """Every plan's iteration time with the durations as measured; the last is all at the highest clock."""
-    dag = dag_of(plans.schedule)
-    after = dag.followers(plans.fixed_s)
+    dag, longest_s = dag_of(plans.schedule), np.zeros(len(plans) + 1)
     column = {instruction: place for place, instruction in enumerate(plans.computations())}
-    starts_s: dict[int, NDArray[np.float64]] = {}
-    longest_s = np.zeros(len(plans) + 1)
-    for node in dag.topological():
+
+    def lasts_s(node: int) -> NDArray[np.float64] | float:
         instruction = dag.nodes[node]
         key = (instruction.stage, instruction.kind)
-        end_s = starts_s.pop(node, np.zeros(len(longest_s)))
-        if instruction in column:
-            time_s = plans.options[key].time_s
-            end_s = end_s + np.append(plans.blended(column[instruction], time_s), time_s[0])
-        else:
-            end_s = end_s + plans.fixed_s[key]
-        for follower, delay_s in after[node]:
-            starts_s[follower] = np.maximum(starts_s.get(follower, 0.0), end_s + delay_s)
+        if instruction not in column:
+            return plans.fixed_s[key]
+        time_s = plans.options[key].time_s
+        return np.append(plans.blended(column[instruction], time_s), time_s[0])
+
+    for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
         longest_s = np.maximum(longest_s, end_s)
     return longest_s

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +10,6 @@ from perseus_ds.plan.idle import BEGINNING, columns_of, idles
 from perseus_ds.plan.options import AS_LONG
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S
-from perseus_ds.profile import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 _RELATIVE = 1e-9  # sums of up to a million doubles
@@ -62,14 +59,14 @@ def check_figures(plans: PlanSet) -> None:
     check_baseline(plans)
     dag = dag_of(plans.schedule)
     time_s, effective_j = _played(plans, dag)
-    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    start_s = dag.starts_of_many(time_s, plans.fixed_s)
     _same("iteration time", "s", plans.iteration_time_s, (start_s + time_s).max(axis=0))
     _same("effective energy", "J", plans.effective_energy_j, effective_j + _high_waits_j(plans))
     _check_low_waits(plans, dag, start_s, time_s)
     times_s = plans.iteration_time_s
     _not_above("time of the plan before", "iteration time", "s", times_s[:-1], times_s[1:])
     fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
-    t_min_s = float((_starts_s(dag, fastest, plans.fixed_s) + fastest).max())
+    t_min_s = float((dag.starts_of_many(fastest, plans.fixed_s) + fastest).max())
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
         raise CertificateError(f"T_min is {t_min_s:.9g} s, it says {plans.t_min_s:.9g} s")
     if not plans.t_min_s <= plans.iteration_time_s[0] * (1.0 + _RELATIVE):
@@ -158,7 +155,7 @@ def check_dwell(plans: PlanSet) -> None:
         return
     dag = dag_of(plans.schedule)
     time_s, _ = _played(plans, dag)
-    start_s = _starts_s(dag, time_s, plans.fixed_s)
+    start_s = dag.starts_of_many(time_s, plans.fixed_s)
     place = {node: index for index, node in enumerate(dag.nodes)}
     instructions = plans.computations()
     for rank, columns in enumerate(columns_of(plans.schedule)):
@@ -209,7 +206,7 @@ def check_baseline(plans: PlanSet) -> None:
     dag = dag_of(plans.schedule)
     time_s = [_at_highest(plans, node)[0] for node in dag.nodes]
     column_s = np.array(time_s)[:, None]
-    iteration_time_s = float((_starts_s(dag, column_s, plans.fixed_s) + column_s).max())
+    iteration_time_s = float((dag.starts_of_many(column_s, plans.fixed_s) + column_s).max())
     energy_j = 0.0
     for order in plans.schedule.orders:
         spent = [_at_highest(plans, i) for i in order if i.kind.is_computation]
@@ -293,18 +290,6 @@ def _check_low_waits(
             f"plan {plan} is at a low clock for {said_s[column, plan]:.9g} s in wait {column};"
             f" it could be for {possible_s[column, plan]:.9g} s"
         )
-
-
-def _starts_s(
-    dag: Dag, time_s: NDArray[np.float64], fixed_s: Mapping[Computation, float]
-) -> NDArray[np.float64]:
-    after = dag.followers(fixed_s)
-    start_s = np.zeros_like(time_s)
-    for node in dag.topological():
-        end_s = start_s[node] + time_s[node]
-        for follower, delay_s in after[node]:
-            np.maximum(start_s[follower], end_s + delay_s, out=start_s[follower])
-    return start_s
 
 
 def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:

@@ -1,3 +1,4 @@
+import networkx as nx
 import numpy as np
 import pytest
 from by_hand import schedule
@@ -95,3 +96,18 @@ def test_in_a_grid_transfers_take_no_step() -> None:
         ["F0", "F1", "."],
         [".", "F0", "F1"],
     ]
+
+
+def test_networkx_sees_the_same_graph() -> None:
+    dag = dag_of(textbook("1f1b", stages=3, microbatches=4))
+    graph = dag.to_networkx()
+    assert [graph.nodes[str(node)]["kind"] for node in dag.nodes] == [node.kind.value for node in dag.nodes]
+    assert {f"{a}>{b}" for a, b in graph.edges} == named_edges(dag)
+    found = {f"{a}>{b}": send for (a, b), send in nx.get_edge_attributes(graph, "transfer").items()}
+    assert found == {
+        f"{dag.nodes[a]}>{dag.nodes[b]}": f"{stage}{kind.value}"
+        for (a, b), (stage, kind) in dag.buffered.items()
+    }
+    assert nx.dag_longest_path_length(graph, weight=None) + 1 == 2 * (4 + 3 - 1)
+    place = {str(dag.nodes[node]): index for index, node in enumerate(dag.topological())}
+    assert all(place[a] < place[b] for a, b in graph.edges)
