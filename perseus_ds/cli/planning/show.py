@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perseus_ds.cli.quantity import index, not_negative, positive
 
-_USAGE = """perseus-ds show [-h] [--format {table,csv,json}]
+_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
                         --plan N | --beside S]
                        PLAN"""  # argparse breaks no line between alternatives
@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument(
         "--beside", type=positive, metavar="S", help="what runs beside a straggler of S seconds per iteration"
+    )
+    parser.add_argument(
+        "--graph",
+        type=Path,
+        metavar="FILE",
+        help="also write the plan as a graph, with clock, slack and critical path: .graphml, .dot or .json",
     )
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table", help="default: table")
 

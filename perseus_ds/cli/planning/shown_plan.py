@@ -24,6 +24,10 @@ def show(options: argparse.Namespace) -> int:
     plan = _chosen(read_plans(options.plan), options)
     if doubtful := doubt(plan.of):
         remark(doubtful)
+    if options.graph is not None:
+        from perseus_ds.cli.planning.plan_graph import write_graph  # noqa: PLC0415  # networkx, seldom asked for
+
+        remark(write_graph(plan, options.graph))
     if options.format == "csv":
         rows = csv.writer(sys.stdout, lineterminator="\n")
         rows.writerow(COLUMNS)

@@ -8,6 +8,7 @@ import pytest
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
 from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp
+from perseus_ds.plan.checking.times_by_networkx import check_times_by_networkx
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.schedule import Kind, textbook
@@ -43,6 +44,35 @@ def test_a_bound_that_is_a_little_off_does_not_pass_the_linear_program(
     off = dataclasses.replace(plans, **{column: getattr(plans, column) + share * plans.energy_j})
     with pytest.raises(CertificateError, match="a linear program finds"):
         check_bounds_by_lp(off, [1])
+
+
+@pytest.mark.parametrize("column", ["iteration_time_s", "t_min_s", "baseline"])
+def test_a_time_that_is_off_does_not_pass_networkx(plans: PlanSet, column: str) -> None:
+    check_times_by_networkx(plans, [0, len(plans) - 1])
+    said = getattr(plans, column)
+    off = (
+        dataclasses.replace(said, iteration_time_s=said.iteration_time_s * (1.0 + 1e-6))
+        if column == "baseline"
+        else said * (1.0 + 1e-6)
+    )
+    with pytest.raises(CertificateError, match="its longest path is"):
+        check_times_by_networkx(dataclasses.replace(plans, **{column: off}), [0])
+
+
+def test_transfers_that_travel_meanwhile_are_part_of_the_longest_path() -> None:
+    """Orders without transfers: what a stage hands over is on its way for a while."""
+    profile = textbook_profile([1.0, 1.2])
+    sends = dict.fromkeys([(0, Kind.SEND_ACTIVATION), (1, Kind.SEND_GRAD)], 0.01)
+    late = build(
+        dataclasses.replace(profile, fixed_s=sends),
+        textbook("1f1b", stages=2, microbatches=3),
+        blocking_power_w=70.0,
+    )
+    assert (
+        late.t_min_s
+        > build(profile, textbook("1f1b", stages=2, microbatches=3), blocking_power_w=70.0).t_min_s
+    )
+    check_times_by_networkx(late, list(range(0, len(late), 20)))
 
 
 def test_a_plan_played_ends_at_its_iteration_time(plans: PlanSet) -> None:
