@@ -15,9 +15,10 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 def missing_right() -> str | None:
     """Say why this process may not set clocks, or ``None`` when it may."""
-    if os.geteuid() == 0 or _has_capability(_status_of("self")):
-        return None
-    return f"user {os.geteuid()} is neither root nor has CAP_SYS_ADMIN"
+    if not _has_capability(_status_of("self")):
+        who = "root of a container" if os.geteuid() == 0 else f"user {os.geteuid()}"
+        return f"{who} without CAP_SYS_ADMIN"
+    return None if _in_nodes_user_namespace("self") else "CAP_SYS_ADMIN in a user namespace alone"
 
 
 def may_set_clocks(pid: int, uid: int) -> bool:
@@ -28,7 +29,7 @@ def may_set_clocks(pid: int, uid: int) -> bool:
     """
     status = _status_of(str(pid)) if pid > 0 else {}
     users = set(status.get("Uid", "").split())
-    return users == {str(uid)} and _has_capability(status) and _in_nodes_user_namespace(pid)
+    return users == {str(uid)} and _has_capability(status) and _in_nodes_user_namespace(str(pid))
 
 
 def _status_of(process: str) -> dict[str, str]:
@@ -43,8 +44,8 @@ def _has_capability(status: dict[str, str]) -> bool:
     return bool(int(status.get("CapEff", "0"), 16) >> _CAP_SYS_ADMIN & 1)
 
 
-def _in_nodes_user_namespace(pid: int) -> bool:
+def _in_nodes_user_namespace(process: str) -> bool:
     try:
-        return Path(f"/proc/{pid}/uid_map").read_text(encoding="ascii").split() == _ALL_AS_THEY_ARE
+        return Path(f"/proc/{process}/uid_map").read_text(encoding="ascii").split() == _ALL_AS_THEY_ARE
     except OSError:
         return False
