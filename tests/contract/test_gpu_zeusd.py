@@ -1,5 +1,6 @@
 """The zeusd backend keeps the contract, against a stand-in for the daemon on the fake driver."""
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -25,8 +26,11 @@ class Zeusd(ThreadingMixIn, UnixStreamServer):
     def __init__(self, path: Path, node: FakeNvml) -> None:
         super().__init__(str(path), Handler)
         self.node = node
+        self.counts = json.dumps({"gpu_ids": list(range(node.state.gpus)), "cpu_ids": []})
+        self.asked: list[str] = []
 
     def do(self, verb: str, query: dict[str, list[str]]) -> tuple[int, str]:
+        self.asked.append(verb)
         if query.get("block") != ["true"] or "gpu_ids" not in query:
             return 400, "missing parameter"
         gpu = self.node.state.gpu[int(query["gpu_ids"][0])]
@@ -38,7 +42,7 @@ class Zeusd(ThreadingMixIn, UnixStreamServer):
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.answer(200, "{}")
+        self.answer(200 if self.server.counts else 404, self.server.counts)
 
     def do_POST(self) -> None:
         parts = urlsplit(self.path)
@@ -96,3 +100,23 @@ def test_without_a_daemon_the_remedy_is_named(node: FakeNvml, monkeypatch: pytes
     monkeypatch.setenv("ZEUSD_SOCK_PATH", "/nowhere/zeusd.sock")
     with pytest.raises(DeviceUnavailableError, match=r"no zeusd answers on /nowhere.*set ZEUSD_SOCK_PATH"):
         choose(DeviceRequest("zeusd"))
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        (json.dumps({"gpu_ids": list(range(8))}), "sees 2 of the node's GPUs and zeusd counts 8"),
+        (json.dumps({"gpu_ids": [0]}), "zeusd counts 1"),
+        (json.dumps({"gpu_ids": []}), "does not say how many"),
+        ("", r"zeusd (does not say how many|counts \d+)"),
+    ],
+    ids=["a part of the node", "a part of ours", "none", "an old daemon"],
+)
+def test_a_daemon_that_counts_other_gpus_is_never_asked_to_set_one(
+    zeusd: Zeusd, counts: str, says: str
+) -> None:
+    """In a device cgroup our index 0 is another user's GPU to the daemon."""
+    zeusd.counts = counts
+    with pytest.raises(DeviceUnavailableError, match=says):
+        choose(DeviceRequest("zeusd"))
+    assert zeusd.asked == []
