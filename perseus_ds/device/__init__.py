@@ -2,6 +2,7 @@
 
 from perseus_ds.device.calibration import Calibration, calibrate, calibrate_together, measured
 from perseus_ds.device.choose import backends, choose
+from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
@@ -17,13 +18,17 @@ __all__ = [
     "Capabilities",
     "ChangeQueue",
     "Choice",
+    "ClockAgenda",
     "ClockChange",
     "ConflictKind",
+    "DatedClock",
+    "DatedClocks",
     "DeviceRequest",
     "EventReason",
     "Gpu",
     "Identity",
     "NullGpu",
+    "RequestCounts",
     "Sighting",
     "SimulatedGpu",
     "SimulatedSettings",

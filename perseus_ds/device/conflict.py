@@ -48,6 +48,7 @@ class ConflictKind(Enum):
         Rule.GO_ON,
     )
     CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Rule.KNOW)
+    NOT_STORED = ("the driver did not take a higher clock in time", Rule.GO_ON)
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
     NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.GO_ON)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.device.conflict import Sighting
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
@@ -55,6 +56,16 @@ class Gpu(ABC):
 
     def reset_memory_clock(self) -> None:  # noqa: B027 - most devices have none to reset
         """Give the choice of the memory clock back to the device; harmless when nothing is locked."""
+
+    def dated_clocks(self) -> DatedClocks | None:
+        """Whoever asks this device for clocks at moments to come; None: only this process could."""
+        return None
+
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:  # noqa: B027
+        """Take note of what plans reckon with: how long a call takes, and until its clock is in force.
+
+        ``held_mhz`` is the highest clock that was seen to hold under the job's load, 0 where not known.
+        """
 
     def sync(self) -> None:  # noqa: B027 - most devices have nothing to wait for
         """Wait until every clock asked for so far is stored in the driver.

@@ -1,11 +1,11 @@
-"""The messages between a guard and its clients: one JSON object per packet of a Unix socket."""
+"""The messages between a guard and its clients: JSON objects, one a line, in packets of a Unix socket."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from perseus_ds import errors
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
@@ -27,15 +27,30 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def encode_request(number: int, clock_mhz: int | None) -> bytes:
-    """Make the packet of a clock request, on the training thread's time: `encode` takes ten times as long."""
+def encode_request(number: int, clock_mhz: int | None, at_s: float | None = None) -> bytes:
+    """Make the message of a clock request: `encode` takes ten times as long.
+
+    ``at_s`` is when it is due by CLOCK_MONOTONIC, which all processes of a host read alike; None: now.
+    """
+    due = b"" if at_s is None else b',"at_s":%.6f' % at_s
     if clock_mhz is None:
-        return b'{"do":"reset","number":%d}' % number
-    return b'{"do":"lock","number":%d,"clock_mhz":%d}' % (number, clock_mhz)
+        return b'{"do":"reset","number":%d%b}' % (number, due)
+    return b'{"do":"lock","number":%d,"clock_mhz":%d%b}' % (number, clock_mhz, due)
+
+
+def packets(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """Put messages, one a line, into as few packets as hold them."""
+    lines: list[bytes] = []
+    for message in messages:
+        if lines and sum(map(len, lines)) + len(lines) + len(message) > MAX_BYTES:
+            yield b"\n".join(lines)
+            lines = []
+        lines.append(message)
+    yield b"\n".join(lines)
 
 
 def decode(packet: bytes) -> dict[str, Value]:
-    """Read a packet: an object whose values are plain.
+    """Read a message: an object whose values are plain.
 
     Raises:
         MalformedError: it is anything else.

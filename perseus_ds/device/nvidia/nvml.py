@@ -115,6 +115,10 @@ class NvmlGpu(Gpu):
         """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""
         return self._optional(lambda: enforced_profiles(self._nvml, self._handle))
 
+    def count(self) -> int:
+        """How many GPUs this process sees."""
+        return self._ask(lambda: int(self._nvml.nvmlDeviceGetCount()), name="count the GPUs")
+
     def device_file(self) -> str | None:
         """The driver's character device, by the device's minor number."""
         minor = self._optional(lambda: int(self._nvml.nvmlDeviceGetMinorNumber(self._handle)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import torch
+from dataclasses import dataclass, replace
 
 from perseus_ds.plan import OPENING, ClockRequest
-from perseus_ds.runtime.control.clock_requests import Request, Requests
+from perseus_ds.runtime.control.clock_requests import Ask, Request, Requests
+from perseus_ds.runtime.measure.stopwatch import Moment
 from perseus_ds.schedule import Kind
+
+Asks = tuple[Ask, ...]
 
 
 class ClockPolicy(ABC):
@@ -37,72 +38,61 @@ class FixedClock(ClockPolicy):
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Ask once."""
-        sequencer.request(self.clock_mhz)
+        sequencer.request(Ask(self.clock_mhz))
 
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for nothing more."""
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for nothing more."""
-
-
-Asked = tuple[ClockRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSchedule(ClockPolicy):
     """The requests of a plan's timeline: while a computation runs, and when it is over.
 
-    A request while it runs is sent so long after its start, in device time; it is the request for what
-    comes later, asked ahead by the latency of the change. ``first`` is what the iteration before has asked
-    for last, core and memory clock, ``opening`` what is asked for before the first computation begins.
+    A request while it runs is made so long after its start, in device time; it is the request for what
+    comes later, asked ahead by the latency of the change. ``opening`` is what is asked for when an iteration
+    begins: first the clocks that the iteration before has asked for last, then those due before the first
+    computation begins.
 
     Shape: ``during``, ``over`` [computations of this rank].
     """
 
-    first: tuple[int, int | None]
-    opening: Asked
-    during: tuple[Asked, ...]
-    over: tuple[Asked, ...]
+    opening: Asks
+    during: tuple[Asks, ...]
+    over: tuple[Asks, ...]
 
     @classmethod
     def of(
         cls, requests: Sequence[ClockRequest], first: tuple[int, int | None], computations: int
     ) -> ClockSchedule:
-        """Sort requests by the computation that they are asked in."""
-        opening: list[ClockRequest] = []
-        during: list[list[ClockRequest]] = [[] for _ in range(computations)]
-        over: list[list[ClockRequest]] = [[] for _ in range(computations)]
+        """Sort requests by the computation that they are asked in; ``first`` is in force before any."""
+        opening = [Ask(first[0], memory_mhz=first[1])]
+        during: list[list[Ask]] = [[] for _ in range(computations)]
+        over: list[list[Ask]] = [[] for _ in range(computations)]
         for request in requests:
             when = over if request.over else during
             place = opening if request.position == OPENING else when[request.position]
-            place.append(request)
-        return cls(first, tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)))
+            place.append(Ask(request.clock_mhz, request.offset_s, request.memory_mhz))
+        return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)))
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Ask for the clock to begin with, where the last iteration has not done so, and for what is due."""
         sequencer.position = 0
-        sequencer.request(*self.first)
-        for asked in self.opening:
-            sequencer.request_later(asked.clock_mhz, max(asked.offset_s, _AT_ONCE_S), asked.memory_mhz)
+        sequencer.request(*self.opening)
 
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due while the computation runs."""
-        for asked in self.during[sequencer.position % len(self.during)]:
-            sequencer.request_later(asked.clock_mhz, max(asked.offset_s, _AT_ONCE_S), asked.memory_mhz)
+        sequencer.request(*self.during[sequencer.position % len(self.during)])
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
-        for asked in self.over[sequencer.position % len(self.over)]:
-            if asked.offset_s:
-                sequencer.request_later(asked.clock_mhz, asked.offset_s, asked.memory_mhz)
-            else:
-                sequencer.request(asked.clock_mhz, asked.memory_mhz)
+        sequencer.request(*self.over[sequencer.position % len(self.over)])
         sequencer.position += 1
 
 
-_AT_ONCE_S = 1e-6
-_UNKNOWN = -1  # no clock
+_UNKNOWN = Ask(-1)  # no clock
 
 
 class ClockSequencer:
@@ -113,13 +103,13 @@ class ClockSequencer:
         requests: Requests,
         now_s: Callable[[], float],
         *,
-        event: Callable[[], torch.cuda.Event | None],
+        moment: Callable[[], Moment | None],
     ) -> None:
         self._requests = requests
         self._now_s = now_s
-        self._event = event
+        self._moment = moment
         self._policy: ClockPolicy = FixedClock(None)
-        self._requested: tuple[int | None, int | None] = (None, None)
+        self._requested = Ask(None)
         self.position = 0
 
     def begin(self, clock_policy: ClockPolicy) -> None:
@@ -139,19 +129,20 @@ class ClockSequencer:
 
     def forget(self) -> None:
         """Somebody else has asked for clocks: what is in force is not known."""
-        self._requested = _UNKNOWN, None
+        self._requested = _UNKNOWN
 
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""
-        self.request_later(None, max(after_s, 1e-6))
+        self.request(Ask(None, after_s))
 
-    def request(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
-        """Ask for clocks from this point of the stream on."""
-        if (clock_mhz, memory_mhz) != self._requested:
-            self._requested = clock_mhz, memory_mhz
-            self._requests.put(Request(clock_mhz, self._now_s(), self._event(), memory_mhz=memory_mhz))
+    def request(self, *asks: Ask) -> None:
+        """Ask for clocks at this point of the stream and after it, but for one that was asked for last.
 
-    def request_later(self, clock_mhz: int | None, delay_s: float, memory_mhz: int | None = None) -> None:
-        """Ask for clocks some device seconds after this point of the stream."""
-        self._requested = clock_mhz, memory_mhz
-        self._requests.put(Request(clock_mhz, self._now_s(), self._event(), delay_s, memory_mhz))
+        Cost: nothing is put into the stream where nothing is asked for.
+        """
+        if asks and asks[0] == self._requested:
+            asks = asks[1:]
+        if asks:
+            last = asks[-1]
+            self._requested = replace(last, delay_s=0.0) if last.delay_s else last
+            self._requests.put(Request(asks, self._now_s(), self._moment()))

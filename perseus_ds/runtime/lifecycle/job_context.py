@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Calibration, Capabilities
+from perseus_ds.device import Calibration, Capabilities, RequestCounts
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.request_counts import RequestCounts
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations

@@ -179,10 +179,10 @@ class Session:
         for lower in (self._conflict_monitor.check(), self._requests.error, self._watch.error):
             if lower is not None:
                 raise lower
-        if not self._conflict_monitor.control.controlled:  # what the clocks were meanwhile nobody knows
-            self._mode = Mode.NEITHER
         index = self._recorder.finish()
         self._modes[index] = self._mode
+        if not self._conflict_monitor.control.controlled:  # what the clocks were meanwhile nobody knows
+            self._modes = dict.fromkeys(self._modes, Mode.NEITHER)
         passed = self._recorder.passed()
         self._book(passed)
         job_status = self._exchanged(index, passed)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 
 from perseus_ds.device import Gpu
 
 Mark = float | torch.cuda.Event
+
+
+class Moment(Protocol):
+    """A point of the stream that a thread waits for."""
+
+    def wait(self) -> float:
+        """Sleep until the device is here; return when that was, by the device's `Gpu.now_s`.
+
+        Infinite where the point was lost: taken while a graph was captured, or on a device that was reset.
+        """
 
 
 class Stopwatch(ABC):
@@ -29,8 +40,8 @@ class Stopwatch(ABC):
         """
 
     @abstractmethod
-    def event(self) -> torch.cuda.Event | None:
-        """An event at this point of the stream; None where the host is the device."""
+    def moment(self) -> Moment | None:
+        """Note this point of the stream, to be waited for; None where the host is the device."""
 
     @abstractmethod
     def passed(self, mark: Mark) -> bool:
@@ -57,7 +68,7 @@ class HostStopwatch(Stopwatch):
         """Read the time."""
         return self._now_s()
 
-    def event(self) -> None:
+    def moment(self) -> None:
         """Return nothing: there is no stream."""
 
     def passed(self, mark: Mark) -> bool:
@@ -71,6 +82,22 @@ class HostStopwatch(Stopwatch):
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
         """Return the marks: they are the times."""
         return cast("list[float]", list(marks))
+
+
+class _CudaMoment:
+    """An event to sleep on, which is timed too."""
+
+    def __init__(self, stopwatch: CudaStopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._event = stopwatch.event(blocking=True)
+
+    def wait(self) -> float:
+        """Sleep until the device is here; return when that was."""
+        try:
+            self._event.synchronize()
+            return self._stopwatch.seconds([self._event])[0]
+        except RuntimeError:  # whatever CUDA says: this point is lost
+            return math.inf
 
 
 class CudaStopwatch(Stopwatch):
@@ -105,9 +132,13 @@ class CudaStopwatch(Stopwatch):
             for mark in marks
         ]
 
-    def event(self) -> torch.cuda.Event:
+    def moment(self) -> Moment:
+        """Record an event to sleep on."""
+        return _CudaMoment(self)
+
+    def event(self, *, blocking: bool = False) -> torch.cuda.Event:
         """Record an event in the current stream."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True, blocking=blocking)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream())
         return event
 

@@ -19,7 +19,7 @@ class ControlWatch:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._in_control, self._lost_now = True, False
-        self._losses = self._told_losses = 0
+        self._losses = self._told_losses = self._late = 0
         self._told_lost = False
         self._without: set[int] = set()
         self.controlled = True
@@ -27,13 +27,15 @@ class ControlWatch:
 
     def look(self) -> None:
         """See what is new."""
+        in_control = self._gpu.in_control()
         counts = {sighting.kind: sighting.count for sighting in self._gpu.conflicts()}
         losses, returns = (counts.get(kind, 0) for kind in CONTROL)
-        in_control = self._gpu.in_control()
-        self.controlled = in_control and self._in_control and losses == self._losses
+        late = counts.get(ConflictKind.NOT_STORED, 0)
+        self.controlled = in_control and self._in_control and (losses, late) == (self._losses, self._late)
         if not self.controlled:
             self.uncontrolled_s = self._gpu.now_s()
         self._in_control, self._losses, self._lost_now = in_control, losses, losses > returns
+        self._late = late
 
     def unpublished(self) -> ConflictKind | None:
         """What this rank has to report next."""

@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from perseus_ds.device import Sighting
+from perseus_ds.device import RequestCounts, Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.request_counts import RequestCounts
 from perseus_ds.runtime.measure.robust import robust_mean
 from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+import torch
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Calibration, Capabilities
@@ -24,6 +27,7 @@ from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartDecision
 from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.cuda import TorchCuda, enter_thread
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.stopwatch import stopwatch_for
@@ -60,7 +64,8 @@ def assembled(
     clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
     watch = EnergyWatch(gpu, parts.able, repeat=None if clock is None else clock.every)
     undo.append(watch.close)
-    requests = parts.device.requests
+    requests = parts.device.requests(_entering(adapter.device))
+    gpu.expect(call_s=parts.able.switch_call_s, latency_s=parts.able.switch_latency_s)
     conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
     undo.append(conflict_monitor.write)
     context = JobContext(
@@ -89,7 +94,7 @@ def assembled(
         lifecycle=lifecycle,
         status_exchange=_status_exchange(context, undo),
         recorder=Recorder(stopwatch, job.order),
-        sequencer=ClockSequencer(requests, gpu.now_s, event=stopwatch.event),
+        sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
         requests=requests,
         device=parts.device,
         context=context,
@@ -106,6 +111,13 @@ def assembled(
     for act in undo:
         session.on_leaving(act)
     return session
+
+
+def _entering(device: torch.device) -> Callable[[], None]:
+    """What a thread that waits for the device does first, to touch no other device and break no capture."""
+    if device.type != "cuda":
+        return lambda: None
+    return partial(enter_thread, TorchCuda(), torch.cuda.current_device())
 
 
 def _traced(listener: InstructionListener, context: JobContext) -> KernelTracing:

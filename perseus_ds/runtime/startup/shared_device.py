@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perseus_ds.device import Choice, DeviceRequest, choose
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.runtime.control.clock_requests import ClockRequests, Request, Requests
-from perseus_ds.runtime.control.virtual_requests import VirtualRequests
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
 
 _open: dict[DeviceRequest, SharedDevice] = {}
 
@@ -21,16 +22,15 @@ class SharedDevice:
         self._request = request
         self._users = 0
         self._holder: object = None
-        self._requests: Requests | None = None
+        self._requests: ClockRequests | None = None
         self.choice = choice
 
-    @property
-    def requests(self) -> Requests:
-        """The queue, begun when it is first needed."""
+    def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
+        """The queue, begun when it is first needed by a thread that does ``enter`` before anything else."""
         if self._requests is None:
             gpu = self.choice.gpu
             clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-            self._requests = ClockRequests(gpu) if clock is None else VirtualRequests(gpu, clock)
+            self._requests = ClockRequests(gpu, clock, enter=enter)
         return self._requests
 
     def take(self, who: object) -> bool:
@@ -61,7 +61,7 @@ class SharedDevice:
     def _ask_default(self) -> None:
         self._holder = self
         if self._requests is not None:
-            self._requests.put(Request(None, self.choice.gpu.now_s()))
+            self._requests.put(Request((Ask(None),), self.choice.gpu.now_s()))
 
 
 def shared_device(request: DeviceRequest) -> SharedDevice:

@@ -30,7 +30,7 @@ import fake_nvml  # noqa: E402 - the line above says where it is
 from fake_nvml import FakeNvml, GpuState  # noqa: E402
 
 from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
-from perseus_ds.runtime.control.clock_requests import ClockRequests, Request  # noqa: E402
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
 SERVICE = TRAINER.with_name("service.py")
@@ -51,7 +51,7 @@ def cost_on_the_training_thread(gpu: Gpu) -> dict[str, float]:
     """Time what the training thread does: it hands a request to the engine's own sender."""
     sender = ClockRequests(gpu)
     try:
-        return cost_of(lambda clock_mhz: sender.put(Request(clock_mhz, 0.0)), gpu, "put")
+        return cost_of(lambda clock_mhz: sender.put(Request((Ask(clock_mhz),), 0.0)), gpu, "put")
     finally:
         sender.close()
 

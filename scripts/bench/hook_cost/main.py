@@ -51,7 +51,7 @@ def per_instruction_us(iterations: int, *, pause_s: float) -> list[float]:
     gpu = SimulatedGpu(SimulatedSettings())
     requests = ClockRequests(gpu)
     stopwatch = HostStopwatch(gpu)
-    sequencer = ClockSequencer(requests, gpu.now_s, event=stopwatch.event)
+    sequencer = ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment)
     recorder = Recorder(stopwatch)
     order = instructions()
     computations = sum(i.kind.is_computation for i in order)

@@ -9,9 +9,9 @@ import numpy as np
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSequencer, FixedClock
-from perseus_ds.runtime.control.virtual_requests import VirtualRequests
 from perseus_ds.runtime.emulation import StageWork
 from perseus_ds.schedule import dag_of
 
@@ -24,8 +24,8 @@ class Player:
     def __init__(self, settings: SimulatedSettings, index: int) -> None:
         self.clock = VirtualTime()
         self.gpu = SimulatedGpu(settings, index, time=self.clock)
-        requests = VirtualRequests(self.gpu, self.clock)
-        self.sequencer = ClockSequencer(requests, self.gpu.now_s, event=lambda: None)
+        requests = ClockRequests(self.gpu, self.clock)
+        self.sequencer = ClockSequencer(requests, self.gpu.now_s, moment=lambda: None)
 
 
 def policies_of(plan: FrequencyPlan, change: ClockChange) -> list[ClockPolicy]:

@@ -1,7 +1,6 @@
-"""Stand-ins for what the engine room talks to: a device that notes, events that a test sets by hand."""
+"""Stand-ins for what the engine room talks to: a device that notes, moments that a test reaches by hand."""
 
 import threading
-from collections.abc import Callable
 
 from perseus_ds.device import Achieved, Capabilities, Gpu, Identity
 from perseus_ds.device.record import EventReason
@@ -66,19 +65,18 @@ class NotingGpu(Gpu):
         self.observed.release()
 
 
-class HandEvent:
+class HandMoment:
     """A point of a stream that the device reaches when the test says so."""
 
-    def __init__(self, awaited: Callable[[], None] | None = None) -> None:
+    def __init__(self, at_s: float = 0.0) -> None:
         self._reached = threading.Event()
         self.awaited = threading.Event()
+        self.at_s = at_s
 
     def reach(self) -> None:
         self._reached.set()
 
-    def query(self) -> bool:
-        return self._reached.is_set()
-
-    def synchronize(self) -> None:
+    def wait(self) -> float:
         self.awaited.set()
-        assert self._reached.wait(10.0), "the test never reached this event"
+        assert self._reached.wait(10.0), "the test never reached this moment"
+        return self.at_s

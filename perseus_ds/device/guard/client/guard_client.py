@@ -13,6 +13,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from perseus_ds.device.conflict import ConflictKind
+from perseus_ds.device.guard.client.dated_requests import DatedRequests
 from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.client.send_queue import SendQueue
 from perseus_ds.device.guard.client.taking import Taken, take, take_again
@@ -49,11 +50,14 @@ class GuardClient:
         self.failure: DeviceError | None = None
         self._socket = sock
         self._send_queue = SendQueue(sock)
+        self.dated = DatedRequests(self._send_queue, lambda: self.failure)
+        self._expects: Message | None = None
         self._on_lost = on_lost
         self._connect = connect
         self._wanted = b""
         self._heartbeat: Heartbeat | None = None
         self._away = False
+        self._stored = True
         self._over = threading.Event()
         self._synced: Message | None = None
         self._answered = threading.Condition()
@@ -80,7 +84,20 @@ class GuardClient:
     def in_control(self) -> bool:
         """Whether a guard is there that does what is asked, as far as is known."""
         in_doubt = self._heartbeat is not None and self._heartbeat.in_doubt
-        return self.failure is None and not self._away and not in_doubt
+        if self.failure is not None or self._away or in_doubt:
+            return False
+        stored = self.dated.look()
+        if not stored and self._stored:
+            self._note_conflict(ConflictKind.NOT_STORED)
+        self._stored = stored
+        return stored
+
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int) -> None:
+        """Say what plans reckon with; a guard that begins anew is told again."""
+        self.dated.expect(latency_s)
+        figures = {"call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
+        self._expects = {"do": "expect", **figures}
+        self._send_queue.send(self._expects)
 
     def request(self, clock_mhz: int | None) -> None:
         """Send a request (``None``: as it was found) without ever blocking.
@@ -92,7 +109,7 @@ class GuardClient:
         """
         if self.failure is not None:
             raise self.failure
-        self._send_queue.request(clock_mhz)
+        self._send_queue.request((clock_mhz, None))
 
     def sync(self, timeout_s: float = _ANSWER_S) -> Message:
         """Wait until everything asked so far has been done; return the writer's figures.
@@ -102,7 +119,9 @@ class GuardClient:
         """
         until_s = time.monotonic() + timeout_s
         self._synced = None
-        while self.failure is None and not self._send_queue.send("sync") and time.monotonic() < until_s:
+        while (
+            self.failure is None and not self._send_queue.send({"do": "sync"}) and time.monotonic() < until_s
+        ):
             time.sleep(0.001)
         answer = self._answer(until_s)
         if self.failure is not None:  # it was said before the answer
@@ -151,7 +170,8 @@ class GuardClient:
             if sock is None:
                 break
             self._socket = sock
-            self._send_queue.attach(sock)
+            self.dated.begin_anew()
+            self._send_queue.attach(sock, self._expects)
             self._note_control(ConflictKind.CONTROL_BACK, away=False)
             self._attend(heartbeat)
         self._lost(heartbeat)
@@ -166,12 +186,15 @@ class GuardClient:
                 return
             self._send_queue.flush()
             if not heartbeat.left_s():
-                self._send_queue.send("beat")
+                self._send_queue.send({"do": "beat"})
                 heartbeat.beaten()
 
     def _note_control(self, kind: ConflictKind, *, away: bool) -> None:
         """Count it for the job, which says it."""
         self._away = away
+        self._note_conflict(kind)
+
+    def _note_conflict(self, kind: ConflictKind) -> None:
         self.conflict_lines[kind.name] = kind.text
         self.conflicts[kind.name] += 1
 
@@ -200,6 +223,8 @@ class GuardClient:
             kind = str(message.get("kind"))
             self.conflict_lines[kind] = str(message.get("line"))
             self.conflicts[kind] += 1
+        elif "late_raises" in message and self.dated.learn(message):
+            self._note_conflict(ConflictKind.NOT_STORED)
         with self._answered:
             if sort == "synced":
                 self._synced = message

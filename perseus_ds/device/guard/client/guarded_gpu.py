@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.client.guard_client import GuardClient
@@ -41,6 +42,7 @@ class GuardedGpu(ReadThroughGpu):
         super().__init__(reader, _able(reader.capabilities(), taken.floor_mhz))
         self._client = client
         self._guard = guard
+        self._dated = taken.dated
         self.preexisting_mhz = taken.preexisting_mhz
 
     def lock_clock(self, clock_mhz: int) -> None:
@@ -57,6 +59,15 @@ class GuardedGpu(ReadThroughGpu):
         """Ask the guard for the clock that it found; harmless when the guard is gone."""
         with contextlib.suppress(DeviceError):
             self._client.request(None)
+
+    def dated_clocks(self) -> DatedClocks | None:
+        """Requests that the guard makes in its own process; None where its clock is not ours."""
+        return self._client.dated if self._dated else None
+
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
+        """Tell the guard what plans reckon with."""
+        if self._dated:
+            self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
 
     def sync(self) -> None:
         """Wait until the guard has done everything asked so far; never on the training thread's way."""

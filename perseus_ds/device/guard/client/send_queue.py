@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 
-from perseus_ds.device.guard.protocol import encode, encode_request
+from perseus_ds.device.guard.protocol import Message, encode, encode_request, packets
 
 
 class SendQueue:
@@ -26,20 +26,30 @@ class SendQueue:
         self._unsent: bytes | None = None
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def request(self, clock_mhz: int | None) -> None:
-        """Send a request, or keep it as the newest; returns at once either way."""
-        with self._lock:
-            self._number += 1
-            packet = self._newest = encode_request(self._number, clock_mhz)
-            if self._unsent is not None or not self._send(packet):
-                self._unsent = packet
-                if self._wake >= 0:
-                    os.eventfd_write(self._wake, 1)
+    def request(self, *clocks: tuple[int | None, float | None], behind: Message | None = None) -> int:
+        """Send requests, or keep them as the newest; returns the last one's number at once either way.
 
-    def send(self, verb: str) -> bool:
+        A clock of None is "as it was found", a time of None "now"; ``behind`` is a word that follows them.
+        """
+        with self._lock:
+            messages = []
+            for clock_mhz, at_s in clocks:
+                self._number += 1
+                messages.append(encode_request(self._number, clock_mhz, at_s))
+            if behind is not None:
+                messages.append(encode(behind))
+            for packet in packets(messages):
+                self._newest = packet
+                if self._unsent is not None or not self._send(packet):
+                    self._unsent = packet
+                    if self._wake >= 0:
+                        os.eventfd_write(self._wake, 1)
+            return self._number
+
+    def send(self, message: Message) -> bool:
         """Send a word behind all requests, if there is room for it now."""
         with self._lock:
-            return self._unsent is None and self._send(encode({"do": verb}))
+            return self._unsent is None and self._send(encode(message))
 
     @property
     def waits(self) -> bool:
@@ -65,10 +75,12 @@ class SendQueue:
             self._hang_up()
             self._unsent = self._newest
 
-    def attach(self, sock: socket.socket) -> None:
-        """Go on over another socket, with what was asked last."""
+    def attach(self, sock: socket.socket, first: Message | None = None) -> None:
+        """Go on over another socket, with what was asked last behind a ``first`` word."""
         with self._lock:
             self._socket = sock
+            if first is not None:
+                self._send(encode(first))
             os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,10 +18,14 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 5.0, 1.6
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets."""
+    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets.
+
+    ``dated``: it makes requests at moments to come, by a clock that is ours too.
+    """
 
     preexisting_mhz: int | None
     floor_mhz: int
+    dated: bool = False
 
 
 def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
@@ -29,6 +34,7 @@ def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
     Raises:
         DeviceError: refused, or no answer.
     """
+    asked_s = time.monotonic()
     answer = first_answer(sock, wanted)
     if answer.get("is") != "taken":
         raise refused(answer)
@@ -36,9 +42,11 @@ def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
     heartbeat.answers = answer.get("beats") is True
     heartbeat.start()
     preexisting_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+    now_s = answer.get("now_s")  # another time namespace has another one
     return Taken(
         preexisting_mhz if isinstance(preexisting_mhz, int) else None,
         floor_mhz if isinstance(floor_mhz, int) else 0,
+        dated=isinstance(now_s, float) and asked_s <= now_s <= time.monotonic(),
     )
 
 

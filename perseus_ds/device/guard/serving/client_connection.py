@@ -127,8 +127,12 @@ class ClientConnection:
         return None
 
     def _answer(self, packet: bytes) -> None:
+        for message in packet.split(b"\n"):
+            self._answer_one(message)
+
+    def _answer_one(self, message: bytes) -> None:
         try:
-            self._do(decode(packet))
+            self._do(decode(message))
         except MalformedError as error:
             self._send(refusal(DeviceUnsupportedError(f"malformed message: {error}")))
         except DeviceError as error:
@@ -147,16 +151,24 @@ class ClientConnection:
         if control is None:
             raise DeviceUnavailableError("take a GPU first")
         control.renew()
-        if verb == "lock":
-            control.request(int(_number(message, "number")), self._wanted_mhz(control.claim, message))
-        elif verb == "reset":
-            control.request(int(_number(message, "number")), None)
+        if verb in {"lock", "reset"}:
+            wanted_mhz = self._wanted_mhz(control.claim, message) if verb == "lock" else None
+            due_s = _number(message, "at_s") if "at_s" in message else None
+            control.request(int(_number(message, "number")), wanted_mhz, due_s)
+        elif verb == "expect":
+            control.expect(
+                call_s=_number(message, "call_s"),
+                latency_s=_number(message, "latency_s"),
+                held_mhz=_number(message, "held_mhz"),
+            )
+        elif verb == "report":
+            self._send({"is": "report", **asdict(control.report())})
         elif verb == "sync":
             control.step()
             self._syncs = True
             self._answer_sync(control)
         elif verb == "beat":
-            self._send({"is": "alive"})
+            self._send({"is": "alive", **asdict(control.report())})
         else:
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
@@ -180,6 +192,9 @@ class ClientConnection:
         self._send(
             {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
             | {"beats": True}  # each is answered: who hears nothing knows that this guard hangs
+            | {
+                "now_s": time.monotonic()
+            }  # requests may have a moment: by this clock, if it is the client's too
         )
         control.report_conditions()
         if self._killed_together is not None:

@@ -1,23 +1,60 @@
-"""What a guard does for a GPU that a client has taken: write, read back, report, lapse, put back."""
+"""What a guard does for a GPU that a client has taken: write in time, read back, report, lapse, put back."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
+from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
-from perseus_ds.device.guard.serving.writer import ClockWriter, WriterFigures
-from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
+from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
+from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
 
 _LONGEST_LEASE_S = 600.0
 _SHORTEST_LEASE_S = 0.1
 _PATIENCE_S = 2.0  # with a driver that refuses to be read at the start
 _STRIKES = 3  # looks in a row before a foreign clock counts as one
 
+_CLEAR_S = 0.002  # no look so shortly before a request is due
+_MOST_WAITING = 4096
+_LATE_LATENCIES = 3.0
+
 Warn = Callable[[ConflictKind, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the client's plan reckons with: how long a call takes, and until its clock is in force.
+
+    ``held_mhz`` is the highest clock that this GPU was measured to hold under the job's load, 0 where that
+    is not known.
+    """
+
+    call_s: float = 0.0
+    latency_s: float = float("inf")
+    held_mhz: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How requests came to the driver, as of ``at_s``; moments are those at which calls have returned.
+
+    ``number`` is the newest request that is done: stored there, or nothing new. ``late_raises`` are higher
+    clocks that were stored more than three latencies after they were due.
+    """
+
+    number: int
+    at_s: float
+    changes: int
+    late: int
+    overtaken: int
+    longest_late_s: float
+    late_raises: int
 
 
 class Control:
@@ -33,6 +70,11 @@ class Control:
         self._renewed_s = now_s()
         self._lapsed = False
         self._strikes = 0
+        self._agenda = ClockAgenda()
+        self._present = DatedClock(-math.inf, None)
+        self._stored_mhz: int | None = None
+        self._done = self._late_raises = 0
+        self._expected = Expected()
         self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
 
@@ -70,12 +112,63 @@ class Control:
         """Note that the client has spoken."""
         self._renewed_s, self._lapsed = self._now_s(), False
 
-    def request(self, number: int, clock_mhz: int | None) -> None:
-        """Note a request (``None``: as it was found)."""
-        self._writer.request(number, clock_mhz)
+    def expect(self, *, call_s: float, latency_s: float, held_mhz: float) -> None:
+        """Note what the client's plan reckons with."""
+        self._expected = Expected(call_s, latency_s, held_mhz)
+
+    def request(self, number: int, clock_mhz: int | None, due_s: float | None = None) -> None:
+        """Note a request (``None``: as it was found), for a moment (``None``: now).
+
+        Raises:
+            DeviceUnsupportedError: more wait than anybody needs.
+        """
+        if len(self._agenda) >= _MOST_WAITING:
+            raise DeviceUnsupportedError(f"malformed message: {_MOST_WAITING} requests wait already")
+        now_s = self._now_s()
+        self._agenda.put(DatedClock(now_s if due_s is None else due_s, clock_mhz, number=number))
+        self._take_due(now_s)
+
+    def report(self) -> Report:
+        """Say how requests came to the driver so far."""
+        counts = self._agenda.counts
+        return Report(
+            self._done,
+            self._now_s(),
+            counts.changes,
+            counts.late,
+            counts.overtaken,
+            counts.longest_late_s,
+            self._late_raises,
+        )
+
+    def _take_due(self, now_s: float) -> None:
+        """Have the writer write what is due."""
+        due = self._agenda.take(now_s)
+        if due is not None:
+            self._agenda.counts.overtaken += self._writer.pending and self._present.clock_mhz is not None
+            self._present = due
+            self._writer.request(due.number, due.clock_mhz)
+
+    def _write(self) -> None:
+        """Write what is due, and count how late it was."""
+        self._take_due(self._now_s())
+        applied = self._writer.step()
+        if applied is not None:
+            self._count(applied)
+        if not self._writer.pending:
+            self._done = self._present.number
+
+    def _count(self, applied: Applied) -> None:
+        before_mhz, self._stored_mhz = self._stored_mhz, applied.clock_mhz
+        if (applied.number, applied.clock_mhz) != (self._present.number, self._present.clock_mhz):
+            return  # put back by ourselves
+        late_s = max(0.0, self._now_s() - self._present.due_s - self._expected.call_s)
+        self._agenda.counts.made(late_s=late_s)
+        higher = before_mhz is not None and (applied.clock_mhz is None or applied.clock_mhz > before_mhz)
+        self._late_raises += higher and late_s > _LATE_LATENCIES * self._expected.latency_s
 
     def step(self) -> None:
-        """Write what was asked, read back what is due, and notice a client that fell silent.
+        """Write what is due, read back what is due, and notice a client that fell silent.
 
         Raises:
             DeviceError: control is given up; the clock goes back, as soon as the driver lets it.
@@ -83,9 +176,11 @@ class Control:
         try:
             if not self._lapsed and self._now_s() > self._renewed_s + self._lease_s:
                 self._lapsed = True
+                self._agenda.clear()
                 self._writer.release()
-            self._writer.step()
-            self._observe()
+            self._write()
+            if not self._is_close(self._agenda.due_s):
+                self._observe()
         except DeviceError:
             self._writer.release()
             self._writer.step()
@@ -93,10 +188,16 @@ class Control:
 
     def due_s(self) -> float | None:
         """When `step` has something to do though nobody speaks."""
-        observe_s, lapse_s = self._writer.due_s(), self._renewed_s + self._lease_s
-        if self._lapsed:
-            return observe_s
-        return lapse_s if observe_s is None else min(observe_s, lapse_s)
+        request_s = self._agenda.due_s
+        if self._is_close(request_s) and not self._writer.pending:
+            return request_s
+        lapse_s = None if self._lapsed else self._renewed_s + self._lease_s
+        times_s = (request_s, self._writer.due_s(), lapse_s)
+        return min((time_s for time_s in times_s if time_s is not None), default=None)
+
+    def _is_close(self, due_s: float | None) -> bool:
+        """Whether a request is due so soon that a look at the clock could delay it."""
+        return due_s is not None and due_s < self._now_s() + _CLEAR_S
 
     @property
     def pending(self) -> bool:

@@ -56,7 +56,11 @@ def _patience_s(connection: ClientConnection) -> float:
 
 
 def _readable(descriptors: set[int], for_s: float) -> set[int]:
+    """Wait for a descriptor to become readable; whole milliseconds are polled for, the rest is slept."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(1000 * for_s)}
+    whole_ms = int(1000 * for_s)
+    if not whole_ms and for_s:
+        time.sleep(for_s)
+    return {descriptor for descriptor, _ in poll.poll(whole_ms)}

@@ -5,12 +5,14 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from desk_gpu import UUID, DeskGpu
 
+from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
@@ -70,6 +72,14 @@ def started() -> Iterator[Callable[..., Guard]]:
 
 
 Start = Callable[..., Guard]
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    """Until something is so."""
+    until_s = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < until_s, "it never was"
+        time.sleep(0.001)
 
 
 def test_what_is_asked_is_done_in_order_and_put_back_at_the_end(started: Start) -> None:
@@ -310,3 +320,61 @@ def test_a_guard_that_refuses_leaves_nothing_open(monkeypatch: pytest.MonkeyPatc
             guarded(reader)
     assert descriptors() == before
     assert reader.closed == 1
+
+
+def test_what_is_due_later_is_made_by_the_guard_in_order(started: Start) -> None:
+    guard = started()
+    client = GuardClient(guard.client)
+    assert client.take(UUID, "job").dated
+    now_s = time.monotonic()
+    client.dated.ask([DatedClock(now_s, 900), DatedClock(now_s + 0.02, 1200), DatedClock(now_s + 0.04, 705)])
+    client.dated.ask([DatedClock(now_s + 0.03, 1410)])
+    wait_for(lambda: len(guard.gpu.calls) == 3)
+    assert guard.gpu.calls == [900, 1200, 1410]
+    client.close()
+    assert guard.ended()
+
+
+def test_a_guard_of_another_time_namespace_is_given_no_moments() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+    theirs.send(b'{"is":"taken","found_mhz":null,"floor_mhz":0,"beats":true,"now_s":%.3f}' % 1e9)
+    client = GuardClient(ours)
+    assert not client.take(UUID, "job").dated
+    client.close()
+    theirs.close()
+
+
+def test_a_driver_that_hangs_is_known_within_a_few_latencies_and_so_is_its_return(started: Start) -> None:
+    """A higher clock that could not be written in time: nobody has heard of it, and control is in doubt."""
+    hang = threading.Event()
+    gpu = DeskGpu(lambda clock_mhz: None if clock_mhz != 1200 else (hang.wait(LONG_S), None)[1])
+    guard = started(gpu)
+    client = GuardClient(guard.client)
+    guarded_gpu = GuardedGpu(DeskGpu(), client)
+    guarded_gpu.expect(call_s=0.0, latency_s=0.02)
+    dated = guarded_gpu.dated_clocks()
+    assert dated is not None
+    dated.ask([DatedClock(time.monotonic(), 900)])
+    assert guarded_gpu.in_control()
+    dated.ask([DatedClock(time.monotonic(), 1200)])
+    wait_for(lambda: not guarded_gpu.in_control())
+    assert [sighting.kind for sighting in guarded_gpu.conflicts()] == [ConflictKind.NOT_STORED]
+    hang.set()
+    wait_for(guarded_gpu.in_control)
+    assert dated.counts.late == 1
+    assert dated.counts.longest_late_s > 3 * 0.02
+    guarded_gpu.close()
+
+
+def test_higher_clocks_in_time_leave_no_doubt(started: Start) -> None:
+    guard = started()
+    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    gpu.expect(call_s=0.0, latency_s=10.0)
+    dated = gpu.dated_clocks()
+    assert dated is not None
+    for clock_mhz in (900, 1200, 900, 1410) * 5:
+        dated.ask([DatedClock(time.monotonic(), clock_mhz)])
+        assert gpu.in_control()
+    wait_for(lambda: guard.gpu.locked_mhz == 1410)
+    assert gpu.conflicts() == ()
+    gpu.close()

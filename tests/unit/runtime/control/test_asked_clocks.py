@@ -5,17 +5,16 @@ import pytest
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import DeviceUnsupportedError
-from perseus_ds.runtime.control.clock_requests import Request
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.control.virtual_requests import VirtualRequests
 
 LATENCY_S = 0.01
 
 
-def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, VirtualRequests]:
+def opened(gpu: str) -> tuple[SimulatedGpu, VirtualTime, ClockRequests]:
     clock = VirtualTime()
     device = SimulatedGpu(SimulatedSettings(gpu=gpu, switch_latency_s=LATENCY_S), time=clock)
-    return device, clock, VirtualRequests(device, clock)
+    return device, clock, ClockRequests(device, clock)
 
 
 def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:
@@ -27,14 +26,14 @@ def in_force(gpu: SimulatedGpu, clock: VirtualTime) -> tuple[int, int]:
 def test_both_clocks_are_set_and_given_back() -> None:
     gpu, clock, requests = opened("rtx-3080-ti")
     default = in_force(gpu, clock)
-    sequencer = ClockSequencer(requests, gpu.now_s, event=lambda: None)
-    sequencer.request(1200, 5001)
+    sequencer = ClockSequencer(requests, gpu.now_s, moment=lambda: None)
+    sequencer.request(Ask(1200, memory_mhz=5001))
     assert in_force(gpu, clock) == (1200, 5001)
-    sequencer.request_later(1200, 0.5)
+    sequencer.request(Ask(1200, 0.5))
     assert in_force(gpu, clock) == (1200, 5001)
     clock.pass_s(0.5)
     assert in_force(gpu, clock) == (1200, default[1]), "the memory's own clock, after the delay"
-    sequencer.request(1200, 810)
+    sequencer.request(Ask(1200, memory_mhz=810))
     assert requests.counts.changes == 3
     requests.close()
     assert in_force(gpu, clock) == default
@@ -43,7 +42,7 @@ def test_both_clocks_are_set_and_given_back() -> None:
 def test_what_is_asked_for_already_is_not_asked_again() -> None:
     gpu, clock, requests = opened("rtx-3080-ti")
     for _ in range(3):
-        requests.put(Request(1200, clock.now_s(), memory_mhz=5001))
+        requests.put(Request((Ask(1200, memory_mhz=5001),), clock.now_s()))
         clock.pass_s(1.0)
     assert requests.counts.changes == 1
     assert gpu.achieved().memory_clock_mhz == 5001
@@ -51,7 +50,7 @@ def test_what_is_asked_for_already_is_not_asked_again() -> None:
 
 def test_a_memory_clock_that_cannot_be_set_is_kept_as_the_error() -> None:
     gpu, clock, requests = opened("a100-sxm4-80gb")
-    requests.put(Request(1200, clock.now_s(), memory_mhz=810))
+    requests.put(Request((Ask(1200, memory_mhz=810),), clock.now_s()))
     clock.pass_s(1.0)
     assert isinstance(requests.error, DeviceUnsupportedError)
     assert "one memory clock" in str(requests.error)

@@ -1,16 +1,61 @@
-"""Requests reach the device in stream order, the last one wins, and the clock is given back."""
+"""Requests reach the device in stream order and at their moments, and the clock is given back."""
 
-from collections.abc import Iterator
-from typing import cast
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
-import torch
-from runtime_fakes import HandEvent, NotingGpu
+from runtime_fakes import HandMoment, NotingGpu
+from virtual_host import VirtualHost, closing
 
+from perseus_ds.device import NullGpu, RequestCounts
+from perseus_ds.device.clock_agenda import LATE_S
+from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
+from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import DeviceLostError
-from perseus_ds.runtime.control.clock_requests import ClockRequests, Request
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
 
-FAR_S = 1e6
+SECOND = 1.0
+
+
+class DatingGpu(NotingGpu):
+    """Notes when every clock was asked for; each call takes ``call_s``."""
+
+    def __init__(self, host: VirtualHost | VirtualTime) -> None:
+        super().__init__()
+        self._host = host
+        self.calls_s: list[float] = []
+        self.dated: list[tuple[int, int | None]] = []
+
+    def now_s(self) -> float:
+        return self._host.now_s()
+
+    def _note(self, clock_mhz: int | None) -> None:
+        self.dated.append((round(1e3 * self.now_s()), clock_mhz))
+        super()._note(clock_mhz)
+        if self.calls_s:
+            self._host.sleep(self.calls_s.pop(0))
+
+
+@dataclass(frozen=True)
+class At:
+    """A point that the device reaches at a moment of the host's time."""
+
+    host: VirtualHost
+    at_s: float
+
+    def wait(self) -> float:
+        self.host.native(lambda: self.at_s)
+        return self.at_s
+
+
+@pytest.fixture
+def host() -> Iterator[VirtualHost]:
+    with closing(VirtualHost()) as host:
+        yield host
 
 
 @pytest.fixture
@@ -23,19 +68,10 @@ def requests(gpu: NotingGpu) -> Iterator[ClockRequests]:
     requests = ClockRequests(gpu)
     yield requests
     requests.close()
-    assert not requests._thread.is_alive()
 
 
-def at(clock_mhz: int | None, event: HandEvent | None = None, *, delay_s: float = 0.0) -> Request:
-    return Request(clock_mhz, 0.0, cast("torch.cuda.Event | None", event), delay_s)
-
-
-def holding(requests: ClockRequests) -> HandEvent:
-    """Keep the thread waiting at an event, so that what is put now is found together."""
-    event = HandEvent()
-    requests.put(at(1, event))
-    assert event.awaited.wait(10.0)
-    return event
+def at(clock_mhz: int | None, moment: HandMoment | None = None, *, delay_s: float = 0.0) -> Request:
+    return Request((Ask(clock_mhz, delay_s),), 0.0, moment)
 
 
 def test_requests_arrive_in_order(gpu: NotingGpu, requests: ClockRequests) -> None:
@@ -51,84 +87,211 @@ def test_asking_again_for_the_same_clock_costs_the_device_nothing(
 ) -> None:
     for clock in (900, 900, 900, 800):
         requests.put(at(clock))
-    gpu.wait_for(1)
+    gpu.wait_for(2)
     requests.close()
-    assert gpu.asked.count(900) <= 1
-    assert gpu.asked[-2:] == [800, None]
-
-
-def test_the_last_of_a_backlog_wins(gpu: NotingGpu, requests: ClockRequests) -> None:
-    gate = holding(requests)
-    for clock in (900, 800, 700):
-        requests.put(at(clock))
-    gate.reach()
-    assert gpu.wait_for(1) == [700]
+    assert gpu.asked == [900, 800, None]
 
 
 def test_the_host_running_ahead_skips_nothing(gpu: NotingGpu, requests: ClockRequests) -> None:
-    """All of an iteration is issued before the device begins: every clock still comes at its event."""
-    events = [HandEvent() for _ in range(4)]
-    for clock, event in zip((900, 800, 700, 600), events, strict=True):
-        requests.put(at(clock, event))
-    for count, event in enumerate(events, start=1):
-        assert event.awaited.wait(10.0)
+    """All of an iteration is issued before the device begins: every clock still comes at its moment."""
+    moments = [HandMoment() for _ in range(4)]
+    for clock, moment in zip((900, 800, 700, 600), moments, strict=True):
+        requests.put(at(clock, moment))
+    for count, moment in enumerate(moments, start=1):
+        assert moment.awaited.wait(10.0)
         assert len(gpu.asked) == count - 1
-        event.reach()
+        moment.reach()
         gpu.wait_for(1)
     assert gpu.asked == [900, 800, 700, 600]
 
 
-def test_a_delayed_request_waits_for_its_time(gpu: NotingGpu, requests: ClockRequests) -> None:
-    requests.put(at(900))
-    requests.put(at(1000, delay_s=0.01))
-    assert gpu.wait_for(1) == [900]
-    gpu.time_s = 0.01
-    assert gpu.wait_for(1) == [900, 1000]
+def test_all_that_is_asked_at_one_point_comes_at_its_own_moment(host: VirtualHost) -> None:
+    """The third was once counted from the moment at which the second was made, and so on."""
+    gpu = DatingGpu(host)
+    requests = ClockRequests(gpu, threads=host)
+    asks = [Ask(clock_mhz, 0.1 * place) for place, clock_mhz in enumerate((900, 800, 1000, 900), start=1)]
+    requests.put(Request(tuple(asks), host.now_s(), At(host, 0.05)))
+    host.sleep(SECOND)
+    assert gpu.dated == [(150, 900), (250, 800), (350, 1000), (450, 900)]
+    assert (requests.counts.late, requests.counts.overtaken) == (0, 0)
 
 
-def test_a_delayed_request_counts_from_its_event(gpu: NotingGpu, requests: ClockRequests) -> None:
-    event = HandEvent()
-    requests.put(at(1000, event, delay_s=5.0))
-    assert event.awaited.wait(10.0)
-    gpu.time_s = 100.0  # long past issued_s + delay_s
-    event.reach()
-    requests.put(at(800))
-    assert gpu.wait_for(1) == [800]
+def test_so_does_what_is_asked_at_different_points(host: VirtualHost) -> None:
+    """A delay counts from when the device was there, however long the thread was busy then."""
+    gpu = DatingGpu(host)
+    gpu.calls_s = [0.040]
+    requests = ClockRequests(gpu, threads=host)
+    requests.put(Request((Ask(900),), host.now_s(), At(host, 0.1)))
+    requests.put(Request((Ask(800, 0.05),), host.now_s(), At(host, 0.11)))
+    host.sleep(SECOND)
+    assert gpu.dated == [(100, 900), (160, 800)]
 
 
-def test_a_delayed_request_gives_way_to_what_comes_after_it(gpu: NotingGpu, requests: ClockRequests) -> None:
-    requests.put(at(1000, delay_s=FAR_S))
-    requests.put(at(800))
-    assert gpu.wait_for(1) == [800]
+def test_a_call_that_returns_late_is_counted_late(host: VirtualHost) -> None:
+    """Lateness was once counted from the thread's own wake-up, before the device was asked."""
+    gpu = DatingGpu(host)
+    gpu.calls_s = [4.0 * LATE_S] * 10
+    requests = ClockRequests(gpu, threads=host)
+    for place in range(10):
+        clock_mhz = (900, 800)[place % 2]
+        requests.put(Request((Ask(clock_mhz),), host.now_s(), At(host, 0.1 * (place + 1))))
+    host.sleep(2.0 * SECOND)
+    assert (requests.counts.changes, requests.counts.late) == (10, 10)
+    assert requests.counts.longest_late_s == pytest.approx(4.0 * LATE_S, abs=1e-3)
 
 
-def test_a_delayed_request_is_not_overtaken_by_what_the_device_has_not_reached(
-    gpu: NotingGpu, requests: ClockRequests
+def test_a_busy_interpreter_makes_no_delayed_request_late_twice(host: VirtualHost) -> None:
+    """Python that never lets go costs one switch interval at the point, and none for what comes after."""
+    gpu = DatingGpu(host)
+    requests = ClockRequests(gpu, threads=host)
+    requests.put(Request((Ask(900), Ask(800, 0.1)), host.now_s(), At(host, 0.05)))
+    host.python(0.5)
+    (first_ms, _), (second_ms, _) = gpu.dated
+    assert first_ms <= 50 + 2e3 * host.switch_s
+    assert second_ms <= 150 + 2e3 * host.switch_s
+
+
+def test_a_moment_that_never_comes_is_dropped_alone(host: VirtualHost) -> None:
+    gpu = DatingGpu(host)
+    requests = ClockRequests(gpu, threads=host)
+    requests.put(Request((Ask(900),), host.now_s(), At(host, 0.1)))
+    lost = HandMoment(math.inf)
+    lost.reach()
+    requests.put(Request((Ask(800),), host.now_s(), lost))
+    requests.put(Request((Ask(1000),), host.now_s(), At(host, 0.3)))
+    host.sleep(SECOND)
+    assert gpu.dated == [(100, 900), (300, 1000)]
+    assert requests.error is None
+
+
+def test_the_thread_prepares_itself_before_anything_else(host: VirtualHost) -> None:
+    gpu = DatingGpu(host)
+    seen: list[tuple[str, int]] = []
+    requests = ClockRequests(gpu, threads=host, enter=lambda: seen.append((host.thread, len(gpu.dated))))
+    requests.put(Request((Ask(900),), host.now_s()))
+    host.sleep(SECOND)
+    assert seen == [("perseus-clocks", 0)]
+    assert gpu.asked == [900]
+
+
+def test_a_thread_that_cannot_prepare_itself_asks_for_nothing(host: VirtualHost) -> None:
+    gpu = DatingGpu(host)
+
+    def refuse() -> None:
+        raise RuntimeError("no such device")
+
+    requests = ClockRequests(gpu, threads=host, enter=refuse)
+    requests.put(Request((Ask(900),), host.now_s()))
+    host.sleep(SECOND)
+    assert gpu.asked == []
+    assert "no such device" in str(requests.error)
+
+
+@dataclass
+class Plan:
+    """Points of a stream with what is asked for at each; moments and delays in whole milliseconds.
+
+    Points are at even ones and what is due later at odd ones, each its own, so that no thread's wake-up
+    decides who is first.
+    """
+
+    points: list[tuple[int, list[tuple[int, int | None]]]] = field(default_factory=list)
+
+    @classmethod
+    def drawn(cls, seed: int) -> "Plan":
+        draw, plan, now_ms = random.Random(seed), cls(), 20
+        taken: set[int] = set()
+        for _ in range(draw.randint(3, 12)):
+            clocks = [(0, draw.choice((800, 900, 1000, None)))] if draw.random() < 0.6 else []
+            late = sorted({2 * draw.randint(0, 60) + 1 for _ in range(draw.randint(0, 3))})
+            late = [ms for ms in late if now_ms + ms not in taken]
+            taken |= {now_ms + ms for ms in late}
+            plan.points.append((now_ms, [*clocks, *((ms, draw.choice((800, 900, 1000))) for ms in late)]))
+            now_ms += 2 * draw.randint(5, 40)
+        return plan
+
+    def asks(self) -> Iterator[tuple[float, tuple[Ask, ...]]]:
+        for at_ms, asked in self.points:
+            if asked:
+                yield 1e-3 * at_ms, tuple(Ask(clock_mhz, 1e-3 * ms) for ms, clock_mhz in asked)
+
+
+Asked = tuple[list[tuple[int, int | None]], int]
+"""What a device was asked for, with its millisecond, and how many requests were dropped."""
+
+
+def by_a_thread(plan: Plan) -> Asked:
+    """The host issues all at once; the device comes by later."""
+    with closing(VirtualHost()) as host:
+        gpu = DatingGpu(host)
+        requests = ClockRequests(gpu, threads=host)
+        for at_s, asks in plan.asks():
+            requests.put(Request(asks, host.now_s(), At(host, at_s)))
+        host.sleep(3.0 * SECOND)
+        return gpu.dated, requests.counts.overtaken
+
+
+def in_virtual_time(plan: Plan) -> Asked:
+    clock = VirtualTime()
+    gpu = DatingGpu(clock)
+    requests = ClockRequests(gpu, clock)
+    for at_s, asks in plan.asks():
+        clock.pass_to(at_s)
+        requests.put(Request(asks, at_s))
+    clock.pass_s(3.0 * SECOND)
+    return gpu.dated, requests.counts.overtaken
+
+
+class ClaimedGpu(NullGpu):
+    """Behind a guard whose time is given."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.now_ms = 0.0
+        self.dated: list[tuple[int, int | None]] = []
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self.dated.append((round(self.now_ms), clock_mhz))
+
+    def reset_clock(self) -> None:
+        self.dated.append((round(self.now_ms), None))
+
+
+def by_a_guard(plan: Plan, folder: Path) -> Asked:
+    """The guard learns of every point a little after the device was there, and makes each request itself."""
+    gpu = ClaimedGpu()
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    control = Control(claim, lease_s=600.0, warn=lambda *_: None, now_s=lambda: 1e-3 * gpu.now_ms)
+    number = 0
+    for at_s, asks in [*plan.asks(), (3.0, ())]:
+        heard_ms = 1e3 * at_s + 0.2
+        while (due_s := control.due_s()) is not None and 1e3 * due_s <= heard_ms:
+            gpu.now_ms = max(gpu.now_ms, 1e3 * due_s)
+            control.step()
+        gpu.now_ms = heard_ms
+        for ask in asks:
+            number += 1
+            control.request(number, ask.clock_mhz, at_s + ask.delay_s)
+        control.step()
+    dated, dropped = list(gpu.dated), control.report().overtaken
+    control.release()
+    return dated, dropped
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 200, 50)], ids=str)
+def test_a_thread_a_guard_and_virtual_time_ask_alike(
+    seeds: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = HandEvent()
-    requests.put(at(1000, delay_s=0.01))
-    requests.put(at(800, later))
-    gpu.time_s = 0.01
-    assert gpu.wait_for(1) == [1000]
-    later.reach()
-    assert gpu.wait_for(1) == [1000, 800]
-
-
-def test_a_later_delayed_request_replaces_an_earlier_one(gpu: NotingGpu, requests: ClockRequests) -> None:
-    requests.put(at(1000, delay_s=FAR_S))
-    requests.put(at(900, delay_s=0.01))
-    gpu.time_s = 0.01
-    assert gpu.wait_for(1) == [900]
-
-
-def test_a_delayed_request_lets_an_earlier_one_pass(gpu: NotingGpu, requests: ClockRequests) -> None:
-    gate = holding(requests)
-    requests.put(at(800))
-    requests.put(at(1000, delay_s=0.01))
-    gate.reach()
-    assert gpu.wait_for(1) == [800]
-    gpu.time_s = 0.01
-    assert gpu.wait_for(1) == [800, 1000]
+    """The asked times of 200 random plans agree within a millisecond, and the same requests are dropped."""
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(tmp_path))
+    dropped = 0
+    for seed in seeds:
+        plan = Plan.drawn(seed)
+        expected = in_virtual_time(plan)
+        assert by_a_thread(plan) == expected
+        assert by_a_guard(plan, tmp_path) == expected
+        dropped += expected[1]
+    assert dropped, "no plan of these drops anything"
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), OSError("the guard's pipe broke")])
@@ -145,14 +308,14 @@ def test_the_first_error_is_kept_and_nothing_is_asked_after_it(
     assert gpu.asked == []
 
 
-def test_closing_restores_the_clock_and_drops_what_waits(gpu: NotingGpu) -> None:
-    requests = ClockRequests(gpu)
-    requests.put(at(900))
-    gpu.wait_for(1)
-    requests.put(at(1000, delay_s=FAR_S))
+def test_closing_restores_the_clock_and_drops_what_waits(host: VirtualHost) -> None:
+    gpu = DatingGpu(host)
+    requests = ClockRequests(gpu, threads=host)
+    requests.put(Request((Ask(900), Ask(1000, 5.0)), host.now_s()))
+    host.sleep(SECOND)
     requests.close()
+    host.sleep(10.0)
     assert gpu.asked == [900, None]
-    assert not requests._thread.is_alive()
 
 
 def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
@@ -162,22 +325,30 @@ def test_closing_resets_nothing_that_was_never_set(gpu: NotingGpu) -> None:
     assert gpu.asked == []
 
 
-def test_closing_does_not_wait_for_a_device_that_hangs(gpu: NotingGpu) -> None:
-    requests = ClockRequests(gpu, patience_s=0.01)
-    never = holding(requests)
-    requests.put(at(900))
+def test_closing_does_not_wait_for_a_device_that_hangs(host: VirtualHost) -> None:
+    gpu = DatingGpu(host)
+    gpu.calls_s = [30.0]
+    requests = ClockRequests(gpu, threads=host, patience_s=0.5)
+    requests.put(Request((Ask(900),), host.now_s()))
+    host.sleep(SECOND)
     requests.close()
-    assert requests._thread.is_alive()
-    never.reach()
-    requests._thread.join(10.0)
-    assert gpu.asked == []
+    assert host.now_s() <= 1.6 * SECOND
+    host.sleep(60.0)
+    assert gpu.asked == [900, None]
 
 
-def test_closing_after_the_device_was_lost_still_ends_the_thread(gpu: NotingGpu) -> None:
+def test_closing_after_the_device_was_lost_keeps_its_error(gpu: NotingGpu) -> None:
     requests = ClockRequests(gpu)
     requests.put(at(900))
     gpu.wait_for(1)
     gpu.fails = DeviceLostError("gone")
     requests.close()
-    assert not requests._thread.is_alive()
     assert isinstance(requests.error, DeviceLostError)
+
+
+def test_counts_are_of_whoever_asks(gpu: NotingGpu, requests: ClockRequests) -> None:
+    assert requests.counts == RequestCounts()
+    requests.put(at(900))
+    gpu.wait_for(1)
+    requests.close()
+    assert requests.counts.changes == 1

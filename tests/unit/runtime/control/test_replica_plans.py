@@ -218,6 +218,6 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
 
 def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
     schedules = ClockScheduleCache(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
-    assert schedules.clock_policy(1).first[0] == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert schedules.clock_policy(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
     assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
     assert schedules.clock_policy(1) is schedules.clock_policy(1)

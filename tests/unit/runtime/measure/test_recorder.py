@@ -21,7 +21,7 @@ class LaggingStopwatch(Stopwatch):
         self.now_s += 1.0
         return self.now_s
 
-    def event(self) -> None:
+    def moment(self) -> None:
         return None
 
     def passed(self, mark: Mark) -> bool:

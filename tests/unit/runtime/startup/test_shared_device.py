@@ -2,7 +2,7 @@
 
 from perseus_ds.device import DeviceRequest, SimulatedSettings
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.runtime.control.clock_requests import Request
+from perseus_ds.runtime.control.clock_requests import Ask, Request
 from perseus_ds.runtime.startup.shared_device import shared_device
 
 REQUEST = DeviceRequest("simulated", simulated=SimulatedSettings(switch_latency_s=0.0))
@@ -36,7 +36,7 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
     gpu = device.choice.gpu
     assert isinstance(gpu, SimulatedGpu)
     device.take("a")
-    device.requests.put(Request(1200, gpu.now_s()))
+    device.requests().put(Request((Ask(1200),), gpu.now_s()))
     gpu.sleep(0.1)
     assert gpu.true_now().clock_mhz == 1200
     device.release()

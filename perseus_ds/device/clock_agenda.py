@@ -1,0 +1,122 @@
+"""Clock requests by the moment that they are due: one rule for guards, for threads and for virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+LATE_S = 0.005
+"""From when on a change that is stored later than planned counts as late, in wall-clock seconds."""
+_MOST = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class DatedClock:
+    """Clocks to ask for at a moment of the device's time; None is the device's own choice.
+
+    ``number`` counts requests in the order of the stream.
+    """
+
+    due_s: float
+    clock_mhz: int | None
+    memory_mhz: int | None = None
+    number: int = 0
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """What became of all requests so far.
+
+    ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were to
+    be stored there; ``overtaken`` were dropped, since a newer one was due by then.
+    """
+
+    changes: int = 0
+    late: int = 0
+    overtaken: int = 0
+    longest_late_s: float = 0.0
+
+    def made(self, *, late_s: float = 0.0) -> None:
+        """Count one change that reached the device."""
+        self.changes += 1
+        self.late += late_s > LATE_S
+        self.longest_late_s = max(self.longest_late_s, late_s)
+
+    @property
+    def missed(self) -> float:
+        """Of how many changes the moment was missed."""
+        return (self.late + self.overtaken) / max(self.changes + self.overtaken, 1)
+
+    @property
+    def told(self) -> str:
+        """One line, where that is more than a hundredth of all."""
+        if self.missed <= _MOST:
+            return ""
+        return (
+            f"{100.0 * self.missed:.1f} % of {self.changes + self.overtaken} changes of clock missed their"
+            f" moment: {self.late} came more than {1e3 * LATE_S:g} ms late (at most"
+            f" {1e3 * self.longest_late_s:.0f} ms), {self.overtaken} were overtaken by the next; within"
+            " objective.changes_per_s a plan asks less often"
+        )
+
+
+class DatedClocks(Protocol):
+    """Whoever asks a device for clocks at their moments; ``counts`` says what became of them."""
+
+    @property
+    def counts(self) -> RequestCounts:
+        """What became of all requests so far."""
+
+    def ask(self, requests: Sequence[DatedClock]) -> None:
+        """Have clocks asked for; requests come in the order of the stream.
+
+        Raises:
+            DeviceError: an earlier request was refused, or nobody is there to ask.
+        """
+
+    def close(self) -> None:
+        """Give the clocks back to the device; what is not due yet is dropped."""
+
+
+class ClockAgenda:
+    """Requests that wait for their moment, in the order of the stream and of their moments alike.
+
+    A newer request is for what comes after, so that an older one which is due later has no turn left. Of
+    several that are due together the newest is for the present; those before it came too late.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[DatedClock] = deque()
+        self.counts = RequestCounts()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def due_s(self) -> float | None:
+        """When the next request is due; None while nothing waits."""
+        return self._waiting[0].due_s if self._waiting else None
+
+    def put(self, request: DatedClock) -> None:
+        """Enter a request, the newest of the stream."""
+        while self._waiting and self._waiting[-1].due_s > request.due_s:
+            self._drop(self._waiting.pop())
+        self._waiting.append(request)
+
+    def take(self, now_s: float) -> DatedClock | None:
+        """Return the request for the present; None where nothing new is due."""
+        taken: DatedClock | None = None
+        while self._waiting and self._waiting[0].due_s <= now_s:
+            if taken is not None and taken.due_s < self._waiting[0].due_s:
+                self._drop(taken)
+            taken = self._waiting.popleft()
+        return taken
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+
+    def _drop(self, request: DatedClock) -> None:
+        self.counts.overtaken += request.clock_mhz is not None  # rest between iterations may give way

@@ -1,0 +1,133 @@
+"""Clocks asked for at their moments from this process: where no guard does it in one of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty
+from typing import Protocol
+
+from perseus_ds.device import ClockAgenda, DatedClock, Gpu, RequestCounts
+from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.runtime.measure.threads import Threads
+
+Act = Callable[[], None]
+
+
+class Alarm(Protocol):
+    """Calls somebody at a moment of the device's time: virtual time itself, or a thread that sleeps."""
+
+    def at(self, moment_s: float, act: Act) -> Act:
+        """Have something done at a moment; return what cancels it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What to do at which moment of the device's time."""
+
+    moment_s: float
+    act: Act
+
+
+class HostAlarm:
+    """Call at a moment of a device's time from a thread that sleeps until then; the newest moment counts."""
+
+    def __init__(self, gpu: Gpu, threads: Threads) -> None:
+        self._gpu = gpu
+        self._queue = threads.queue(_Call)
+        threads.start(self._serve, name="perseus-alarm")
+
+    def at(self, moment_s: float, act: Act) -> Act:
+        """Have something done at a moment, and nothing at the one before."""
+        self._queue.put(_Call(moment_s, act))
+        return lambda: None  # whoever is called too often finds nothing due
+
+    def _serve(self) -> None:
+        call = self._queue.get()
+        while True:
+            left_s = self._gpu.wall_s(max(0.0, call.moment_s - self._gpu.now_s()))
+            try:
+                call = self._queue.get(timeout=left_s)
+            except Empty:
+                call.act()
+                call = self._queue.get()
+
+
+class LocalClocks:
+    """Ask a device at each moment.
+
+    Requests for what the device was asked for last are left out. The first error ends all asking; the next
+    call raises it.
+    """
+
+    def __init__(self, gpu: Gpu, alarm: Alarm) -> None:
+        self._gpu = gpu
+        self._alarm = alarm
+        self._agenda = ClockAgenda()
+        self._asked: tuple[int | None, int | None] = None, None
+        self._lock = threading.RLock()
+        self._cancel: Act = lambda: None
+        self._error: PerseusError | None = None
+
+    @property
+    def counts(self) -> RequestCounts:
+        """What became of all requests so far."""
+        return self._agenda.counts
+
+    def ask(self, requests: Sequence[DatedClock]) -> None:
+        """Enter requests, and ask for what is due.
+
+        Raises:
+            DeviceError: the device refused an earlier request.
+        """
+        with self._lock:
+            for request in requests:
+                self._agenda.put(request)
+            self._turn()
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Drop what waits and reset what was set."""
+        with self._lock:
+            self._agenda.clear()
+            self._cancel()
+            if self._error is None:
+                self._write(None, None)
+
+    def _turn(self) -> None:
+        """Ask for what is due, and have this done again when the next request is."""
+        with self._lock:
+            self._cancel()
+            due = self._agenda.take(self._gpu.now_s())
+            if due is not None and self._error is None:
+                self._apply(due)
+            following_s = self._agenda.due_s
+            if following_s is not None:
+                self._cancel = self._alarm.at(following_s, self._turn)
+
+    def _apply(self, due: DatedClock) -> None:
+        try:
+            if self._write(due.clock_mhz, due.memory_mhz):
+                late_s = max(0.0, self._gpu.now_s() - due.due_s)
+                self._agenda.counts.made(late_s=self._gpu.wall_s(late_s))
+        except Exception as error:  # noqa: BLE001  # kept for the thread that asks next
+            self._error = as_perseus_error(error)
+
+    def _write(self, clock_mhz: int | None, memory_mhz: int | None) -> bool:
+        """Ask for what is new; return whether anything was."""
+        core_before, memory_before = self._asked
+        if clock_mhz != core_before:
+            if clock_mhz is None:
+                self._gpu.reset_clock()
+            else:
+                self._gpu.lock_clock(clock_mhz)
+            self._asked = clock_mhz, memory_before
+        if memory_mhz != memory_before:
+            if memory_mhz is None:
+                self._gpu.reset_memory_clock()
+            else:
+                self._gpu.lock_memory_clock(memory_mhz)
+            self._asked = clock_mhz, memory_mhz
+        return (clock_mhz, memory_mhz) != (core_before, memory_before)

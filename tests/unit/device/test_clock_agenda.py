@@ -1,0 +1,65 @@
+"""Requests by the moment that they are due: which is made, which gives way, and what is said of the late."""
+
+import pytest
+
+from perseus_ds.device.clock_agenda import LATE_S, ClockAgenda, DatedClock, RequestCounts
+
+
+@pytest.fixture
+def agenda() -> ClockAgenda:
+    return ClockAgenda()
+
+
+def test_each_is_taken_when_it_is_due(agenda: ClockAgenda) -> None:
+    first, second = DatedClock(0.1, 900), DatedClock(0.2, 1000)
+    agenda.put(first)
+    agenda.put(second)
+    assert [agenda.take(now_s) for now_s in (0.0, 0.1, 0.15, 0.2)] == [None, first, None, second]
+    assert agenda.due_s is None
+    assert agenda.counts.overtaken == 0
+
+
+def test_a_newer_request_takes_the_turn_of_those_due_later(agenda: ClockAgenda) -> None:
+    for due_s in (0.1, 0.3, 0.4):
+        agenda.put(DatedClock(due_s, 1000))
+    agenda.put(DatedClock(0.2, 900))
+    assert agenda.take(0.1) == DatedClock(0.1, 1000)
+    assert agenda.take(9.0) == DatedClock(0.2, 900)
+    assert agenda.counts.overtaken == 2
+
+
+def test_of_those_that_are_overdue_the_newest_is_for_the_present(agenda: ClockAgenda) -> None:
+    for due_s, clock_mhz in ((0.1, 800), (0.2, 900), (0.3, 1000), (0.4, 1100)):
+        agenda.put(DatedClock(due_s, clock_mhz))
+    assert agenda.take(0.35) == DatedClock(0.3, 1000)
+    assert (agenda.due_s, agenda.counts.overtaken) == (0.4, 2)
+
+
+def test_what_is_asked_for_at_one_moment_is_one_change(agenda: ClockAgenda) -> None:
+    agenda.put(DatedClock(0.1, 800))
+    agenda.put(DatedClock(0.1, 900))
+    assert agenda.take(0.1) == DatedClock(0.1, 900)
+    assert agenda.counts.overtaken == 0
+
+
+def test_rest_that_gives_way_to_the_next_iteration_is_no_miss(agenda: ClockAgenda) -> None:
+    for start_s in (1.0, 2.0, 3.0):
+        agenda.put(DatedClock(start_s + 0.5, None))
+        agenda.put(DatedClock(start_s, 900))
+        assert agenda.take(start_s) == DatedClock(start_s, 900)
+    assert agenda.counts.overtaken == 0
+
+
+def test_a_change_in_time_is_not_late() -> None:
+    counts = RequestCounts()
+    for _ in range(100):
+        counts.made(late_s=0.5 * LATE_S)
+    assert (counts.changes, counts.late, counts.told) == (100, 0, "")
+
+
+def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
+    assert not RequestCounts(changes=100, late=1).told
+    counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
+    assert counts.missed == 0.12
+    assert "12.0 % of 100 changes" in counts.told
+    assert "at most 31 ms" in counts.told
