@@ -69,6 +69,20 @@ class VirtualQueue:
         return self._items.popleft()
 
 
+class VirtualLock:
+    def __init__(self, host: VirtualHost) -> None:
+        self._host = host
+        self._held = False
+
+    def __enter__(self) -> None:
+        while self._held:
+            self._host.native(lambda: NEVER_S if self._held else 0.0)
+        self._held = True
+
+    def __exit__(self, *error: object) -> None:
+        self._held = False
+
+
 class VirtualHost:
     """Made by the thread that will be its main one; ``wake_s``: how late a sleeper wakes, before the GIL."""
 
@@ -117,6 +131,9 @@ class VirtualHost:
     def queue(self, kind: type | None = None) -> VirtualQueue:
         del kind
         return VirtualQueue(self)
+
+    def lock(self) -> VirtualLock:
+        return VirtualLock(self)
 
     # -- what passes time
 

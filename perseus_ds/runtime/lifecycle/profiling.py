@@ -66,6 +66,9 @@ def _estimate(
     heat: Heat,
 ) -> Estimate:
     watch = context.watch
+    iterations = [one for one in iterations if not one.void]
+    if not iterations:
+        raise IncompleteProfileError("no iteration of the window could be measured")
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
     if context.conflict_monitor.control.uncontrolled_s >= start_s:
         raise IncompleteProfileError("its guard was gone, or did not answer, for a while")

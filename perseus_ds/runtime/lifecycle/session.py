@@ -99,8 +99,8 @@ class Session:
     def before(self, kind: Kind, size: int = 0) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
-            self._sequencer.before(kind)
             self._recorder.started(kind, size)
+            self._sequencer.before(kind)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
             self._fail(error)
 
@@ -201,9 +201,9 @@ class Session:
             self._go_alone(error)
         if self._scalars.wanted:
             self._scalars.write(self.lifecycle.shown())
+        self._recorder.rest()
         if self.lifecycle.rests:
             self._sequencer.rest(self._rest_after_s)
-        self._recorder.rest()
 
     def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
         """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
@@ -234,6 +234,8 @@ class Session:
         )
 
     def _book(self, passed: Sequence[Iteration]) -> None:
+        if trouble := self._recorder.trouble():
+            self._log.event("marks_lost", trouble)
         for iteration in passed:
             mode = self._modes.pop(iteration.index)
             if iteration.resumed:

@@ -38,7 +38,7 @@ class Arrivals:
     def note(self, passed: Iterable[Iteration]) -> None:
         """Take in iterations that the device has finished; one in which clocks changed stays unknown."""
         for iteration in passed:
-            if not iteration.resumed:
+            if not (iteration.resumed or iteration.void):
                 self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
 
     def own_s(self, index: int) -> float | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
+from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind, Order, heard
+
+_MANY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,9 @@ class Iteration:
     ``own_s`` is what we ourselves did before it and counts as its own; ``outside_s`` what the host did there
     (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed`` follows
     something else that ran on the engine: clocks change within it.
+
+    One that is ``void`` tells nothing (a mark was lost, a graph captured, the device's clock stepped): it has
+    no intervals, and only counts.
 
     ``microbatches`` is the size of its batch, ``size`` how much its forwards worked on, in elements, 0 where
     the framework does not tell it.
@@ -32,6 +39,7 @@ class Iteration:
     resumed: bool = False
     microbatches: int = 0
     size: int = 0
+    void: bool = False
 
     @property
     def duration_s(self) -> float:
@@ -78,6 +86,8 @@ class Recorder:
         self._interrupted = True
         self._was_interrupted = False
         self._finished = 0
+        self._resolved_s = 0.0
+        self._voids = 0
 
     @property
     def interrupted(self) -> bool:
@@ -98,8 +108,9 @@ class Recorder:
         """
         resumed = self._interrupted and not self._was_interrupted
         self._was_interrupted = self._interrupted and self._finished > 0
+        begin = self._stopwatch.begin()
         self._marks = _Marks(
-            self._mark(), self._last_end, self._ours, resumed, self._order, interrupted=self._interrupted
+            begin, self._last_end, self._ours, resumed, self._order, interrupted=self._interrupted
         )
         if job is not None:
             self._marks.order, self._marks.left_out = job.order, job.left_out
@@ -124,8 +135,17 @@ class Recorder:
         self._interrupted, self._marks = True, None
 
     def finish(self) -> int:
-        """The iteration is over on the host; return its index. One that was not begun here is empty."""
-        end = self._mark()
+        """The iteration is over on the host; return its index. One that was not begun here is empty.
+
+        Raises:
+            UnsupportedEngineError: nothing was heard of it since graphs are captured.
+        """
+        end = self._stopwatch.end()
+        if self._marks and self._marks.order and not self._marks.kinds and self._stopwatch.captures:
+            raise UnsupportedEngineError(
+                "an iteration is replayed from one CUDA graph: none of its instructions can be told apart",
+                hint="capture layers or modules, not the whole iteration",
+            )
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
         self._waiting.append((self._finished, end, marks))
         self._last_end, self._ours, self._marks = end, None, None
@@ -135,6 +155,13 @@ class Recorder:
     def rest(self) -> None:
         """What we had to do after an iteration is done: from here on it is the host's own time."""
         self._ours = self._mark()
+
+    def trouble(self) -> str:
+        """Say once what keeps iterations from being measured; empty where nothing does, or it was said."""
+        if self._voids == _MANY:
+            self._voids += 1
+            return f"none of {_MANY} iterations could be measured: in each a CUDA graph was captured"
+        return self._stopwatch.trouble()
 
     def passed(self) -> list[Iteration]:
         """Iterations that the device has finished since the last call, oldest first.
@@ -149,13 +176,30 @@ class Recorder:
         return done
 
     def _resolve(self, index: int, end: Mark, marks: _Marks) -> Iteration:
+        found = self._whole(index, end, marks)
+        if not found.void:
+            self._voids, self._resolved_s = 0, found.end_s
+        elif self._voids <= _MANY:
+            self._voids += 1
+        return found
+
+    def _whole(self, index: int, end: Mark, marks: _Marks) -> Iteration:
         seconds = self._stopwatch.seconds
-        names = self._names(marks.order, marks.kinds)
         begin_s, end_s = seconds([marks.begin, end])
+        starts_s, ends_s = seconds(marks.starts), seconds(marks.ends)
+        if not (self._stopwatch.whole(marks.begin, end) and all(map(isfinite, [*starts_s, *ends_s]))):
+            return Iteration(
+                index,
+                self._resolved_s,
+                self._resolved_s,
+                (),
+                resumed=marks.resumed,
+                microbatches=marks.microbatches,
+                void=True,
+            )
         settled_s = begin_s + marks.settling_s
-        rows = zip(
-            names, seconds(marks.starts), seconds(marks.ends), sizes_of(names, marks.sizes), strict=True
-        )
+        names = self._names(marks.order, marks.kinds)
+        rows = zip(names, starts_s, ends_s, sizes_of(names, marks.sizes), strict=True)
         heard_s = tuple(
             Interval(name, start_s, stop_s, size, name in marks.left_out or start_s < settled_s)
             for name, start_s, stop_s, size in rows
@@ -169,7 +213,7 @@ class Recorder:
             microbatches=marks.microbatches,
             size=sum(marks.sizes),
         )
-        if marks.last is None or marks.ours is None:
+        if marks.last is None or marks.ours is None or not self._stopwatch.whole(marks.last, marks.begin):
             return found
         last_s, ours_s = seconds([marks.last, marks.ours])
         step = next((one for one in reversed(marks.order) if one.kind is Kind.STEP), None)

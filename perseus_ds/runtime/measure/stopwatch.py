@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-import torch
-
 from perseus_ds.device import Gpu
 
-Mark = float | torch.cuda.Event
+Mark = object
+"""A point of the stream; only the stopwatch that took it knows more."""
 
 
 class Moment(Protocol):
@@ -39,21 +37,49 @@ class Stopwatch(ABC):
         Cost: a few microseconds; no synchronisation.
         """
 
+    def begin(self) -> Mark:
+        """Note where an iteration begins."""
+        return self.mark()
+
+    def end(self) -> Mark:
+        """Note where an iteration ends: what `passed` and `wait` take."""
+        return self.mark()
+
     @abstractmethod
     def moment(self) -> Moment | None:
-        """Note this point of the stream, to be waited for; None where the host is the device."""
+        """Note the point of the last mark, to be waited for; None where the host is the device."""
 
     @abstractmethod
     def passed(self, mark: Mark) -> bool:
-        """Whether the device has reached the mark."""
+        """Whether the device has reached an iteration's end."""
 
     @abstractmethod
     def wait(self, mark: Mark) -> None:
-        """Block until the device has reached the mark; for marks an iteration old."""
+        """Block until the device has reached an iteration's end; for those an iteration old."""
 
     @abstractmethod
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
-        """Times of marks that have been passed, on the device's time base."""
+        """Times of marks that were passed, on the device's time base; not a number where one was lost."""
+
+    def whole(self, first: Mark, last: Mark) -> bool:
+        """Whether what lies between two begins or ends of iterations can be believed."""
+        del first, last
+        return True
+
+    @property
+    def captures(self) -> int:
+        """How many graphs of the device's work were captured so far."""
+        return 0
+
+    def enter_thread(self) -> None:  # noqa: B027 - most have nothing to prepare
+        """Begin a thread that waits for moments: the first call that it makes."""
+
+    def trouble(self) -> str:
+        """Say once why marks are lost; empty where none are, or it was said."""
+        return ""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """Take no more marks; safe to call twice."""
 
 
 class HostStopwatch(Stopwatch):
@@ -82,67 +108,3 @@ class HostStopwatch(Stopwatch):
     def seconds(self, marks: Sequence[Mark]) -> list[float]:
         """Return the marks: they are the times."""
         return cast("list[float]", list(marks))
-
-
-class _CudaMoment:
-    """An event to sleep on, which is timed too."""
-
-    def __init__(self, stopwatch: CudaStopwatch) -> None:
-        self._stopwatch = stopwatch
-        self._event = stopwatch.event(blocking=True)
-
-    def wait(self) -> float:
-        """Sleep until the device is here; return when that was."""
-        try:
-            self._event.synchronize()
-            return self._stopwatch.seconds([self._event])[0]
-        except RuntimeError:  # whatever CUDA says: this point is lost
-            return math.inf
-
-
-class CudaStopwatch(Stopwatch):
-    """For CUDA, where the host runs ahead: an event in the current stream, read when it has passed.
-
-    One event, awaited once at the start, ties the stream's time to the host's.
-    """
-
-    behind = 1
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._anchor = self.event()
-        self._anchor.synchronize()
-        self._anchor_s = gpu.now_s()
-
-    def mark(self) -> Mark:
-        """Record an event in the current stream."""
-        return self.event()
-
-    def passed(self, mark: Mark) -> bool:
-        """Ask the event."""
-        return bool(cast("torch.cuda.Event", mark).query())  # type: ignore[no-untyped-call]
-
-    def wait(self, mark: Mark) -> None:
-        """Wait for the event alone, not for the device."""
-        cast("torch.cuda.Event", mark).synchronize()
-
-    def seconds(self, marks: Sequence[Mark]) -> list[float]:
-        """Count from the anchor."""
-        return [
-            self._anchor_s + self._anchor.elapsed_time(cast("torch.cuda.Event", mark)) * 1e-3
-            for mark in marks
-        ]
-
-    def moment(self) -> Moment:
-        """Record an event to sleep on."""
-        return _CudaMoment(self)
-
-    def event(self, *, blocking: bool = False) -> torch.cuda.Event:
-        """Record an event in the current stream."""
-        event = torch.cuda.Event(enable_timing=True, blocking=blocking)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream())
-        return event
-
-
-def stopwatch_for(gpu: Gpu, *, device_type: str) -> Stopwatch:
-    """Choose by where the engine's tensors live."""
-    return CudaStopwatch(gpu) if device_type == "cuda" else HostStopwatch(gpu)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -44,6 +45,12 @@ class Threads(Protocol):
     def queue(self, kind: type[T]) -> Queue[T]:
         """Make a queue for items of one kind."""
 
+    def lock(self) -> AbstractContextManager[object]:
+        """Make a lock."""
+
+    def sleep(self, for_s: float, /) -> None:
+        """Let host seconds pass."""
+
     def now_s(self) -> float:
         """Read the host's monotonic clock."""
 
@@ -52,6 +59,8 @@ class HostThreads:
     """The interpreter's own."""
 
     now_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    lock = staticmethod(threading.Lock)
 
     def start(self, run: Callable[[], None], *, name: str) -> Thread:
         """Start a daemon thread."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-
-import torch
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Calibration, Capabilities
@@ -27,10 +24,9 @@ from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartDecision
 from perseus_ds.runtime.measure.accounting import EnergyAccount
 from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.cuda import TorchCuda, enter_thread
+from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Recorder
-from perseus_ds.runtime.measure.stopwatch import stopwatch_for
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.publishing import Durations
@@ -61,10 +57,11 @@ def assembled(
     """Build the session and install its hooks; ``undo`` gets what ends each part."""
     gpu, job, log = parts.device.choice.gpu, parts.job, parts.log
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
+    undo.append(stopwatch.close)
     clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
     watch = EnergyWatch(gpu, parts.able, repeat=None if clock is None else clock.every)
     undo.append(watch.close)
-    requests = parts.device.requests(_entering(adapter.device))
+    requests = parts.device.requests(stopwatch.enter_thread)
     gpu.expect(call_s=parts.able.switch_call_s, latency_s=parts.able.switch_latency_s)
     conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
     undo.append(conflict_monitor.write)
@@ -111,13 +108,6 @@ def assembled(
     for act in undo:
         session.on_leaving(act)
     return session
-
-
-def _entering(device: torch.device) -> Callable[[], None]:
-    """What a thread that waits for the device does first, to touch no other device and break no capture."""
-    if device.type != "cuda":
-        return lambda: None
-    return partial(enter_thread, TorchCuda(), torch.cuda.current_device())
 
 
 def _traced(listener: InstructionListener, context: JobContext) -> KernelTracing:

@@ -34,6 +34,7 @@ class Parts:
             conflict_monitor=self.conflict_monitor, watch=MagicMock(error=None), log=EventLog(0)
         )
         self.account, self.recorder = context.account, stand_ins["recorder"]
+        self.recorder.trouble.return_value = ""
         self.session = Session(
             sizes=self.sizes,
             status_exchange=self.status_exchange,

@@ -1,0 +1,329 @@
+"""The stopwatch of CUDA on the strict double: precise for weeks, cheap, harmless to captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from statistics import pstdev
+
+import pytest
+from fake_cuda import CONTEXT_BYTES, GLOBAL, RELAXED, THREAD_LOCAL, Device, FakeCuda
+from runtime_fakes import NotingGpu
+from virtual_host import VirtualHost, closing
+
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.measure.cuda_stopwatch import CudaStopwatch, stopwatch_for
+from perseus_ds.runtime.measure.recorder import Iteration, Recorder
+from perseus_ds.runtime.measure.stopwatch import Moment
+from perseus_ds.schedule import Instruction, Kind, Order
+
+DAY_S = 86_400.0
+ORDER = tuple(Instruction(0, kind, n) for n in range(4) for kind in (Kind.FORWARD, Kind.BACKWARD))
+
+
+class HostGpu(NotingGpu):
+    """Lives by the double's host."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        super().__init__()
+        self._host = host
+
+    def now_s(self) -> float:
+        return self._host.now_s()
+
+
+class Training:
+    """A job whose host runs ahead of the device by up to an iteration."""
+
+    def __init__(self, host: VirtualHost, cuda: FakeCuda, *, device: int = 0, order: Order = ORDER) -> None:
+        self.host, self.cuda, self.order = host, cuda, order
+        cuda.set_device(device)
+        self.stopwatch = CudaStopwatch(HostGpu(host), cuda=cuda, threads=host)
+        self.recorder = Recorder(self.stopwatch, order)
+
+    def iteration(self, *, work_s: float = 0.0431, rest_s: float = 0.0) -> list[Iteration]:
+        self.recorder.begin()
+        for one in self.order:
+            self.recorder.started(one.kind)
+            self.cuda.launch(work_s)
+            self.recorder.ended()
+        if rest_s:
+            self.cuda.launch(0.0, fixed_s=rest_s)
+        self.recorder.finish()
+        found = self.recorder.passed()
+        self.recorder.rest()
+        return found
+
+    def run(self, iterations: int, **kwargs: float) -> list[Iteration]:
+        return [one for _ in range(iterations) for one in self.iteration(**kwargs)]
+
+
+@pytest.fixture
+def host() -> Iterator[VirtualHost]:
+    with closing(VirtualHost()) as host:
+        yield host
+
+
+def durations(iterations: list[Iteration]) -> list[float]:
+    return [interval.duration_s for one in iterations for interval in one.intervals]
+
+
+class TestTime:
+    def test_an_instruction_is_as_precise_after_seven_days_as_at_first(self, host: VirtualHost) -> None:
+        training = Training(host, FakeCuda(host, ppm=50.0, offset_s=3e6))
+        first = durations(training.run(40))
+        for _ in range(7 * 24):
+            training.run(4)
+            training.host.sleep(3600.0)
+        assert host.now_s() > 7 * DAY_S
+        last = durations(training.run(40))
+        assert pstdev(last) <= 1.1 * pstdev(first) + 1e-9
+        assert pstdev(first) < 2e-6
+        assert sum(last) / len(last) == pytest.approx(0.0431, rel=1e-4)
+
+    def test_moments_stay_where_the_host_had_them_while_clocks_drift(self, host: VirtualHost) -> None:
+        training = Training(host, FakeCuda(host, ppm=50.0))
+        worst = []
+        for _ in range(200):
+            begun_s = host.now_s()
+            training.iteration()
+            host.sleep(60.0)
+            done = training.recorder.passed()
+            worst += [abs(one.start_s - begun_s) for one in done]
+        assert max(worst[5:]) < 200e-6
+
+    @pytest.mark.parametrize("ahead", [True, False])
+    def test_the_host_may_run_ahead_and_never_spins(self, host: VirtualHost, *, ahead: bool) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        begun_s = host.now_s()
+        found = []
+        for _ in range(20):
+            found += training.iteration()
+            if not ahead:
+                cuda.synchronize()
+        assert [one.index for one in found] == list(range(len(found)))
+        assert len(found) >= 19
+        assert max(cuda.counts.spun_s.values(), default=0.0) <= 1e-3
+        assert host.now_s() - begun_s < 20.5 * 8 * 0.0431
+
+    def test_four_events_per_instruction_are_alive_and_one_context(self, host: VirtualHost) -> None:
+        cuda = FakeCuda(host, devices=2)
+        order = tuple(Instruction(0, kind, n) for n in range(200) for kind in (Kind.FORWARD, Kind.BACKWARD))
+        training = Training(host, cuda, device=1, order=order)
+        training.run(10, work_s=0.01)
+        assert cuda.counts.events_peak <= 4 * len(order) + 12, "and a few for an iteration's ends"
+        assert cuda.counts.events_made == cuda.counts.events_peak, "the pool is used again"
+        assert [gpu.context_bytes for gpu in cuda.devices] == [0, CONTEXT_BYTES]
+
+    def test_an_iteration_costs_a_millisecond_and_two_microseconds_per_mark(self, host: VirtualHost) -> None:
+        kinds = (Kind.RECV_ACTIVATION, Kind.FORWARD, Kind.SEND_ACTIVATION)
+        kinds += (Kind.RECV_GRAD, Kind.BACKWARD, Kind.SEND_GRAD)
+        order = tuple(Instruction(0, kind, n) for n in range(96) for kind in kinds)
+        training = Training(host, cuda := FakeCuda(host, costs_s={"launch": 0.0}), order=order)
+        training.run(5, work_s=0.01)
+        before_s = cuda.counts.host_s["main"]
+        training.run(10, work_s=0.01)
+        per_iteration_s = (cuda.counts.host_s["main"] - before_s) / 10
+        assert per_iteration_s <= 1e-3 + 2e-6 * 2 * len(order)
+
+
+class TestSteps:
+    """The device's clock steps: what lies across counts for nothing, what comes after is right."""
+
+    def stepped(self, host: VirtualHost, step: Callable[[Device], None]) -> list[Iteration]:
+        training = Training(host, cuda := FakeCuda(host, ppm=20.0))
+        found = training.run(10)
+        cuda.synchronize()
+        found += training.recorder.passed()
+        step(cuda.devices[0])
+        for _ in range(30):
+            found += training.iteration()
+            cuda.synchronize()
+            found += training.recorder.passed()
+        assert [one.index for one in found] == list(range(40))
+        return found
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            lambda gpu: gpu.suspend(60.0),
+            lambda gpu: gpu.suspend(0.2),
+            lambda gpu: gpu.restore(-5000.0),
+            lambda gpu: gpu.restore(1e6),
+        ],
+    )
+    def test_between_iterations(self, host: VirtualHost, step: Callable[[Device], None]) -> None:
+        found = self.stepped(host, step)
+        seen = [one for one in found if not one.void]
+        assert len(seen) >= 38
+        assert all(d == pytest.approx(0.0431, abs=1e-5) for d in durations(seen))
+        assert all(abs(one.outside_s or 0.0) < 1e-3 for one in seen)
+        assert abs(seen[-1].end_s - host.now_s()) < 1e-3
+
+    def test_within_an_iteration(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        found = training.run(5)
+        training.recorder.begin()
+        for n, one in enumerate(ORDER):
+            training.recorder.started(one.kind)
+            cuda.launch(0.0431)
+            training.recorder.ended()
+            if n == 3:
+                cuda.synchronize()
+                cuda.devices[0].suspend(30.0)
+        training.recorder.finish()
+        found += training.recorder.passed()
+        training.recorder.rest()
+        found += training.run(5)
+        cuda.synchronize()
+        found += training.recorder.passed()
+        assert [one.index for one in found if one.void] == [5]
+        assert all(d == pytest.approx(0.0431, abs=1e-5) for d in durations(found))
+
+    def test_a_reset_costs_iterations_and_not_the_job(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        found = training.run(5)
+        cuda.devices[0].reset()
+        found += training.run(10)
+        assert [one.void for one in found][-5:] == [False] * 5
+        assert 1 <= sum(one.void for one in found) <= 4
+        assert "context is destroyed" in training.stopwatch.trouble()
+        assert training.stopwatch.trouble() == "", "said once"
+
+    def test_without_memory_for_events_iterations_count_for_nothing(self, host: VirtualHost) -> None:
+        cuda = FakeCuda(host)
+        cuda.devices[0].out_of_memory = True
+        training = Training(host, cuda)
+        found = training.run(3)
+        cuda.devices[0].out_of_memory = False
+        found += training.run(5)
+        assert [one.void for one in found] == [True, True, True, False, False, False, False]
+        assert "out of memory" in training.stopwatch.trouble()
+
+    def test_a_lost_device_loses_marks_and_raises_nothing(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        training.run(5)
+        cuda.break_with("an illegal memory access was encountered")
+        training.recorder.begin()
+        training.recorder.started(Kind.FORWARD)
+        training.recorder.ended()
+        training.recorder.finish()
+        assert all(one.void for one in training.recorder.passed()[-1:])
+        assert "illegal memory access" in training.stopwatch.trouble()
+
+
+MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+
+
+class TestCaptures:
+    @MODES
+    @pytest.mark.parametrize("hip", [False, True])
+    def test_a_thousand_captures_are_unharmed(self, host: VirtualHost, mode: int, *, hip: bool) -> None:
+        training = Training(host, cuda := FakeCuda(host, hip=hip))
+        places = count()
+        moments = host.queue()
+        waited = []
+
+        def waiting() -> None:
+            training.stopwatch.enter_thread()
+            while (moment := moments.get()) is not None:
+                waited.append(moment.wait())
+
+        host.start(waiting, name="perseus-clocks")
+        graphs = 0
+        while graphs < 1000:
+            training.recorder.begin()
+            for n, one in enumerate(ORDER):
+                training.recorder.started(one.kind)
+                moments.put(training.stopwatch.moment())
+                if next(places) % 3 == 0:
+                    with cuda.graph(mode) as graph:
+                        cuda.launch(0.001)
+                        host.python(0.002)
+                        if n % 2:  # somebody else's marks fall into it
+                            training.stopwatch.mark()
+                    graph.replay()
+                    graphs += 1
+                cuda.launch(0.004)
+                training.recorder.ended()
+            training.recorder.finish()
+            training.recorder.passed()
+            training.recorder.rest()
+        assert cuda.counts.broken == 0
+        if hip:
+            assert not cuda.counts.in_capture
+        assert len(waited) > 2500
+
+    def test_one_with_a_capture_counts_for_nothing_and_replays_are_measured(self, host: VirtualHost) -> None:
+        order = (Instruction(0, Kind.FORWARD, 0),)
+        training = Training(host, cuda := FakeCuda(host), order=order)
+        found = []
+        graph = None
+        for _ in range(6):
+            training.recorder.begin()
+            training.recorder.started(Kind.FORWARD)
+            if graph is None:
+                with cuda.graph() as graph:
+                    for _ in range(10):
+                        cuda.launch(0.01)
+            graph.replay()
+            training.recorder.ended()
+            training.recorder.finish()
+            found += training.recorder.passed()
+            training.recorder.rest()
+        assert [one.void for one in found] == [True, False, False, False, False]
+        assert durations(found) == [pytest.approx(0.1, abs=1e-5)] * 4
+
+    def test_an_iteration_replayed_as_a_whole_is_refused_by_name(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        training.run(3)
+        with cuda.graph() as graph:
+            cuda.launch(0.1)
+        training.recorder.begin()
+        graph.replay()
+        with pytest.raises(UnsupportedEngineError, match="one CUDA graph"):
+            training.recorder.finish()
+
+    def test_the_class_of_graphs_gets_its_own_methods_back(self, host: VirtualHost) -> None:
+        cuda = FakeCuda(host)
+        own = cuda.graph_type.capture_begin, cuda.graph_type.capture_end
+        training = Training(host, cuda)
+        assert cuda.graph_type.capture_begin is not own[0]
+        training.stopwatch.close()
+        assert (cuda.graph_type.capture_begin, cuda.graph_type.capture_end) == own
+
+
+class TestMoments:
+    def test_one_tells_when_the_device_was_there_however_late_one_wakes(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host, ppm=50.0))
+        training.run(20)
+        told = []
+
+        def waiting(moment: Moment) -> None:
+            training.stopwatch.enter_thread()
+            at_s = moment.wait()
+            told.append((at_s, host.now_s()))
+
+        cuda.synchronize()
+        begun_s = host.now_s()
+        cuda.launch(0.2)
+        training.stopwatch.mark()
+        moment = training.stopwatch.moment()
+        host.start(lambda: waiting(moment), name="perseus-clocks")
+        host.python(0.5)
+        ((at_s, woke_s),) = told
+        assert at_s == pytest.approx(begun_s + 0.2, abs=200e-6)
+        assert woke_s > at_s + 0.004
+
+    def test_one_that_is_lost_never_comes(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        with cuda.graph():
+            training.stopwatch.mark()
+            moment = training.stopwatch.moment()
+        assert moment.wait() == float("inf")
+
+
+@pytest.mark.parametrize("kind", ["xpu", "npu", "mps", "meta", "hpu"])
+def test_devices_that_nobody_can_time_are_refused(kind: str) -> None:
+    with pytest.raises(UnsupportedEngineError, match=kind):
+        stopwatch_for(NotingGpu(), device_type=kind)
