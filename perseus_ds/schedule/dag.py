@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InvalidScheduleError
-from perseus_ds.schedule.graph import Graph, in_turn, packed, starts
+from perseus_ds.schedule.graph import Graph, cycle, in_turn, packed, starts
 from perseus_ds.schedule.instruction import Instruction, Kind
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ class Dag:
 
     def cycle(self) -> list[Instruction]:
         """Instructions of which each waits for the next, the first again at the end; empty if all can run."""
-        if len(self.graph.order) == len(self.nodes):
-            return []
-        import networkx as nx  # noqa: PLC0415  # heavy, and a schedule seldom waits for itself
-
-        circle = nx.find_cycle(nx.DiGraph(self.edges))
-        waiting = [self.nodes[node] for _, node in reversed(circle)]
-        return [*waiting, waiting[0]]
+        return [self.nodes[node] for node in reversed(cycle(self.graph))]
 
     def to_networkx(self) -> nx.DiGraph:
         """Return the graph for other tools: nodes are names of instructions (``0F0``).

@@ -15,7 +15,7 @@ Seconds = NDArray[np.float64]
 class Graph(NamedTuple):
     """Nodes in topological order, with their predecessors and successors packed row after row.
 
-    Row ``i`` of ``before`` is ``before[first_before[i]:first_before[i + 1]]``; ``before_edge`` names the
+    Row ``i`` of ``before`` is ``before[first_before[i]:first_before[i + 1]]``; ``before_arc`` names the
     edge it came from. Likewise for what comes after. Nodes of a cycle are missing in ``order``.
 
     Shape: ``order`` [nodes]; ``first_before``, ``first_after`` [nodes + 1]; the others [edges].
@@ -24,10 +24,10 @@ class Graph(NamedTuple):
     order: Indices
     first_before: Indices
     before: Indices
-    before_edge: Indices
+    before_arc: Indices
     first_after: Indices
     after: Indices
-    after_edge: Indices
+    after_arc: Indices
 
 
 def packed(nodes: int, before: Indices, after: Indices) -> Graph:
@@ -35,11 +35,11 @@ def packed(nodes: int, before: Indices, after: Indices) -> Graph:
 
     Cost: linear, after sorting the edges.
     """
-    first_before, before_edge = _rows(after, nodes)
-    first_after, after_edge = _rows(before, nodes)
-    followers = after[after_edge]
+    first_before, before_arc = _rows(after, nodes)
+    first_after, after_arc = _rows(before, nodes)
+    followers = after[after_arc]
     order = _topological(first_before, first_after, followers)
-    return Graph(order, first_before, before[before_edge], before_edge, first_after, followers, after_edge)
+    return Graph(order, first_before, before[before_arc], before_arc, first_after, followers, after_arc)
 
 
 def _rows(key: Indices, count: int) -> tuple[Indices, Indices]:
@@ -65,13 +65,26 @@ def _topological(first_before: Indices, first_after: Indices, after: Indices) ->
     return np.array(order, dtype=np.int32)
 
 
+def cycle(graph: Graph) -> list[int]:
+    """Nodes of which each must end before the next starts, the lowest first and last; empty if none."""
+    if len(graph.order) == len(graph.first_before) - 1:
+        return []
+    import networkx as nx  # noqa: PLC0415  # heavy, and a graph seldom has a cycle
+
+    nodes = np.repeat(np.arange(len(graph.first_before) - 1), np.diff(graph.first_before))
+    found = nx.find_cycle(nx.DiGraph(zip(graph.before.tolist(), nodes.tolist(), strict=True)))
+    circle = [node for node, _ in found]
+    lowest = circle.index(min(circle))
+    return [*circle[lowest:], *circle[: lowest + 1]]
+
+
 def starts(graph: Graph, delay: list[float], lasts: list[float]) -> list[float]:
     """When each node starts if nothing waits longer than it must.
 
     Units: one for all. ``delay`` [edges] is how long after the end of its first each edge lets its second
     start, ``lasts`` [nodes].
     """
-    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_edge.tolist()
+    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
     start = [0.0] * len(lasts)
     for node in graph.order.tolist():
         end = start[node] + lasts[node]
@@ -87,7 +100,7 @@ def in_turn(
 
     ``lasts`` gives a node's durations [sets]. Starts are kept only until their node is over.
     """
-    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_edge.tolist()
+    first, after, edges = graph.first_after.tolist(), graph.after.tolist(), graph.after_arc.tolist()
     zero, start = np.zeros(()), dict[int, Seconds]()
     for node in graph.order.tolist():
         begin = start.pop(node, zero)

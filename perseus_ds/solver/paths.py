@@ -4,30 +4,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
+from perseus_ds.schedule.graph import Graph, cycle, packed
 from perseus_ds.solver.compiling.compiled import tiered
-from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
+from perseus_ds.solver.problem import Floats, Ints, Problem
 
-
-class Graph(NamedTuple):
-    """Activities in topological order, with their predecessors and successors packed row after row.
-
-    Row ``i`` of ``before`` is ``before[first_before[i]:first_before[i + 1]]``; ``before_arc`` names the
-    precedence it came from. Likewise for what comes after.
-    """
-
-    order: Indices
-    first_before: Indices
-    before: Indices
-    before_arc: Indices
-    first_after: Indices
-    after: Indices
-    after_arc: Indices
+__all__ = [
+    "Graph",
+    "earliest_starts",
+    "graph_of",
+    "latest_starts",
+    "longest",
+    "longest_float",
+    "longest_seconds",
+]
 
 
 def graph_of(problem: Problem) -> Graph:
@@ -37,48 +30,11 @@ def graph_of(problem: Problem) -> Graph:
         SolverError: some activities wait for each other; the message walks around one cycle.
     Cost: linear, after sorting the precedences.
     """
-    first_before, before_arc = _rows(problem.after, len(problem))
-    first_after, after_arc = _rows(problem.before, len(problem))
-    before, after = problem.before[before_arc], problem.after[after_arc]
-    order = _topological(first_before, first_after, after)
-    graph = Graph(order, first_before, before, before_arc, first_after, after, after_arc)
-    if len(order) < len(problem):
-        walk = " -> ".join(str(activity) for activity in _cycle(graph, len(problem)))
+    graph = packed(len(problem), problem.before, problem.after)
+    if len(graph.order) < len(problem):
+        walk = " -> ".join(map(str, cycle(graph)))
         raise SolverError(f"activities wait for each other: {walk}", hint="remove one of these precedences")
     return graph
-
-
-def _rows(key: Indices, count: int) -> tuple[Indices, Indices]:
-    arcs = np.argsort(key, kind="stable").astype(np.int32)
-    first = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(np.bincount(key, minlength=count), out=first[1:])
-    return first, arcs
-
-
-def _topological(first_before: Indices, first_after: Indices, after: Indices) -> Indices:
-    """Order the activities so that each comes after all it waits for; those of a cycle are left out.
-
-    Source: Kahn 1962. In Python, since it runs once per graph and compiling it takes as long as a million
-    steps.
-    """
-    waits, first, followers = np.diff(first_before).tolist(), first_after.tolist(), after.tolist()
-    order = [activity for activity, count in enumerate(waits) if count == 0]
-    for activity in order:
-        for follower in followers[first[activity] : first[activity + 1]]:
-            waits[follower] -= 1
-            if waits[follower] == 0:
-                order.append(follower)
-    return np.array(order, dtype=np.int32)
-
-
-def _cycle(graph: Graph, count: int) -> list[int]:
-    """Walk backwards among the activities that were never free until one comes up twice."""
-    stuck = set(range(count)) - set(graph.order.tolist())
-    walk = [min(stuck)]
-    while walk.count(walk[-1]) == 1:
-        row = slice(graph.first_before[walk[-1]], graph.first_before[walk[-1] + 1])
-        walk.append(next(activity for activity in graph.before[row].tolist() if activity in stuck))
-    return walk[walk.index(walk[-1]) :][::-1]
 
 
 @tiered
