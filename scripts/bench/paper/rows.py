@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import baselines
 import numpy as np
+from baselines import Priced
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, textbook
-from perseus_ds.simulation import baselines
-from perseus_ds.simulation.baselines import Priced
 
 SLOWDOWNS = (1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5)
 AUTHORS = "Perseus as its authors count"

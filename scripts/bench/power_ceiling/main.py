@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 from picture import draw_ceiling
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "paper"))
+import baselines
+from baselines import Priced
+
 from perseus_ds.plan import build
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import baselines
-from perseus_ds.simulation.baselines import Priced
 
 LOWER_PCT = (5, 10, 15, 20, 25, 30)
 

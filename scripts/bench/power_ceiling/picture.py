@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "paper"))
+from baselines import Priced
+
 from perseus_ds.report import theme
-from perseus_ds.simulation.baselines import Priced
 
 _LOOKS = {
     "ours": (theme.PERSEUS, "o"),

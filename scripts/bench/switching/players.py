@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from profiles import varying
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "paper"))
+import baselines
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
@@ -17,7 +22,6 @@ from perseus_ds.plan.playing.costs import costs_of
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule
-from perseus_ds.simulation import baselines
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
 
 HIGH_W, LOW_W, LOW_MHZ = 83.64, 56.4, 300  # A100: the Perseus artifact; one public log

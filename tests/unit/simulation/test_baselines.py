@@ -2,6 +2,7 @@
 
 import csv
 import os
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import pytest
 from perseus_ds.errors import IncompleteProfileError, InfeasibleError, SolverError
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, textbook
-from perseus_ds.simulation import baselines, textbook_profile
-from perseus_ds.simulation.baselines.published import PublishedWalk
-from perseus_ds.simulation.baselines.published.cut import minimum_cut
+from perseus_ds.simulation import textbook_profile
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
+
+sys.path.append(str(Path(__file__).parents[3] / "scripts" / "bench" / "paper"))
+import baselines
+from baselines.published import PublishedWalk
+from baselines.published.cut import minimum_cut
 
 BLOCKING_W = 70.0
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data"))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.simulation.baselines.instance import Choices, Instance
-from perseus_ds.simulation.baselines.price import Priced
-from perseus_ds.simulation.baselines.published.cut import minimum_cut
-from perseus_ds.simulation.baselines.published.exponential import FittedCurve, fitted_curve
-from perseus_ds.simulation.graph import ends, latest_ends
+from baselines.graph import ends, latest_ends
+from baselines.instance import Choices, Instance
+from baselines.price import Priced
+from baselines.published.cut import minimum_cut
+from baselines.published.exponential import FittedCurve, fitted_curve
 
 TAU_S = 0.001
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.instance import Choices, Instance
 from perseus_ds.schedule import Kind
-from perseus_ds.simulation.baselines.instance import Choices, Instance
 
 
 def uniform_clock(instance: Instance) -> Choices:

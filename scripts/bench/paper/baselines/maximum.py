@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.simulation.baselines.instance import Choices, Instance
+from baselines.instance import Choices, Instance
 
 
 def all_maximum(instance: Instance) -> Choices:

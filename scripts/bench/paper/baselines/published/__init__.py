@@ -6,6 +6,6 @@ Readings, where the paper leaves a detail open, are those of its public artifact
 kronos); with them the artifact's frontiers of GPT-3 175B come out to the eighth digit.
 """
 
-from perseus_ds.simulation.baselines.published.walk import PublishedPlans, PublishedWalk, published_perseus
+from baselines.published.walk import PublishedPlans, PublishedWalk, published_perseus
 
 __all__ = ["PublishedPlans", "PublishedWalk", "published_perseus"]

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.graph import critical_path, ends
+from baselines.instance import Choices, Instance
 from perseus_ds.schedule import Kind
-from perseus_ds.simulation.baselines.instance import Choices, Instance
-from perseus_ds.simulation.graph import critical_path, ends
 
 _GREEDY_STEP = 3
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.graph import Graph, ends, graph_of
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Instruction, Schedule, dag_of, validate
-from perseus_ds.simulation.graph import Graph, ends, graph_of
 
 Choices = NDArray[np.int64]
 """Positions in each node's options; 0 where there is but one. Shape: [nodes] or [plans, nodes]."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from baselines.instance import Choices, Instance
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.simulation.baselines.instance import Choices, Instance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
