@@ -1,0 +1,30 @@
+"""The frontier of a few activities, by hand."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.solver import OptionTable, Problem, solve_frontier
+
+CHAIN = np.array([0, 1, 2], dtype=np.int32), np.array([1, 2, 3], dtype=np.int32), np.zeros(3)
+
+
+def chain() -> Problem:
+    """Four activities in a row, each 1 s or 2 s; what a second less costs differs fourfold."""
+    tables = tuple(OptionTable(np.array([1.0, 2.0]), np.array([1.0 + price, 1.0])) for price in (1, 2, 3, 4))
+    return Problem(tables, np.arange(4, dtype=np.int32), *CHAIN)
+
+
+def test_the_cheapest_second_goes_first() -> None:
+    frontier = solve_frontier(chain())
+    assert frontier.time_s.tolist() == [4.0, 5.0, 6.0, 7.0, 8.0]
+    assert frontier.cost_j.tolist() == pytest.approx([14.0, 10.0, 7.0, 5.0, 4.0])
+    assert frontier.price_w.tolist() == pytest.approx([4.0, 3.0, 2.0, 1.0])
+    assert frontier.durations_at(6.5).tolist() == pytest.approx([1.0, 1.5, 2.0, 2.0])
+
+
+def test_the_part_of_a_frontier_up_to_a_time_is_the_same_there() -> None:
+    whole, part = solve_frontier(chain()), solve_frontier(chain(), until_s=5.5)
+    assert part.time_s.tolist() == [4.0, 5.0, 6.0]
+    for time_s in (4.0, 4.3, 5.0, 5.5):
+        assert part.cost_at(time_s) == whole.cost_at(time_s)
+        assert part.durations_at(time_s).tolist() == whole.durations_at(time_s).tolist()
