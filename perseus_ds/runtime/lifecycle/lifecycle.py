@@ -8,12 +8,12 @@ from perseus_ds.plan import loads, select
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy
+from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.batches.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.batches.plan_runs import PlanRuns
 from perseus_ds.runtime.lifecycle.batches.planned_batches import PlannedBatches
-from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Phase, WarmUp
+from perseus_ds.runtime.lifecycle.planned_run import PlanRuns
 from perseus_ds.runtime.lifecycle.shown import shown
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping

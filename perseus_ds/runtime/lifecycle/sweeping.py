@@ -13,7 +13,7 @@ from perseus_ds.profile import Sweep, differ, write_profile
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
-from perseus_ds.runtime.lifecycle.planned.asking_for_plans import plan_request
+from perseus_ds.runtime.lifecycle.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration

@@ -17,7 +17,7 @@ from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.session import Session

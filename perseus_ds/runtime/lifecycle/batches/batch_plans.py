@@ -9,14 +9,14 @@ from perseus_ds.files import read_bounded
 from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.batches.background_planner import BackgroundPlanner, PlanJob
+from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.batches.long_planning import LongPlanning
-from perseus_ds.runtime.lifecycle.batches.plan_files import files_for, found_plans
-from perseus_ds.runtime.lifecycle.batches.plan_runs import PlanRuns
-from perseus_ds.runtime.lifecycle.batches.sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Idle, Phase, Planning
-from perseus_ds.runtime.lifecycle.planned.asking_for_plans import plan_request
+from perseus_ds.runtime.lifecycle.plan_files import files_for, found_plans
+from perseus_ds.runtime.lifecycle.plan_requests import plan_request
+from perseus_ds.runtime.lifecycle.planned_run import PlanRuns
+from perseus_ds.runtime.lifecycle.planner import BackgroundPlanner, PlanJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
 from perseus_ds.run_directory import Measured, Summary
-from perseus_ds.runtime.lifecycle.planned.keeping import Bound, bound_of, kept
+from perseus_ds.runtime.lifecycle.keeping import Bound, bound_of, kept
 
 FAST, SLOW = (hand_made().plan(index) for index in (0, 1))
 DEADLINE = Objective(policy="deadline", deadline_s=9.0)

@@ -25,10 +25,10 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.lifecycle.auditing import Audit, audited
 from perseus_ds.runtime.lifecycle.findings import with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.lifecycle.planned.activating_plan import active_plan_of
 from perseus_ds.runtime.lifecycle.planned.expecting import expected_of
-from perseus_ds.runtime.lifecycle.planned.keeping import bound_of, kept
 from perseus_ds.runtime.measure.accounting import Mode
 
 _ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
