@@ -6,24 +6,52 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perseus_ds.plan import FrequencyPlan
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import FrequencyPlan, PlanSet, clock_requests, opening_clocks
 from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
-from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
+from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Cause, Pace, ReplicaPlans
 
 
-class ActivePlan:
+class ClockSchedules:
+    """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
+
+    Cost: one pass over the schedule's graph the first time, a look-up from then on.
+    """
+
+    def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
+        self._plans = plans
+        self._rank = pipeline_rank
+        self._change = change
+        self._computations = len(plans.computations_of(pipeline_rank))
+        self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
+
+    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
+        """Every request of the rank, by the computation that it is asked in.
+
+        ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
+        """
+        key = plan, on_pace
+        if key not in self._schedules:
+            chosen = self._plans.plan(plan)
+            requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
+            opening = opening_clocks(chosen, self._rank, requests)
+            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
+        return self._schedules[key]
+
+
+class ActivePlan(ClockPolicy):
     """The objective's plan, and with several replicas whatever the controller decides.
 
+    It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
     ``observed`` what was exchanged last.
     """
 
     def __init__(
         self,
-        schedules: ClockScheduleCache,
+        schedules: ClockSchedules,
         objective: FrequencyPlan,
         *,
         replica: int = 0,
@@ -39,6 +67,8 @@ class ActivePlan:
         self._reporter = reporter
         self._behind = behind
         self._pace = Pace(1)
+        self._changed_after: int | None = None
+        self._present = self._schedule()
         self.observed: JobStatus | None = None
 
     @property
@@ -51,16 +81,17 @@ class ActivePlan:
         """The plans that all replicas run now."""
         return [self._objective] if self._replica_plans is None else self._replica_plans.plans
 
-    @property
-    def clock_policy(self) -> ClockSchedule:
-        """This stage's part of it.
+    def begins(self, sequencer: ClockSequencer) -> None:
+        """Begin this stage's part of the present plan."""
+        self._present.begins(sequencer)
 
-        Cost: a look-up, but for the first time that a plan is run.
-        """
-        on_pace = not self._pace.behind[0]
-        if self._replica_plans is not None:
-            on_pace = self._replica_plans.on_pace[self._replica]
-        return self._schedules.clock_policy(self.plan, on_pace=on_pace)
+    def before(self, sequencer: ClockSequencer) -> None:
+        """Ask for what is due while the computation runs."""
+        self._present.before(sequencer)
+
+    def after(self, sequencer: ClockSequencer) -> None:
+        """Ask for what is due now that it is over."""
+        self._present.after(sequencer)
 
     @property
     def sync_time_s(self) -> float | None:
@@ -84,19 +115,22 @@ class ActivePlan:
             return False
         return any(one.cause is not Cause.STRUCTURAL for one in self._replica_plans.decision.stragglers)
 
-    def observe(self, index: int, job_status: JobStatus) -> bool:
-        """Take in what was exchanged while iteration ``index`` ran; return whether plans change."""
+    def changed_after(self, index: int) -> bool:
+        """Whether plans changed by what was exchanged while iteration ``index`` ran."""
+        return self._changed_after == index
+
+    def observe(self, index: int, job_status: JobStatus) -> None:
+        """Take in what was exchanged while iteration ``index`` ran."""
         self.observed = job_status
         if self._replica_plans is None:
             lasted_s = np.nan if job_status.iteration_s is None else job_status.iteration_s
             self._pace.observe(np.array([lasted_s / self._objective_s]))
-            return False
-        if job_status.replicas is None:
-            return False
-        changed = self._replica_plans.observe(index - 1 - self._behind, job_status.replicas)
-        if self._reporter is not None and self._replica_plans.decision is not None:
-            self._reporter.report(self._replica_plans.decision, self._replica_plans.plans)
-        return changed
+        elif job_status.replicas is not None:
+            if self._replica_plans.observe(index - 1 - self._behind, job_status.replicas):
+                self._changed_after = index
+            if self._reporter is not None and self._replica_plans.decision is not None:
+                self._reporter.report(self._replica_plans.decision, self._replica_plans.plans)
+        self._present = self._schedule()
 
     def will_run(self, index: int) -> None:
         """Note that iteration ``index`` is run by the plan."""
@@ -104,5 +138,12 @@ class ActivePlan:
             self._replica_plans.will_run(index)
 
     def alone(self) -> None:
-        """Play the objective's plan from now on, whatever the others do."""
+        """Run the objective's plan from now on, whatever the others do."""
         self._replica_plans = None
+        self._present = self._schedule()
+
+    def _schedule(self) -> ClockSchedule:
+        """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
+        if self._replica_plans is None:
+            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
+        return self._schedules.of(self.plan, on_pace=self._replica_plans.on_pace[self._replica])

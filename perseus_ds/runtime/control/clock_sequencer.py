@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from perseus_ds.errors import PerseusError
 from perseus_ds.plan import OPENING, ClockRequest
 from perseus_ds.runtime.control.clock_requests import Ask, Request, Requests
 from perseus_ds.runtime.measure.stopwatch import Moment
@@ -95,8 +97,19 @@ class ClockSchedule(ClockPolicy):
 _UNKNOWN = Ask(-1)  # no clock
 
 
+class Turns(Protocol):
+    """A device that several engines of this process may train on, one at a time."""
+
+    def take(self, who: object) -> bool:
+        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
+
+
 class ClockSequencer:
-    """Follow the engine's instructions and turn the present clock policy into requests."""
+    """Follow the engine's instructions and turn the present clock policy into requests.
+
+    ``latency_s`` is how long a change of clock takes, ``turns`` whose turn it is where several engines of
+    this process train on the device.
+    """
 
     def __init__(
         self,
@@ -104,10 +117,14 @@ class ClockSequencer:
         now_s: Callable[[], float],
         *,
         moment: Callable[[], Moment | None],
+        turns: Turns | None = None,
+        latency_s: float = 0.0,
     ) -> None:
         self._requests = requests
         self._now_s = now_s
         self._moment = moment
+        self._turns = turns
+        self.latency_s = latency_s
         self._policy: ClockPolicy = FixedClock(None)
         self._requested = Ask(None)
         self.position = 0
@@ -127,9 +144,17 @@ class ClockSequencer:
         if kind.is_computation:
             self._policy.after(self)
 
-    def forget(self) -> None:
-        """Somebody else has asked for clocks: what is in force is not known."""
+    @property
+    def error(self) -> PerseusError | None:
+        """Why clocks are not asked for any more."""
+        return self._requests.error
+
+    def take_turn(self) -> bool:
+        """Have it be this engine's turn; return whether another has had the clocks, at whatever they are."""
+        if self._turns is None or not self._turns.take(self):
+            return False
         self._requested = _UNKNOWN
+        return True
 
     def rest(self, after_s: float) -> None:
         """Ask for the device's own choice if no iteration begins before long."""

@@ -1,4 +1,4 @@
-"""After an audit: what all ranks measured so far, written down and logged."""
+"""After an audit: what all ranks measured so far, written down, logged, and held against the objective."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from typing import cast
 
 import numpy as np
 
+from perseus_ds.config import Objective
 from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
 from perseus_ds.run_directory import Measured, Summary, write_summary, write_timelines
+from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
-    RankReport,
     beside_stragglers,
     latest_of,
     summarise,
     timelines,
     write_ranks,
 )
+from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
 
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
+
+_ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,81 +40,121 @@ class Audit:
     latest: Measured
 
 
-def audited(
-    context: JobContext,
-    plan: FrequencyPlan,
-    expected: Expected,
-    *,
-    named: str = "",
-    others: Mapping[int, Summary] | None = None,
-) -> Audit | None:
-    """Share what was measured and write it down; the figures are sums over all audits so far.
+class Audits:
+    """The audits of batches of every size; their figures are sums over all audits so far.
 
-    Rank 0 returns them, once both sides were measured. ``context`` is of batches of one size, which ``named``
-    says; ``others`` are the figures of all sizes so far.
+    ``summaries`` holds them by the size of the batches, on rank 0.
     """
-    microbatches = context.job.schedule.microbatches
-    mine = RankReport(
-        rank=context.job.rank,
-        pipeline_rank=context.job.pipeline_rank,
-        replica=context.job.replica,
-        totals=context.account.totals_of(microbatches),
-        outside=context.account.outside,
-        durations_s={
-            mode: context.durations.means_s(mode, microbatches=microbatches)
-            for mode in (Mode.BASELINE, Mode.PERSEUS)
-        },
-        conflicts=context.conflict_monitor.sightings(),
-        overrun_share=context.overrun_share(),
-        clock_requests=context.clock_requests,
-        period_s=context.account.counter_period_s,
-    )
-    reports = cast("list[RankReport]", context.channel.gather(mine))
-    if context.job.rank != 0:
-        return None
-    return _published(context, reports, plan, expected, named=named, others=others or {})
+
+    def __init__(self, books: RankBooks) -> None:
+        self._books = books
+        self.summaries: dict[int, Summary] = {}
+
+    def audit(
+        self, context: JobContext, plan: FrequencyPlan, expected: Expected, *, named: str
+    ) -> Objective | None:
+        """Share what was measured and write it down; collective.
+
+        ``context`` is of batches of one size, which ``named`` says. Returns the objective to go on with where
+        that of the user is not kept.
+        """
+        job = context.job
+        reports = cast("list[RankReport]", context.channel.gather(self._books.report(job)))
+        audit = self._published(context, reports, plan, expected, named) if job.rank == 0 else None
+        if audit is not None:
+            self.summaries[job.schedule.microbatches] = audit.summary
+        if context.config.objective.policy not in _ABSOLUTE:
+            return None
+        other: Objective | None = context.channel.broadcast_result(
+            lambda: None if audit is None else _kept(context, plan, audit, named)
+        )
+        return other
+
+    def forget_plan(self, job: Job) -> None:
+        """Begin the plan's side anew: another one runs from here on."""
+        self._books.forget_plan(job)
+
+    def shown(self, microbatches: int) -> dict[str, float]:
+        """What monitors show of what was measured.
+
+        ``rank0_*`` is what rank 0's GPU took in the iterations settled last, the rest is of the whole job, as
+        the audits measured it.
+        """
+        scalars: dict[str, float] = {}
+        if self._books.latest is not None:
+            scalars["rank0_energy_per_iteration_j"], scalars["rank0_power_w"] = self._books.latest
+        if (summary := self.summaries.get(microbatches)) is not None:
+            energy_j, time_s = summary.perseus.energy_j, summary.perseus.iteration_time_s
+            scalars |= {
+                "energy_per_iteration_j": energy_j,
+                "power_w": energy_j / time_s,
+                "saving_pct": summary.saving_pct,
+                "slowdown_pct": summary.slowdown_pct,
+            }
+        return scalars
+
+    def _published(
+        self,
+        context: JobContext,
+        reports: Sequence[RankReport],
+        plan: FrequencyPlan,
+        expected: Expected,
+        named: str,
+    ) -> Audit | None:
+        """Write on rank 0 what was measured; None before both sides were, or where it claims nothing."""
+        if line := too_slow(reports):
+            context.log.event("too_slow", line)
+            return None
+        facts = _facts(context, plan, expected) | beside_stragglers(reports)
+        summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
+        if summary is None:
+            return None
+        sizes = _of_sizes({**self.summaries, context.job.schedule.microbatches: summary})
+        summary = replace(summary, facts={**summary.facts, **sizes})
+        write_summary(summary, context.directory.summary)
+        drawn = timelines(reports, plan, context.job, simulated=context.simulated)
+        write_timelines(drawn, context.directory.timelines)
+        write_ranks(reports, context.directory)
+        self._log_measured(context, summary, named)
+        _log_findings(context, reports, summary, (plan, expected), named)
+        latest = latest_of(reports, iterations=context.config.audit.every_iterations)
+        return Audit(summary, latest or summary.perseus)
+
+    def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
+        context.log.event(
+            "measured",
+            f"{named}measured: "
+            f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
+            f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
+            f"({summary.perseus.iterations} iterations at the plan, "
+            f"{summary.baseline.iterations} at default clocks{self._of_size(context.job)})",
+            microbatches=context.job.schedule.microbatches,
+            saving_pct=summary.saving_pct,
+            saving_se_pct=summary.saving_se_pct,
+            slowdown_pct=summary.slowdown_pct,
+            slowdown_se_pct=summary.slowdown_se_pct,
+        )
+
+    def _of_size(self, job: Job) -> str:
+        """Say to which size of a microbatch both sides were brought, where sizes differ."""
+        microbatches = job.schedule.microbatches
+        totals = self._books.totals_of(microbatches)
+        samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
+        sizes = np.array([one.size for one in samples])
+        if not differ(sizes):
+            return ""
+        return f", for microbatches of {sizes.mean() / microbatches:.4g} elements"
 
 
-def _published(
+def _log_findings(
     context: JobContext,
     reports: Sequence[RankReport],
-    plan: FrequencyPlan,
-    expected: Expected,
-    *,
+    summary: Summary,
+    promised: tuple[FrequencyPlan, Expected],
     named: str,
-    others: Mapping[int, Summary],
-) -> Audit | None:
-    if line := too_slow(reports):
-        context.log.event("too_slow", line)
-        return None
-    summary = summarise(
-        reports,
-        expected.saving_pct,
-        simulated=context.simulated,
-        facts=_facts(context, plan, expected) | beside_stragglers(reports),
-    )
-    if summary is None:
-        return None
-    sizes = _of_sizes({**others, context.job.schedule.microbatches: summary})
-    summary = replace(summary, facts={**summary.facts, **sizes})
-    write_summary(summary, context.directory.summary)
-    write_timelines(
-        timelines(reports, plan, context.job, simulated=context.simulated), context.directory.timelines
-    )
-    write_ranks(reports, context.directory)
-    context.log.event(
-        "measured",
-        f"{named}measured: "
-        f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
-        f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
-        f"({summary.perseus.iterations} iterations at the plan, "
-        f"{summary.baseline.iterations} at default clocks{_of_size(context)})",
-        microbatches=context.job.schedule.microbatches,
-        saving_pct=summary.saving_pct,
-        saving_se_pct=summary.saving_se_pct,
-        slowdown_pct=summary.slowdown_pct,
-        slowdown_se_pct=summary.slowdown_se_pct,
-    )
+) -> None:
+    """Say what is not as it should be."""
+    plan, expected = promised
     late = [(report.rank, report.clock_requests) for report in reports if report.clock_requests.told]
     if late:
         rank, counts = max(late, key=lambda one: one[1].missed)
@@ -120,18 +165,20 @@ def _published(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct
     ):
         context.log.event("slower", f"{named}{line}", slowdown_pct=summary.slowdown_pct)
-    latest = latest_of(reports, iterations=context.config.audit.every_iterations)
-    return Audit(summary, latest or summary.perseus)
 
 
-def _of_size(context: JobContext) -> str:
-    """Say to which size of a microbatch both sides were brought, where sizes differ; as rank 0 sees them."""
-    microbatches = context.job.schedule.microbatches
-    totals = context.account.totals_of(microbatches)
-    sizes = np.array([one.size for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples])
-    if not differ(sizes):
-        return ""
-    return f", for microbatches of {sizes.mean() / microbatches:.4g} elements"
+def _kept(context: JobContext, plan: FrequencyPlan, audit: Audit, named: str) -> Objective | None:
+    """Say that the objective's own limit is missed, and what is done; None where it is kept."""
+    job, objective = context.job, context.config.objective
+    pipelines = max(1, job.ranks // job.schedule.ranks)
+    bound = bound_of(objective, plan, audit.summary, audit.latest, pipelines=pipelines)
+    if bound is None or not bound.missed:
+        return None
+    line, other = kept(bound, objective, plan)
+    context.log.event(
+        "objective_missed", f"{named}{line}", limit=bound.limit, measured=bound.measured, plan=plan.index
+    )
+    return None if job.mixed else other  # each group would need a limit of its own
 
 
 def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.observe.publishing import RankReport
+from perseus_ds.runtime.observe.rank_report import RankReport
 
 _MOST_OVERRUNS = 0.01
 _MOST_SLOWER_PCT = 0.2

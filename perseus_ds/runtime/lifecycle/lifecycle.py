@@ -1,116 +1,206 @@
-"""From one phase to the next: what a job does between its first iteration and its last."""
+"""What a job does from its first iteration to its last: phase after phase, for batches of every size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
+from perseus_ds.errors import EngineError
 from perseus_ds.plan import loads, select
+from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.clock_sequencer import ClockPolicy
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.batches.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.batches.planned_batches import PlannedBatches
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.phases import Phase, WarmUp
-from perseus_ds.runtime.lifecycle.planned_run import PlanRuns
-from perseus_ds.runtime.lifecycle.shown import shown
+from perseus_ds.runtime.lifecycle.leaving import Leaving, followed, parted
+from perseus_ds.runtime.lifecycle.phases import ASIDE, Idle, Phase, Running, Step, WarmUp
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.observe.scalars import Scalars
 
 
 class Lifecycle:
-    """The present phase, and what is needed to reach the next one.
+    """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
+
+    Warm-up and profile are alike for batches of all sizes. From then on each has a phase of its own, which
+    moves on with its batches alone: one is looked for when all ranks know that all ran that size, and the
+    iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone: once per profiled clock, once per size of batches and once when
     their plan arrives, once per audit, and where replicas have different GPUs once for their clocks.
     """
 
-    def __init__(self, context: JobContext, start: StartDecision, sizes: BatchSizes) -> None:
+    def __init__(
+        self,
+        context: JobContext,
+        start: StartDecision,
+        *,
+        sizes: BatchSizes,
+        status_exchange: StatusExchange,
+        sweeping: Sweeping,
+        plans: BatchPlans,
+        scalars: Scalars,
+    ) -> None:
         self._context = context
         self._sizes = sizes
-        self._size = context.job.schedule.microbatches
-        self._runs = PlanRuns()
-        self._plans = BatchPlans(context, sizes, self._runs)
-        self._phase: Phase = WarmUp(
-            context.config.profile.warmup_iterations, lambda iteration_s: self._open(start, iteration_s)
-        )
-        context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
+        self._status_exchange = status_exchange
+        self._sweeping = sweeping
+        self._plans = plans
+        self._scalars = scalars
+        self._present = self._joined = context.job.schedule.microbatches
+        warmup = context.config.profile.warmup_iterations
+        self._opening: Phase = WarmUp(warmup, lambda iteration_s: self._open(start, iteration_s))
+        self._phases: dict[int, Phase] = {}
+        self._is_alone = False
+        self.step: Step = ASIDE
+        context.log.event("warming_up", iterations=warmup)
 
     @property
     def active_plan(self) -> ActivePlan | None:
-        """The plan in force; None while there is none."""
-        return self._phase.active_plan if isinstance(self._phase, PlannedBatches) else None
-
-    @property
-    def clock_policy(self) -> ClockPolicy:
-        """What the present iteration is run by."""
-        return self._phase.clock_policy
-
-    @property
-    def mode(self) -> Mode:
-        """What the present iteration counts for."""
-        return self._phase.mode
-
-    def begins(self, index: int, microbatches: int) -> None:
-        """An iteration begins, with a batch of this size."""
-        self._phase.begins(index, microbatches)
-
-    def advance(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> None:
-        """Move on after an iteration."""
-        if job_status is not None and job_status.microbatches is not None:
-            self._size = job_status.microbatches
-            self._sizes.join(self._size)
-        self._phase = self._phase.following(index, passed, job_status)
-
-    def plans_ready(self) -> int:
-        """How many plans rank 0's background planner has finished so far."""
-        return self._plans.ready()
+        """The plan that present batches are run by; None where they run at default clocks."""
+        phase = self._phase
+        return phase.active_plan if isinstance(phase, Running) else None
 
     @property
     def rests(self) -> bool:
-        """Whether clocks go to default while the host does something else between two iterations."""
-        return self._phase.rests
+        """Whether clocks go to default while the host does something else than train."""
+        return self._phase is not None and self._phase.step.rests
 
-    @property
-    def stands_alone(self) -> bool:
-        """Whether the present phase can go on without the other ranks."""
-        return self._phase.stands_alone
+    def begins(self, index: int, batch: Batch) -> Job | None:
+        """Choose what an iteration is run by; return the job in batches of its size, None where unknown."""
+        self._status_exchange.iteration_begins()
+        job = self._sizes.meet(batch)
+        changed = bool(self._phases) and batch.microbatches != self._present
+        self._present = batch.microbatches
+        phase = self._phase
+        self.step = ASIDE if phase is None else phase.step
+        if changed:
+            self.step = replace(self.step, mode=Mode.NEITHER)
+        elif phase is not None:
+            phase.begins(index)
+        return job
 
-    def alone(self) -> None:
-        """Go on without the other ranks."""
-        self._phase.alone()
+    def advance(self, index: int, passed: Sequence[Iteration]) -> Leaving | None:
+        """Exchange numbers with all ranks and move on; return why to leave, where all do.
 
-    def shown(self) -> Mapping[str, float]:
-        """Return the scalars of a running plan; empty before there is one."""
-        plan = self.active_plan
-        return (
-            {} if plan is None else shown(plan, self._context.account, self._runs.summaries.get(self._size))
-        )
+        Raises:
+            PerseusError: this rank cannot go on.
+        """
+        job_status = self._exchanged(index, passed)
+        if job_status is not None and job_status.failed:
+            return followed()
+        if job_status is not None and job_status.sizes is not None:
+            return parted(*job_status.sizes)
+        try:
+            self._move_on(index, passed, job_status)
+        except EngineError as error:
+            if not self._is_alone and self._status_exchange.someone_failed():
+                return followed()
+            self._go_alone(error)
+        if self._scalars.wanted and self.active_plan is not None:
+            self._scalars.write(self._plans.shown(self.active_plan, self._joined))
+        return None
+
+    def tell_failure(self) -> None:
+        """Have the other ranks leave with this one, which cannot go on."""
+        if not self._is_alone:
+            self._status_exchange.fail()
+
+    def end(self, *, well: bool) -> None:
+        """Tell nobody anything any more: the job is over, ``well`` if nothing went wrong."""
+        self._status_exchange.close(well=well)
 
     def close(self) -> None:
         """End what still runs beside the training."""
         self._plans.close()
 
+    @property
+    def _phase(self) -> Phase | None:
+        """The phase of present batches; None where there is none for their size yet."""
+        return self._phases.get(self._present) if self._phases else self._opening
+
+    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
+        """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
+        if self._is_alone:
+            return None
+        try:
+            return self._status_exchange.turn(
+                index,
+                passed,
+                plans_ready=self._plans.ready(),
+                microbatches=self._present,
+                brief=self.active_plan is not None,
+            )
+        except EngineError as error:
+            self._go_alone(error)
+            return None
+
+    def _move_on(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> None:
+        if job_status is not None:
+            if job_status.microbatches is not None:
+                self._joined = job_status.microbatches
+                self._sizes.join(self._joined)
+            if self.active_plan is not None:
+                self.active_plan.observe(index, job_status)
+        iteration_s = None if job_status is None else job_status.iteration_s
+        if not self._phases:
+            self._opening = self._opening.following(index, passed, iteration_s)
+            return
+        if (phase := self._phase) is not None:
+            self._phases[self._present] = phase.following(index, passed, iteration_s)
+        if job_status is not None:
+            self._take_in(job_status)
+
+    def _take_in(self, job_status: JobStatus) -> None:
+        """Look for the plan of a size that is new, and take the next one that is ready."""
+        size = job_status.microbatches
+        if size is not None and size not in self._phases:
+            self._phases[size] = self._plans.phase_for(size)
+        arrived = self._plans.arrived(job_status.plans_ready)
+        if arrived is not None:
+            planned, phase = arrived
+            self._phases[planned] = phase
+
+    def _go_alone(self, error: EngineError) -> None:
+        """Run what is there without the other ranks, who do not answer; where there is no plan, raise."""
+        if not self._is_alone and self.active_plan is None:
+            raise error
+        self._is_alone = True
+        for size, phase in self._phases.items():
+            if isinstance(phase, Running):
+                phase.alone()
+            else:
+                self._phases[size] = Idle()
+        self._context.log.event(
+            "alone",
+            f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
+            reason=str(error),
+        )
+
     def _open(self, start: StartDecision, iteration_s: float) -> Phase:
         job = self._context.job
         match start.action:
             case StartAction.RUN:
-                return self._planned(job.schedule.microbatches, self._plans.running(job, start.plans))
+                return self._by_size(job.schedule.microbatches, self._plans.running(job, start.plans))
             case StartAction.PLAN:
-                return self._planned(job.schedule.microbatches, self._plans.planning(job))
+                return self._by_size(job.schedule.microbatches, self._plans.planning(job))
             case StartAction.PROFILE:
-                return Sweeping(self._context).profiling(
-                    iteration_s, then=lambda: self._planned(self._size, self._plans.phase_for(self._size))
+                return self._sweeping.profiling(
+                    iteration_s, then=lambda: self._by_size(self._joined, self._plans.phase_for(self._joined))
                 )
             case StartAction.OBSERVE:
                 self._predict(start)
-                return Sweeping(self._context).observing(iteration_s)
+                return self._sweeping.observing(iteration_s)
 
-    def _planned(self, microbatches: int, phase: Phase) -> Phase:
-        return PlannedBatches(self._plans, microbatches, phase)
+    def _by_size(self, microbatches: int, phase: Phase) -> Phase:
+        """Give batches of every size a phase of their own from now on; this is the first."""
+        self._phases[microbatches] = phase
+        return phase
 
     def _predict(self, start: StartDecision) -> None:
         """Say what a plan that is there would save."""

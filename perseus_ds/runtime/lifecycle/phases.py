@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
@@ -23,59 +22,72 @@ DEFAULT_CLOCK = FixedClock(None)
 _EVER = 1 << 30
 
 
-class Phase(ABC):
-    """How the coming iteration is run, what it counts for, and what follows it.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How one iteration is run, and what it counts for.
 
-    ``rests``: whether the host's own time between two iterations is spent at default clocks.
+    ``rests``: whether the host's own time before it is spent at default clocks.
     """
 
     clock_policy: ClockPolicy = DEFAULT_CLOCK
     mode: Mode = Mode.NEITHER
     rests: bool = False
 
-    def begins(self, index: int, microbatches: int) -> None:  # noqa: B027 - most phases run all batches alike
-        """An iteration begins, with a batch of this size: ``clock_policy`` and ``mode`` are for it."""
+
+ASIDE = Step()
+"""Default clocks, counted for nothing."""
+
+
+class Phase(ABC):
+    """What iterations are run by: ``step`` is the coming one's, `following` what comes after it."""
+
+    step: Step = ASIDE
+
+    def begins(self, index: int) -> None:  # noqa: B027 - most phases need not know
+        """Iteration ``index`` begins, and is run by ``step``."""
 
     @abstractmethod
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
         """The phase of the next iteration.
 
-        ``index`` is the iteration that just ended, ``passed`` those that the device has finished since.
+        ``index`` is the iteration that just ended, ``passed`` those that the device has finished since,
+        ``iteration_s`` how long the slowest rank's last one took, None where not all ranks know theirs.
         """
-
-    @property
-    def stands_alone(self) -> bool:
-        """Whether this can go on without the other ranks."""
-        return False
-
-    def alone(self) -> None:  # noqa: B027 - only what stands alone is left alone
-        """Go on without the other ranks, who do not answer any more."""
 
 
 class WarmUp(Phase):
     """Leave the first iterations alone, then open with a known iteration time."""
 
-    def __init__(self, iterations: int, start: Callable[[float], Phase]) -> None:
+    def __init__(self, iterations: int, opens: Callable[[float], Phase]) -> None:
         self._left = iterations
-        self._start_decision = start
+        self._opens = opens
 
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
         """Open when enough iterations have passed and their duration is known."""
         del index, passed
         self._left -= 1
-        if self._left > 0 or job_status is None or job_status.iteration_s is None:
-            return self
-        return self._start_decision(job_status.iteration_s)
+        return self if self._left > 0 or iteration_s is None else self._opens(iteration_s)
 
 
 class Idle(Phase):
     """Nothing more to do: default clocks, counted as baseline."""
 
-    mode = Mode.BASELINE
+    step = Step(mode=Mode.BASELINE)
 
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
         """Stay."""
-        del index, passed, job_status
+        del index, passed, iteration_s
+        return self
+
+
+class Planning(Phase):
+    """Train on at default clocks until the plan is there: who asked for it brings what follows."""
+
+    step = Step(rests=True)
+
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
+        """Stay."""
+        del index, passed, iteration_s
         return self
 
 
@@ -106,11 +118,11 @@ class Profiling(Phase):
         self._window: list[Iteration] = []
         self._first: int | None = None
         self._settling = settling
-        self.clock_policy = policy_at(sweep.clock_mhz)
+        self.step = Step(policy_at(sweep.clock_mhz))
 
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
-        del job_status
+        del iteration_s
         if self._first is None:
             self._first, self._settling = index + self._settling, 1
         self._window.extend(i for i in passed if i.index >= self._first and not i.resumed)
@@ -123,21 +135,12 @@ class Profiling(Phase):
             return self
         if self._sweep.finished:
             return self._then()
-        self.clock_policy = self._policy_at(self._sweep.clock_mhz)
-        return self
-
-
-class Planning(Phase):
-    """Train on at default clocks until the plan is there."""
-
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
-        """Stay: who asked for the plan brings what follows."""
-        del index, passed, job_status
+        self.step = Step(self._policy_at(self._sweep.clock_mhz))
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class _Act:
+class _Stretch:
     """Some iterations: what they count for, whether the plan is run, whether an audit is published first.
 
     One that ``settles`` lasts as long as the GPU's temperature needs.
@@ -151,15 +154,13 @@ class _Act:
 
 
 class Running(Phase):
-    """Play the plan; every so often a few iterations at default clocks, so that the saving is measured.
+    """Run the plan; every so often a few iterations at default clocks, so that the saving is measured.
 
     The iteration in which clocks change counts for neither side, nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance); those beside a
     straggler count for sides of their own. The first audit comes early, so that a measured figure does; their
     distance varies. What is ``audited`` may ask for another plan.
     """
-
-    rests = True
 
     def __init__(
         self,
@@ -177,64 +178,62 @@ class Running(Phase):
         self._audited = audited
         self._settling = min(settling, every_iterations // 5)
         self._random = Random(seed)  # noqa: S311 - so that all ranks spread alike
-        self._acts = self._lifecycle()
-        self._enter(next(self._acts))
-        self._runs = False
-        self._set_out(changed=True)
+        self._coming = self._stretches()
+        self._enter(next(self._coming))
+        self._ran_plan = False
+        self.step = self._next(changed=True)
 
-    def begins(self, index: int, microbatches: int) -> None:
+    def begins(self, index: int) -> None:
         """Note that this iteration is run by the plan, unless clocks have only just changed to it."""
-        del microbatches
-        if self._runs:
+        if self._ran_plan:
             self.active_plan.will_run(index)
 
-    def following(self, index: int, passed: Sequence[Iteration], job_status: JobStatus | None) -> Phase:
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
         """Stay; move on within the cycle of plan and audit."""
-        del passed
-        changed = job_status is not None and self.active_plan.observe(index, job_status)
+        del passed, iteration_s
+        changed = self.active_plan.changed_after(index)
         self._left -= 1
         if self._left == 0:
-            self._enter(next(self._acts))
-            if self._act.publishes and (other := self._audited()) is not None:
+            self._enter(next(self._coming))
+            if self._present.publishes and (other := self._audited()) is not None:
                 self.active_plan, changed = other, True
-        self._set_out(changed=changed)
-        self._runs = self._act.planned
+        self.step = self._next(changed=changed)
+        self._ran_plan = self._present.planned
         return self
 
-    @property
-    def stands_alone(self) -> bool:
-        """A plan needs nobody else once it is there."""
-        return True
-
     def alone(self) -> None:
-        """Play the objective's plan on without audits: the other ranks do not answer any more."""
+        """Run the objective's plan on without audits: the other ranks do not answer any more."""
         self.active_plan.alone()
-        self._acts = iter(())
-        self._enter(_Act(Mode.PERSEUS, _EVER, planned=True))
-        self._set_out(changed=True)
+        self._coming = iter(())
+        self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
+        self.step = self._next(changed=True)
 
-    def _enter(self, act: _Act) -> None:
-        self._act = act
-        self._left = max(act.iterations, self._settling) if act.settles else act.iterations
+    def _enter(self, stretch: _Stretch) -> None:
+        self._present = stretch
+        self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
 
-    def _set_out(self, *, changed: bool) -> None:
-        self.clock_policy = self.active_plan.clock_policy if self._act.planned else DEFAULT_CLOCK
-        mode = Mode.NEITHER if changed and self._act.planned else self._act.mode
-        self.mode = beside(mode) if self.active_plan.has_slack else mode
+    def _next(self, *, changed: bool) -> Step:
+        planned = self._present.planned
+        mode = Mode.NEITHER if changed and planned else self._present.mode
+        return Step(
+            self.active_plan if planned else DEFAULT_CLOCK,
+            beside(mode) if self.active_plan.has_slack else mode,
+            rests=True,
+        )
 
     def _spread(self, every: int) -> int:
         """Vary the distance of audits by a third, so that they are in step with nothing that recurs."""
         return max(1, every + self._random.randint(-(every // 3), every // 3))
 
-    def _lifecycle(self) -> Iterator[_Act]:
+    def _stretches(self) -> Iterator[_Stretch]:
         every = min(self._every, 2 * self._audit) if self._every else 0
-        yield _Act(Mode.NEITHER, 1, planned=True, settles=True)
+        yield _Stretch(Mode.NEITHER, 1, planned=True, settles=True)
         while self._every:
-            yield _Act(Mode.PERSEUS, self._spread(every), planned=True)
-            yield _Act(Mode.NEITHER, 1, planned=False, settles=True)
-            yield _Act(Mode.BASELINE, self._audit, planned=False)
-            yield _Act(Mode.NEITHER, 2, planned=True, settles=True)
-            yield _Act(Mode.PERSEUS, 1, planned=True, publishes=True)
+            yield _Stretch(Mode.PERSEUS, self._spread(every), planned=True)
+            yield _Stretch(Mode.NEITHER, 1, planned=False, settles=True)
+            yield _Stretch(Mode.BASELINE, self._audit, planned=False)
+            yield _Stretch(Mode.NEITHER, 2, planned=True, settles=True)
+            yield _Stretch(Mode.PERSEUS, 1, planned=True, publishes=True)
             every = self._every
         while True:
-            yield _Act(Mode.PERSEUS, _EVER, planned=True)
+            yield _Stretch(Mode.PERSEUS, _EVER, planned=True)

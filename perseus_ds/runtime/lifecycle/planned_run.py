@@ -1,103 +1,155 @@
-"""From the texts of plans to a running one: for batches of one size, with what its audits measured."""
+"""Batches of one size at their plan: chosen by the objective, audited, and chosen anew for a limit missed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.config import Objective
-from perseus_ds.device import Capabilities
-from perseus_ds.errors import PlanMismatchError
+from perseus_ds.device import Capabilities, ClockChange
+from perseus_ds.errors import PerseusError, PlanMismatchError
 from perseus_ds.plan import (
     Expected,
     FrequencyPlan,
     PlanSet,
     certified,
     doubt,
+    expected,
     loads,
     select,
     too_little_reserve,
 )
-from perseus_ds.run_directory import Summary
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.lifecycle.auditing import Audit, audited
+from perseus_ds.profile import read_profile
+from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.job import differences
+from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
 from perseus_ds.runtime.lifecycle.phases import Running
-from perseus_ds.runtime.lifecycle.planned.activating_plan import active_plan_of
-from perseus_ds.runtime.lifecycle.planned.expecting import expected_of
-from perseus_ds.runtime.measure.accounting import Mode
-
-_ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
+from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.straggler import FrontierIndex, ReplicaPlans
 
 
-class PlanRuns:
-    """Plans in force; ``summaries`` is what was measured so far, by the size of the batches (rank 0)."""
+class PlannedRun:
+    """The frontiers of all groups, and what is chosen of them.
 
-    def __init__(self) -> None:
-        self.summaries: dict[int, Summary] = {}
+    ``context`` is of batches of one size, which ``named`` says where there are several. What is audited is
+    held against the first group's plan.
 
-    def begin(self, context: JobContext, texts: Sequence[str], *, named: str) -> Running:
-        """Run the own group's plans; what is audited is held against those of the first.
+    Shape: ``frontiers`` [groups].
+    """
 
-        ``context`` is of batches of one size, which ``named`` says where there are several.
+    def __init__(
+        self, context: JobContext, texts: Sequence[str], *, named: str, audits: Audits, arrivals: Arrivals
+    ) -> None:
+        self._context = context
+        self._frontiers = [loads(text) for text in texts]
+        self._named = named
+        self._audits = audits
+        self._arrivals = arrivals
+
+    def phase(self) -> Running:
+        """Run this rank's group's plan from now on; collective.
 
         Raises:
             PlanMismatchError: a clock that a rank's GPU does not have; alike on all.
         """
-        audit, frontiers = context.config.audit, [loads(text) for text in texts]
-        context.channel.gather_results(
-            lambda: check_clocks(
-                frontiers[context.job.group],
-                context.job.pipeline_rank,
-                context.capabilities,
-                where=context.directory.path,
-            )
-        )
-        chosen = _chosen(context, frontiers, named)
-        for plans in frontiers:
-            if doubtful := doubt(plans):
-                context.log.event("doubtful", f"{named}{doubtful}")
-            if short := too_little_reserve(plans):
-                context.log.event(
-                    "reserve",
-                    f"{named}{short}",
-                    reserve_pct=plans.reserve_pct,
-                    variation_slowdown_pct=plans.variation_slowdown_pct,
-                )
-
-        def audited_plan() -> ActivePlan | None:
-            nonlocal chosen
-            other = self._audited(context, chosen, named)
-            if other is None:
-                return None
-            chosen = _chosen(with_objective(context, other), frontiers, named)
-            for side in (context.account, context.durations):
-                side.forget(Mode.PERSEUS, microbatches=context.job.schedule.microbatches)
-            return chosen.active_plan
-
+        context, audit = self._context, self._context.config.audit
+        own = self._frontiers[context.job.group]
+        rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
+        context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
+        self._chosen = self._choose(context.config.objective)
+        for plans in self._frontiers:
+            self._log_doubts(plans)
         return Running(
-            chosen.active_plan,
+            self._chosen.active_plan,
             every_iterations=audit.every_iterations,
             audit_iterations=audit.iterations,
-            audited=audited_plan,
-            settling=math.ceil(audit.settle_s / chosen.plan.iteration_time_s),
+            audited=self._audited,
+            settling=math.ceil(audit.settle_s / self._chosen.plan.iteration_time_s),
         )
 
-    def _audited(self, context: JobContext, chosen: _Chosen, named: str) -> Objective | None:
-        """Publish an audit; return the objective to go on with, where that of the user is not kept."""
-        audit = audited(context, chosen.plan, chosen.expected, named=named, others=self.summaries)
-        if audit is not None:
-            self.summaries[context.job.schedule.microbatches] = audit.summary
-        if context.config.objective.policy not in _ABSOLUTE:
+    def _audited(self) -> ActivePlan | None:
+        """Publish an audit; return another plan where the objective's limit is missed and one is nearer."""
+        chosen = self._chosen
+        other = self._audits.audit(self._context, chosen.plan, chosen.expected, named=self._named)
+        if other is None:
             return None
-        other: Objective | None = context.channel.broadcast_result(
-            lambda: None if audit is None else _kept(context, chosen.plan, audit, named)
+        self._chosen = self._choose(other)
+        self._audits.forget_plan(self._context.job)
+        return self._chosen.active_plan
+
+    def _choose(self, objective: Objective) -> _Chosen:
+        job = self._context.job
+        plans = [select(one, objective) for one in self._frontiers]
+        hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
+        for group, plan in enumerate(plans):
+            self._log_running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
+        return _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
+
+    def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
+        """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
+        job, answers = self._context.job, self._context.config.straggler
+        own = self._frontiers[job.group]
+        self._arrivals.expect(own.fixed_s)
+        change = ClockChange.of(self._context.capabilities)
+        schedules = ClockSchedules(own, pipeline_rank=job.pipeline_rank, change=change)
+        if job.replicas == 1 or not answers.enabled:
+            return ActivePlan(schedules, plan)
+        indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
+        groups, behind = [job.group_of(replica) for replica in range(job.replicas)], self._arrivals.behind
+        return ActivePlan(
+            schedules,
+            plan,
+            replica=job.replica,
+            replica_plans=ReplicaPlans(
+                [indexes[group] for group in groups],
+                max_cost_pct=answers.max_cost_pct,
+                exposed=2 + behind,
+            ),
+            reporter=StragglerReporter(self._context.log, [self._frontiers[group] for group in groups]),
+            behind=behind,
         )
-        return other
+
+    def _log_doubts(self, plans: PlanSet) -> None:
+        log = self._context.log
+        if doubtful := doubt(plans):
+            log.event("doubtful", f"{self._named}{doubtful}")
+        if short := too_little_reserve(plans):
+            log.event(
+                "reserve",
+                f"{self._named}{short}",
+                reserve_pct=plans.reserve_pct,
+                variation_slowdown_pct=plans.variation_slowdown_pct,
+            )
+
+    def _log_running(self, plan: FrequencyPlan, hope: Expected, replicas: Sequence[int]) -> None:
+        plans = plan.of
+        whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
+        self._context.log.event(
+            "running",
+            f"{self._named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
+            f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
+            "expected), saves "
+            f"{with_error(hope.saving_pct, hope.within_pct, decimals=1)} "
+            f"({plan.saving_pct:.1f} % planned), {plans.reserve_pct:g} % in reserve, "
+            f"{certified(float(plans.gap_pct[plan.index]))}",
+            plan=plan.index,
+            microbatches=self._context.job.schedule.microbatches,
+            iteration_time_s=plan.iteration_time_s,
+            reserve_pct=plans.reserve_pct,
+            planned_saving_pct=plan.saving_pct,
+            predicted_saving_pct=hope.saving_pct,
+            predicted_saving_within_pct=hope.within_pct,
+            predicted_slowdown_pct=hope.slowdown_pct,
+            predicted_slowdown_within_pct=hope.slowdown_within_pct,
+            gap_pct=float(plans.gap_pct[plan.index]),
+            solve_time_s=plans.solve_time_s,
+            **({"replicas": list(replicas)} if replicas else {}),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,38 +161,27 @@ class _Chosen:
     active_plan: ActivePlan
 
 
-def _chosen(context: JobContext, frontiers: Sequence[PlanSet], named: str) -> _Chosen:
-    objectives = [select(plans, context.config.objective) for plans in frontiers]
-    expected = [expected_of(context, plan, group) for group, plan in enumerate(objectives)]
-    for group, plan in enumerate(objectives):
-        replicas = context.job.groups[group].replicas if context.job.mixed else ()
-        _log_running(context, plan, expected[group], replicas, named)
-    active_plan = active_plan_of(context, frontiers, objectives[context.job.group])
-    return _Chosen(objectives[0], expected[0], active_plan)
+def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expected:
+    """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
-
-def with_objective(context: JobContext, objective: Objective) -> JobContext:
-    """The same job that wants something else."""
-    return replace(context, config=replace(context.config, objective=objective))
-
-
-def _kept(context: JobContext, plan: FrequencyPlan, audit: Audit, named: str) -> Objective | None:
-    """Say that the objective's own limit is missed, and what is done; None where it is kept."""
-    job = context.job
-    bound = bound_of(
-        context.config.objective,
-        plan,
-        audit.summary,
-        audit.latest,
-        pipelines=max(1, job.ranks // job.schedule.ranks),
-    )
-    if bound is None or not bound.missed:
-        return None
-    line, other = kept(bound, context.config.objective, plan)
-    context.log.event(
-        "objective_missed", f"{named}{line}", limit=bound.limit, measured=bound.measured, plan=plan.index
-    )
-    return None if job.mixed else other  # each group would need a limit of its own
+    The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
+    does: the run directory is its own.
+    """
+    known = plan.of.expected.get(plan.index)
+    if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
+        return known
+    own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
+    if context.job.rank != 0:
+        return own
+    try:
+        profile = read_profile(context.directory.profile_of(group))
+    except PerseusError:
+        return own
+    foreign = differences(context.job.profile_fingerprint(group), profile.fingerprint)
+    if foreign or not profile.blocking_w:
+        return own
+    change, replicas = ClockChange.of(context.capabilities), context.job.replicas
+    return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
 
 
 def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:
@@ -164,31 +205,3 @@ def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) 
                 f"the plan in {where} asks rank {rank} for {clock_mhz} MHz{memory}; its GPU has {able.grid}",
                 hint="remove the plan, and the job makes one of its own",
             )
-
-
-def _log_running(
-    context: JobContext, plan: FrequencyPlan, expected: Expected, replicas: Sequence[int], named: str
-) -> None:
-    plans = plan.of
-    whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
-    context.log.event(
-        "running",
-        f"{named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
-        f"per iteration ({with_error(expected.slowdown_pct, expected.slowdown_within_pct, signed=True)} "
-        "expected), saves "
-        f"{with_error(expected.saving_pct, expected.within_pct, decimals=1)} "
-        f"({plan.saving_pct:.1f} % planned), {plans.reserve_pct:g} % in reserve, "
-        f"{certified(float(plans.gap_pct[plan.index]))}",
-        plan=plan.index,
-        microbatches=context.job.schedule.microbatches,
-        iteration_time_s=plan.iteration_time_s,
-        reserve_pct=plans.reserve_pct,
-        planned_saving_pct=plan.saving_pct,
-        predicted_saving_pct=expected.saving_pct,
-        predicted_saving_within_pct=expected.within_pct,
-        predicted_slowdown_pct=expected.slowdown_pct,
-        predicted_slowdown_within_pct=expected.slowdown_within_pct,
-        gap_pct=float(plans.gap_pct[plan.index]),
-        solve_time_s=plans.solve_time_s,
-        **({"replicas": list(replicas)} if replicas else {}),
-    )

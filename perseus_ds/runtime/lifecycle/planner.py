@@ -17,6 +17,9 @@ from perseus_ds.run_directory import RunDirectory, write_whole
 
 _MOST_LOG_BYTES = 16 << 20
 
+LONG_S = 60.0
+"""Planning takes seconds; who has waited this long wonders."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
@@ -92,3 +95,17 @@ class BackgroundPlanner:
                 stdin=subprocess.DEVNULL,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
+
+
+class LongPlanning:
+    """Due after a minute, then each time that planning has taken twice as long as when it was told last."""
+
+    def __init__(self) -> None:
+        self._next_s = LONG_S
+
+    def is_due(self, lasted_s: float) -> bool:
+        """Whether a "still planning" line is due after so long; asked once, answered once."""
+        if lasted_s < self._next_s:
+            return False
+        self._next_s = 2 * lasted_s
+        return True

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 from typing import cast
 
+from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
 from perseus_ds.profile import Computation, Point, Profile, Sweep, Window, candidate_clocks
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.heat import Heat, Leakage
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.observe.control_watch import ControlWatch
 
 
-def pooled(
-    context: JobContext,
-    clock_mhz: int,
-    iterations: Sequence[Iteration],
-    *,
-    sizes: Mapping[int, float],
-    heat: Heat,
-) -> list[Pooled]:
-    """Estimate a window on every rank, gather, pool by group; an error of one is an error of all.
-
-    Durations are brought to the ``sizes`` of this rank's stages (`Window`). ``heat`` is this GPU's.
+def pooled(context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate]) -> list[Pooled]:
+    """Gather what every rank estimates of its window, pool by group; an error of one is an error of all.
 
     Raises:
         IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
     try:
-        mine: Measured | PerseusError = Measured(
-            context.job.replica, _estimate(context, clock_mhz, iterations, sizes, heat)
-        )
+        mine: Measured | PerseusError = Measured(context.job.replica, estimated())
     except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
         mine = as_perseus_error(error)
     everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
@@ -58,19 +50,27 @@ def sizes_in(iterations: Sequence[Iteration]) -> dict[int, float]:
     return {stage: fmean(sizes) for stage, sizes in told.items()}
 
 
-def _estimate(
-    context: JobContext,
+def window_estimate(
+    watch: EnergyWatch,
+    control: ControlWatch,
     clock_mhz: int,
     iterations: Sequence[Iteration],
+    *,
     sizes: Mapping[int, float],
     heat: Heat,
 ) -> Estimate:
-    watch = context.watch
+    """Estimate a window on this rank, its durations brought to the ``sizes`` of its stages (`Window`).
+
+    ``heat`` is this GPU's.
+
+    Raises:
+        IncompleteProfileError: the window tells nothing.
+    """
     iterations = [one for one in iterations if not one.void]
     if not iterations:
         raise IncompleteProfileError("no iteration of the window could be measured")
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
-    if context.conflict_monitor.control.uncontrolled_s >= start_s:
+    if control.uncontrolled_s >= start_s:
         raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
     spans = sorted((one.start_s, one.end_s) for one in iterations)
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
@@ -91,13 +91,18 @@ def _estimate(
 
 
 def profile_of(
-    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, leakage: Leakage, group: int = 0
+    context: JobContext,
+    sweep: Sweep,
+    windows: Sequence[Pooled],
+    *,
+    leakage: Leakage,
+    group: int,
+    calibration: Calibration | None,
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
     All energies are as if the GPU had the temperature that it settles at with default clocks, all durations
-    the mean of those batches that were seen in any window. The calibration is that of rank 0's GPU, which is
-    of the first group.
+    the mean of those batches that were seen in any window.
     """
     settled_w = windows[0].heat_w
     leaks_w = {
@@ -124,7 +129,7 @@ def profile_of(
         fixed_s=fixed_s,
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
-        calibration=context.calibration if group == 0 else None,
+        calibration=calibration,
     )
 
 

@@ -1,24 +1,20 @@
-"""One job's life with us: listen to the engine, walk from phase to phase, and leave when told to."""
+"""One job's life with us: listen to the engine, keep what fails from it, and leave when told to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.errors import as_perseus_error
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.comm.control_channel import different_sizes
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.comm.status_exchange import StatusExchange
-from perseus_ds.runtime.control.clock_requests import Requests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.leaving import Leaving, ended, failed
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.schedule import Kind
 
 _REST_AFTER_LATENCIES = 4.0
@@ -27,13 +23,6 @@ _REST_AFTER_LATENCIES = 4.0
 
 _SETTLED_AFTER_LATENCIES = 2.0
 """After how many the clock of an iteration is in force that follows another engine's."""
-
-
-class Turns(Protocol):
-    """A device that several engines of this process may train on, one at a time."""
-
-    def take(self, who: object) -> bool:
-        """Have it be somebody's turn; return whether somebody else has had the clocks since the last one."""
 
 
 class Session:
@@ -46,55 +35,43 @@ class Session:
 
     def __init__(
         self,
-        *,
-        sizes: BatchSizes,
         lifecycle: Lifecycle,
-        status_exchange: StatusExchange,
+        *,
         recorder: Recorder,
         sequencer: ClockSequencer,
-        requests: Requests,
-        device: Turns,
-        context: JobContext,
-        scalars: Scalars,
+        books: RankBooks,
+        conflict_monitor: ConflictMonitor,
+        log: EventLog,
         raises: bool,
     ) -> None:
-        self._sizes = sizes
         self.lifecycle = lifecycle
-        self._status_exchange = status_exchange
         self._recorder = recorder
         self._sequencer = sequencer
-        self._requests = requests
-        self._device = device
-        self._watch = context.watch
-        self._account = context.account
-        self._durations = context.durations
-        self._conflict_monitor = context.conflict_monitor
-        self._scalars = scalars
-        self._log = context.log
+        self._books = books
+        self._conflict_monitor = conflict_monitor
+        self._log = log
         self._raises = raises
-        latency_s = context.capabilities.switch_latency_s or 0.0
-        self._rest_after_s = _REST_AFTER_LATENCIES * latency_s
-        self._settling_s = _SETTLED_AFTER_LATENCIES * latency_s
-        self._modes: dict[int, Mode] = {}
         self._mode = Mode.NEITHER
-        self._failed: PerseusError | None = None
-        self._leaving: list[Callable[[], None]] = []
-        self._alone = False
-        self._microbatches = 0
-        self._heard = False
-        self.left = False
+        self._listens = False
+        self._given_back: list[Callable[[], None]] = []
+        self._left: Leaving | None = None
+
+    @property
+    def left(self) -> bool:
+        """Whether the engine runs without us again."""
+        return self._left is not None
 
     def on_leaving(self, act: Callable[[], None]) -> None:
         """Register what gives something back; run in reverse order, once."""
-        self._leaving.append(act)
+        self._given_back.append(act)
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Run the present phase, unless batches of this size are not known yet."""
-        if self._failed is not None:
+        if self.left:
             return False
-        self._heard = False
-        self._guarded(self._run, batch)
-        return self._heard and self._failed is None
+        self._listens = False
+        self._guarded(lambda: self._run(batch))
+        return self._listens and not self.left
 
     def before(self, kind: Kind, size: int = 0) -> None:
         """Mark the start of an instruction and ask for its clock."""
@@ -102,7 +79,7 @@ class Session:
             self._recorder.started(kind, size)
             self._sequencer.before(kind)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
-            self._fail(error)
+            self._leave(failed(as_perseus_error(error)))
 
     def after(self, kind: Kind) -> None:
         """Mark its end and ask for the next clock."""
@@ -110,39 +87,91 @@ class Session:
             self._recorder.ended()
             self._sequencer.after(kind)
         except Exception as error:  # noqa: BLE001  # see before()
-            self._fail(error)
+            self._leave(failed(as_perseus_error(error)))
 
     def iteration_ends(self) -> None:
         """Take stock, exchange numbers, move on."""
         if not self.left:
             self._guarded(self._take_stock)
-        elif self._raises and self._failed is not None:
-            raise self._failed
+        if self._raises and self._left is not None and self._left.error is not None:
+            raise self._left.error
 
     def other_schedule_begins(self) -> None:
         """Let evaluation run at default clocks."""
-        if self._failed is None:
+        if not self.left:
             self._guarded(self._stand_aside)
 
     def iteration_broke(self) -> None:
         """Restore the clock: the host's own code failed, and may end the job or try again."""
-        if self._failed is None:
+        if not self.left:
             self._guarded(self._stand_aside)
 
     def leave(self) -> None:
         """Give everything back; safe to call twice."""
-        if self.left:
-            return
-        self.left = True
-        for act in reversed(self._leaving):
-            self._go_on_after(act)
+        self._leave(ended())
 
     def end(self, *, well: bool) -> None:
         """Leave for good: the job is over, ``well`` if nothing went wrong; safe to call twice."""
-        if not self.left:
-            self._log.event("ended")
         self.leave()
-        self._go_on_after(lambda: self._status_exchange.close(well=well))
+        self._go_on_after(lambda: self.lifecycle.end(well=well))
+
+    def _run(self, batch: Batch) -> None:
+        job = self.lifecycle.begins(self._recorder.index, batch)
+        if job is None:
+            self._stand_aside()
+            return
+        step = self.lifecycle.step
+        self._mode = step.mode
+        unsettled = self._sequencer.take_turn() or self._recorder.interrupted
+        settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
+        self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0)
+        self._sequencer.begin(step.clock_policy)
+        self._listens = True
+
+    def _stand_aside(self) -> None:
+        self._mode = Mode.NEITHER
+        self._sequencer.take_turn()
+        self._recorder.interrupt()
+        self._sequencer.begin(DEFAULT_CLOCK)
+
+    def _take_stock(self) -> None:
+        for lower in (self._conflict_monitor.check(), self._sequencer.error, self._books.error):
+            if lower is not None:
+                raise lower
+        index = self._recorder.finish()
+        self._books.ran(index, self._mode, known=self._conflict_monitor.control.controlled)
+        passed = self._recorder.passed()
+        if trouble := self._recorder.trouble():
+            self._log.event("marks_lost", trouble)
+        self._books.enter(passed)
+        leaving = self.lifecycle.advance(index, passed)
+        if leaving is not None:
+            self._leave(leaving)
+            return
+        self._recorder.rest()
+        if self.lifecycle.rests:
+            self._sequencer.rest(_REST_AFTER_LATENCIES * self._sequencer.latency_s)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self._leave(failed(as_perseus_error(error)))
+            if self._raises:
+                raise
+
+    def _leave(self, leaving: Leaving) -> None:
+        """Do what the table says (`leaving`), and give everything back, clocks included; once."""
+        if self.left:
+            return
+        self._left, error = leaving, leaving.error
+        if leaving.tells and error is not None:
+            self._go_on_after(lambda: self._conflict_monitor.failed(error))
+        leaving.log(self._log)
+        if leaving.tells:
+            self._go_on_after(self.lifecycle.tell_failure)
+        for act in reversed(self._given_back):
+            self._go_on_after(act)
 
     def _go_on_after(self, act: Callable[[], None]) -> None:
         """Do one thing of several on the way out: its failure is logged and keeps no other from its turn."""
@@ -150,138 +179,3 @@ class Session:
             act()
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place
             self._log.line_here(f"while leaving: {error}")
-
-    def _run(self, batch: Batch) -> None:
-        self._microbatches = batch.microbatches
-        self._status_exchange.iteration_begins()
-        job = self._sizes.meet(batch)
-        self.lifecycle.begins(self._recorder.index, batch.microbatches)
-        if job is None:
-            self._stand_aside()
-            return
-        self._mode = self.lifecycle.mode
-        other = self._device.take(self)
-        if other:
-            self._sequencer.forget()
-        unsettled = other or self._recorder.interrupted
-        self._recorder.begin(job, settling_s=self._settling_s if unsettled else 0.0)
-        self._sequencer.begin(self.lifecycle.clock_policy)
-        self._heard = True
-
-    def _stand_aside(self) -> None:
-        self._mode = Mode.NEITHER
-        if self._device.take(self):
-            self._sequencer.forget()
-        self._recorder.interrupt()
-        self._sequencer.begin(DEFAULT_CLOCK)
-
-    def _take_stock(self) -> None:
-        for lower in (self._conflict_monitor.check(), self._requests.error, self._watch.error):
-            if lower is not None:
-                raise lower
-        index = self._recorder.finish()
-        self._modes[index] = self._mode
-        if not self._conflict_monitor.control.controlled:  # what the clocks were meanwhile nobody knows
-            self._modes = dict.fromkeys(self._modes, Mode.NEITHER)
-        passed = self._recorder.passed()
-        self._book(passed)
-        job_status = self._exchanged(index, passed)
-        if job_status is not None and job_status.failed:
-            self._follow()
-            return
-        if job_status is not None and job_status.sizes is not None:
-            self._part(job_status.sizes)
-            return
-        try:
-            self.lifecycle.advance(index, passed, job_status)
-        except EngineError as error:
-            if not self._alone and self._status_exchange.someone_failed():
-                self._follow()
-                return
-            self._go_alone(error)
-        if self._scalars.wanted:
-            self._scalars.write(self.lifecycle.shown())
-        self._recorder.rest()
-        if self.lifecycle.rests:
-            self._sequencer.rest(self._rest_after_s)
-
-    def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
-        """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
-        if self._alone:
-            return None
-        try:
-            return self._status_exchange.turn(
-                index,
-                passed,
-                plans_ready=self.lifecycle.plans_ready(),
-                microbatches=self._microbatches,
-                brief=self.lifecycle.stands_alone,
-            )
-        except EngineError as error:
-            self._go_alone(error)
-            return None
-
-    def _go_alone(self, error: EngineError) -> None:
-        """Play the plan on where that needs nobody else; where it does, the error stands."""
-        if not self.lifecycle.stands_alone:
-            raise error
-        self._alone = True
-        self.lifecycle.alone()
-        self._log.event(
-            "alone",
-            f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
-            reason=str(error),
-        )
-
-    def _book(self, passed: Sequence[Iteration]) -> None:
-        if trouble := self._recorder.trouble():
-            self._log.event("marks_lost", trouble)
-        for iteration in passed:
-            mode = self._modes.pop(iteration.index)
-            if iteration.resumed:
-                mode = Mode.NEITHER
-            if iteration.intervals:
-                self._account.add(mode, iteration)
-                if mode is not Mode.NEITHER:
-                    self._durations.add(mode, iteration)
-
-    def _guarded(self, act: Callable[..., None], *args: object) -> None:
-        try:
-            act(*args)
-        except Exception as error:
-            if not self.left:
-                self._fail(error)
-            if self._raises:
-                raise
-
-    def _fail(self, error: Exception) -> None:
-        """Stop working: clocks back at once; the others learn of it, then all leave."""
-        if self._failed is not None:
-            self.leave()
-            return
-        failed = self._failed = as_perseus_error(error)
-        self._go_on_after(lambda: self._conflict_monitor.failed(failed))
-        self._log.line_here(f"off, training goes on at default clocks: {failed}")
-        self._log.event("disabled", reason=str(failed))
-        self._fail_and_leave()
-
-    def _follow(self) -> None:
-        """Leave because another rank had to; it has logged why."""
-        self.leave()
-        if self._raises:
-            self._failed = EngineError("another rank of the job reported an error, see its log")
-            raise self._failed
-
-    def _part(self, sizes: tuple[int, int]) -> None:
-        """Leave because ranks train batches of different sizes, as all know by now; rank 0 says it."""
-        error = EngineError(different_sizes(*sizes), hint="every replica has to train as many microbatches")
-        self._log.event("disabled", f"off, training goes on at default clocks: {error}", reason=str(error))
-        self.leave()
-        if self._raises:
-            self._failed = error
-            raise error
-
-    def _fail_and_leave(self) -> None:
-        if not self._alone:
-            self._go_on_after(self._status_exchange.fail)
-        self.leave()

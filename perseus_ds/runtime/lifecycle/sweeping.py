@@ -7,17 +7,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, differ, write_profile
+from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
 from perseus_ds.runtime.lifecycle.plan_requests import plan_request
-from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of
+from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of, window_estimate
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.observe.control_watch import ControlWatch
 
 _SHORT_WINDOWS = 4
 _LONG_SWEEP = 7  # windows: shorter ones cool no GPU by enough to tell what that spares
@@ -35,8 +39,17 @@ class Sweeping:
     others.
     """
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(
+        self,
+        context: JobContext,
+        watch: EnergyWatch,
+        control: ControlWatch,
+        calibration: Calibration | None,
+    ) -> None:
         self._context = context
+        self._watch = watch
+        self._control = control
+        self._calibration = calibration
         self._short_windows = 0
         self._sizes: dict[int, float] | None = None
         self._seen: list[float] = []
@@ -136,7 +149,7 @@ class Sweeping:
     def observing(self, iteration_s: float) -> Phase:
         """Measure one window at default clocks and say what it shows."""
         context = self._context
-        if not context.watch.watching:
+        if not self._watch.watching:
             return Idle()
         top = context.capabilities.clocks_mhz[:1]
         sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
@@ -175,7 +188,7 @@ class Sweeping:
             IncompleteProfileError: longer windows told nothing either.
         """
         try:
-            seen = pooled(self._context, clock_mhz, window, sizes=self._sizes_of(window), heat=self._heat)
+            seen = pooled(self._context, clock_mhz, lambda: self._estimate(clock_mhz, window))
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS:
@@ -186,6 +199,10 @@ class Sweeping:
             return None
         self._short_windows = 0
         return seen
+
+    def _estimate(self, clock_mhz: int, window: Sequence[Iteration]) -> Estimate:
+        sizes = self._sizes_of(window)
+        return window_estimate(self._watch, self._control, clock_mhz, window, sizes=sizes, heat=self._heat)
 
     def _log_observed(self, seen: Pooled) -> None:
         rows = [
@@ -210,7 +227,10 @@ class Sweeping:
         context = self._context
         files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
         for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
-            profile = profile_of(context, sweep, windows, leakage=leakages[group], group=group)
+            calibration = self._calibration if group == 0 else None  # rank 0's GPU is of the first
+            profile = profile_of(
+                context, sweep, windows, leakage=leakages[group], group=group, calibration=calibration
+            )
             if context.job.rank == 0:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))

@@ -4,60 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
-from perseus_ds.device import RequestCounts, Sighting
+from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import Mode, Outside, Total
-from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.accounting import Mode, Total
 from perseus_ds.runtime.measure.robust import robust_mean
+from perseus_ds.runtime.observe.rank_report import RankReport
 from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of
-
-
-@dataclass(slots=True)
-class Durations:
-    """Running mean duration of every computation of one rank, kept apart by size of batch and mode."""
-
-    iterations: dict[tuple[int, Mode], int] = field(default_factory=dict)
-    sums_s: dict[tuple[int, Mode], list[float]] = field(default_factory=dict)
-
-    def add(self, mode: Mode, iteration: Iteration) -> None:
-        """Enter one iteration; one that stopped half-way is left out."""
-        seen = [interval.duration_s for interval in iteration.intervals if interval.kind.is_computation]
-        side = iteration.microbatches, mode
-        sums = self.sums_s.setdefault(side, [0.0] * len(seen))
-        if len(sums) == len(seen):
-            self.sums_s[side] = [total + one for total, one in zip(sums, seen, strict=True)]
-            self.iterations[side] = self.iterations.get(side, 0) + 1
-
-    def forget(self, mode: Mode, *, microbatches: int) -> None:
-        """Begin a side anew: another plan runs from here on."""
-        self.sums_s.pop((microbatches, mode), None)
-        self.iterations.pop((microbatches, mode), None)
-
-    def means_s(self, mode: Mode, *, microbatches: int) -> list[float]:
-        """Mean durations in running order, in batches of one size; empty before the first iteration."""
-        count = self.iterations.get((microbatches, mode), 0)
-        return [total / count for total in self.sums_s[microbatches, mode]] if count else []
-
-
-@dataclass(frozen=True, slots=True)
-class RankReport:
-    """What one rank reports after an audit; ``period_s`` is its energy counter's."""
-
-    rank: int
-    pipeline_rank: int
-    replica: int
-    totals: Mapping[Mode, Total]
-    outside: Outside
-    durations_s: Mapping[Mode, Sequence[float]]
-    conflicts: tuple[Sighting, ...] = ()
-    overrun_share: float = 0.0
-    clock_requests: RequestCounts = field(default_factory=RequestCounts)
-    period_s: float | None = None
 
 
 def summarise(

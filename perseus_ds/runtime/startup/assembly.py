@@ -1,141 +1,155 @@
-"""Put the parts of a session together, and arrange for their end."""
+"""Put a session together, and arrange for its end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from perseus_ds.config import PerseusConfig
-from perseus_ds.device import Calibration, Capabilities
+from perseus_ds.device import Calibration
 from perseus_ds.device.simulated import SimulatedGpu
-from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
-from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.status import StatusLayout
 from perseus_ds.runtime.comm.status_exchange import StatusExchange
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.emulation import Emulation
-from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.auditing import Audits
+from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartDecision
-from perseus_ds.runtime.measure.accounting import EnergyAccount
+from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.publishing import Durations
+from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.startup.shared_device import SharedDevice
 from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
 from perseus_ds.straggler import Notices
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What is known when a session is put together; ``emulation`` is None on a real device."""
+class Assembly:
+    """What listens, measures and asks for clocks on one rank; ``undo`` gets what ends each part.
 
-    device: SharedDevice
-    channel: ControlChannel
-    log: EventLog
-    job: Job
-    start: StartDecision
-    able: Capabilities
-    calibration: Calibration | None
-    directory: RunDirectory
-    emulation: Emulation | None
+    ``emulation`` is None on a real device.
+    """
 
+    def __init__(
+        self,
+        context: JobContext,
+        adapter: Adapter,
+        device: SharedDevice,
+        undo: list[Callable[[], None]],
+        *,
+        emulation: Emulation | None,
+    ) -> None:
+        gpu, job = device.choice.gpu, context.job
+        self._context = context
+        self._adapter = adapter
+        self._device = device
+        self._undo = undo
+        self._emulation = emulation
+        self._stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
+        undo.append(self._stopwatch.close)
+        self._virtual_time = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
+        repeat = None if self._virtual_time is None else self._virtual_time.every
+        self._watch = EnergyWatch(gpu, context.capabilities, repeat=repeat)
+        undo.append(self._watch.close)
+        self._monitor = ConflictMonitor(gpu, context.log, rank=job.rank, directory=context.directory)
+        undo.append(self._monitor.write)
+        self._arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=self._stopwatch.behind)
+        self._sizes = BatchSizes(adapter, job, channel=context.channel, log=context.log)
 
-def assembled(
-    adapter: Adapter, config: PerseusConfig, parts: Parts, undo: list[Callable[[], None]]
-) -> Session:
-    """Build the session and install its hooks; ``undo`` gets what ends each part."""
-    gpu, job, log = parts.device.choice.gpu, parts.job, parts.log
-    stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
-    undo.append(stopwatch.close)
-    clock = gpu.virtual_time if isinstance(gpu, SimulatedGpu) else None
-    watch = EnergyWatch(gpu, parts.able, repeat=None if clock is None else clock.every)
-    undo.append(watch.close)
-    requests = parts.device.requests(stopwatch.enter_thread)
-    gpu.expect(call_s=parts.able.switch_call_s, latency_s=parts.able.switch_latency_s)
-    conflict_monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=parts.directory)
-    undo.append(conflict_monitor.write)
-    context = JobContext(
-        job=job,
-        config=config,
-        capabilities=parts.able,
-        calibration=parts.calibration,
-        simulated=isinstance(gpu, SimulatedGpu),
-        virtual_time=clock is not None,
-        channel=parts.channel,
-        watch=watch,
-        account=EnergyAccount(watch),
-        durations=Durations(),
-        arrivals=Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind),
-        conflict_monitor=conflict_monitor,
-        directory=parts.directory,
-        log=log,
-        overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
-        clock_requests=requests.counts,
-    )
-    sizes = BatchSizes(adapter, job, channel=parts.channel, log=log)
-    lifecycle = Lifecycle(context, parts.start, sizes)
-    undo.append(lifecycle.close)
-    session = Session(
-        sizes=sizes,
-        lifecycle=lifecycle,
-        status_exchange=_status_exchange(context, undo),
-        recorder=Recorder(stopwatch, job.order),
-        sequencer=ClockSequencer(requests, gpu.now_s, moment=stopwatch.moment),
-        requests=requests,
-        device=parts.device,
-        context=context,
-        scalars=Scalars(adapter, log),
-        raises=config.on_error == "raise",
-    )
-    watch.start()
-    listener: InstructionListener = session
-    if parts.emulation is not None:
-        listener = parts.emulation.listener(session, job, sizes.on_joined)
-        undo.append(parts.emulation.close)
-    adapter.install(_traced(listener, context) if config.trace_kernels else listener)
-    undo.append(adapter.remove)
-    for act in undo:
-        session.on_leaving(act)
-    return session
+    def session(self, start: StartDecision, calibration: Calibration | None) -> Session:
+        """Build the session and install its hooks."""
+        context, gpu, able = self._context, self._device.choice.gpu, self._context.capabilities
+        requests = self._device.requests(self._stopwatch.enter_thread)
+        gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        books = RankBooks(
+            self._watch,
+            sightings=self._monitor.sightings,
+            overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
+            clock_requests=requests.counts,
+        )
+        session = Session(
+            self._lifecycle(start, calibration, books),
+            recorder=Recorder(self._stopwatch, context.job.order),
+            sequencer=ClockSequencer(
+                requests,
+                gpu.now_s,
+                moment=self._stopwatch.moment,
+                turns=self._device,
+                latency_s=able.switch_latency_s or 0.0,
+            ),
+            books=books,
+            conflict_monitor=self._monitor,
+            log=context.log,
+            raises=context.config.on_error == "raise",
+        )
+        self._watch.start()
+        self._install(session)
+        for act in self._undo:
+            session.on_leaving(act)
+        return session
 
+    def _lifecycle(
+        self, start: StartDecision, calibration: Calibration | None, books: RankBooks
+    ) -> Lifecycle:
+        context, waits = self._context, self._virtual_time is not None
+        plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits)
+        lifecycle = Lifecycle(
+            context,
+            start,
+            sizes=self._sizes,
+            status_exchange=self._status_exchange(),
+            sweeping=Sweeping(context, self._watch, self._monitor.control, calibration),
+            plans=plans,
+            scalars=Scalars(self._adapter, context.log),
+        )
+        self._undo.append(lifecycle.close)
+        return lifecycle
 
-def _traced(listener: InstructionListener, context: JobContext) -> KernelTracing:
-    """Trace the first iterations after the settling ones; the first replica's ranks write what they saw."""
-    job = context.job
-    return KernelTracing(
-        listener,
-        order=job.order,
-        iterations=context.config.trace_kernels,
-        path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
-        fingerprint=job.fingerprint,
-        log=context.log,
-    )
+    def _status_exchange(self) -> StatusExchange:
+        context, job = self._context, self._context.job
+        replicas = job.replicas if context.config.straggler.enabled else 1
+        notices = None
+        if job.rank == 0 and replicas > 1:
+            announced = Notices(context.directory.notices, replicas=replicas)
+            notices = NoticeWatch(announced, context.log, replicas=replicas)
+            notices.start()
+            self._undo.append(notices.close)
+        return StatusExchange(
+            context.channel,
+            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+            arrivals=self._arrivals,
+            watch=self._watch,
+            conflict_monitor=self._monitor,
+            notices=notices,
+        )
 
+    def _install(self, session: Session) -> None:
+        """Have the engine call the session, through what emulates and traces where there is any."""
+        listener: InstructionListener = session
+        if self._emulation is not None:
+            listener = self._emulation.listener(session, self._context.job, self._sizes.on_joined)
+            self._undo.append(self._emulation.close)
+        if self._context.config.trace_kernels:
+            listener = self._traced(listener)
+        self._adapter.install(listener)
+        self._undo.append(self._adapter.remove)
 
-def _status_exchange(context: JobContext, undo: list[Callable[[], None]]) -> StatusExchange:
-    job, log = context.job, context.log
-    replicas = job.replicas if context.config.straggler.enabled else 1
-    notices = None
-    if job.rank == 0 and replicas > 1:
-        notices = NoticeWatch(Notices(context.directory.notices, replicas=replicas), log, replicas=replicas)
-        notices.start()
-        undo.append(notices.close)
-    return StatusExchange(
-        context.channel,
-        StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
-        arrivals=context.arrivals,
-        watch=context.watch,
-        conflict_monitor=context.conflict_monitor,
-        notices=notices,
-    )
+    def _traced(self, listener: InstructionListener) -> KernelTracing:
+        """Trace the first iterations after the settling ones; ranks of the first replica write theirs."""
+        context, job = self._context, self._context.job
+        return KernelTracing(
+            listener,
+            order=job.order,
+            iterations=context.config.trace_kernels,
+            path=context.directory.kernels_of(job.rank) if job.replica == 0 else None,
+            fingerprint=job.fingerprint,
+            log=context.log,
+        )

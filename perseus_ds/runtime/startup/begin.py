@@ -19,10 +19,11 @@ from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.startup.assembly import Parts, assembled
+from perseus_ds.runtime.startup.assembly import Assembly
 from perseus_ds.runtime.startup.calibrating import calibrated
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
@@ -71,8 +72,12 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> 
     able, calibration = gpu.capabilities(), None
     if start.action is not StartAction.OBSERVE:
         able, calibration = calibrated(gpu, channel, log)
-    parts = Parts(device, channel, log, job, start, able, calibration, directory, emulation)
-    return _on_all(channel, lambda: assembled(adapter, config, parts, undo))
+    context = JobContext(job, config, able, channel, directory, log)
+
+    def assembled() -> Session:
+        return Assembly(context, adapter, device, undo, emulation=emulation).session(start, calibration)
+
+    return _on_all(channel, assembled)
 
 
 def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:

@@ -9,8 +9,8 @@ import numpy as np
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.runtime.control.active_plan import ClockSchedules
 from perseus_ds.runtime.control.clock_requests import ClockRequests
-from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSequencer, FixedClock
 from perseus_ds.runtime.emulation import StageWork
 from perseus_ds.schedule import dag_of
@@ -31,7 +31,7 @@ class Player:
 def policies_of(plan: FrequencyPlan, change: ClockChange) -> list[ClockPolicy]:
     """What every rank asks for."""
     return [
-        ClockScheduleCache(plan.of, pipeline_rank=rank, change=change).clock_policy(plan.index)
+        ClockSchedules(plan.of, pipeline_rank=rank, change=change).of(plan.index)
         for rank in range(plan.of.schedule.ranks)
     ]
 

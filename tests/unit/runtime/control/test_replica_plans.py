@@ -13,8 +13,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.event_log import EventLog
@@ -39,7 +38,7 @@ class Job:
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
+                ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 replica_plans=ReplicaPlans([frontier_index, frontier_index]),
@@ -61,7 +60,7 @@ class Job:
         rows = []
         for _ in range(iterations):
             for rank in self.ranks:
-                rank.begins(self.index, 4)
+                rank.begins(self.index)
             rows.append(tuple(self._plan(replica) for replica in (0, 1)))
             own_s = [
                 (self.frontier_index.baseline_s if plan is None else self.frontier_index.expected_s[plan])
@@ -74,13 +73,14 @@ class Job:
                 False, False, 6.0, (), ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
             )
             for rank in self.ranks:
-                rank.following(self.index, [], job_status)
+                rank.active_plan.observe(self.index, job_status)
+                rank.following(self.index, [], job_status.iteration_s)
             self.index += 1
         return rows
 
     def _plan(self, replica: int) -> int | None:
         rank, active_plan = self.ranks[replica], self.parts[replica]
-        return None if rank.clock_policy is DEFAULT_CLOCK else int(active_plan.plan)
+        return None if rank.step.clock_policy is DEFAULT_CLOCK else int(active_plan.plan)
 
     def _audited(self) -> None:
         self.audits += 1
@@ -132,7 +132,7 @@ class Noted(ReplicaPlans):
 def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind: int) -> None:
     """On CUDA they come one iteration later: by then another plan may run."""
     noted = Noted()
-    schedules = ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
     plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
@@ -150,15 +150,15 @@ def test_what_is_announced_holds_from_the_next_iteration_on(job: Job) -> None:
 
 def test_iterations_beside_a_straggler_are_booked_apart(job: Job) -> None:
     job.play(20)
-    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
     job.play(3, slow=SLOWED)
-    assert [rank.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change in the coming iteration"
+    assert [rank.step.mode for rank in job.ranks] == [Mode.NEITHER] * 2, "plans change now"
     job.play(3, slow=SLOWED)
-    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
+    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS_BESIDE] * 2
     job.play(2)
-    assert [rank.mode for rank in job.ranks] == [Mode.NEITHER] * 2
+    assert [rank.step.mode for rank in job.ranks] == [Mode.NEITHER] * 2
     job.play(1)
-    assert [rank.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
+    assert [rank.step.mode for rank in job.ranks] == [Mode.PERSEUS] * 2
 
 
 def test_audits_confuse_nobody(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_audits_beside_a_straggler_are_booked_apart(tmp_path: Path) -> None:
     seen = set()
     for _ in range(20):
         job.play(1, slow=SLOWED)
-        seen.add(job.ranks[0].mode)
+        seen.add(job.ranks[0].step.mode)
     assert seen == {Mode.NEITHER, Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE}
 
 
@@ -216,8 +216,8 @@ def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:
     assert [active_plan.plan for active_plan in job.parts] == [0, 0]
 
 
-def test_a_score_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
-    schedules = ClockScheduleCache(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
-    assert schedules.clock_policy(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
-    assert len(schedules.clock_policy(1).during) == len(schedules.clock_policy(1).over) == 2
-    assert schedules.clock_policy(1) is schedules.clock_policy(1)
+def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> None:
+    schedules = ClockSchedules(PLANS, pipeline_rank=1, change=ClockChange.lasting(0.02))
+    assert schedules.of(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
+    assert len(schedules.of(1).during) == len(schedules.of(1).over) == 2
+    assert schedules.of(1) is schedules.of(1)

@@ -5,7 +5,7 @@ import pytest
 from perseus_ds.run_directory import Measured, Summary
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.measure.accounting import Outside
-from perseus_ds.runtime.observe.publishing import RankReport
+from perseus_ds.runtime.observe.rank_report import RankReport
 
 
 def report(overrun_share: float) -> RankReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,14 +10,11 @@ import pytest
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.lifecycle.leaving import followed, parted
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Kind
-
-STAND_INS = ("lifecycle", "recorder", "requests", "scalars")
 
 
 class Parts:
@@ -26,23 +22,19 @@ class Parts:
 
     def __init__(self, *, raises: bool = False) -> None:
         self.given_back: list[str] = []
-        self.status_exchange, self.sizes = MagicMock(), MagicMock()
-        self.sequencer, self.conflict_monitor = MagicMock(), MagicMock()
-        stand_ins: dict[str, Any] = {name: MagicMock(error=None) for name in STAND_INS}
+        self.lifecycle, self.recorder, self.conflict_monitor = MagicMock(), MagicMock(), MagicMock()
+        self.sequencer, self.books = MagicMock(error=None, latency_s=0.0), MagicMock(error=None)
         self.conflict_monitor.check.return_value = None
-        context = MagicMock(
-            conflict_monitor=self.conflict_monitor, watch=MagicMock(error=None), log=EventLog(0)
-        )
-        self.account, self.recorder = context.account, stand_ins["recorder"]
         self.recorder.trouble.return_value = ""
+        self.lifecycle.advance.return_value = None
         self.session = Session(
-            sizes=self.sizes,
-            status_exchange=self.status_exchange,
+            self.lifecycle,
+            recorder=self.recorder,
             sequencer=self.sequencer,
-            device=MagicMock(),
-            context=context,
+            books=self.books,
+            conflict_monitor=self.conflict_monitor,
+            log=EventLog(0),
             raises=raises,
-            **stand_ins,
         )
         for name in ("device", "threads", "hook"):
             self.session.on_leaving(lambda name=name: self.given_back.append(name))  # type: ignore[misc]
@@ -75,7 +67,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     parts.sequencer.before.side_effect = error
     parts.session.before(Kind.FORWARD)
     assert parts.given_back == ["hook", "threads", "device"]
-    parts.status_exchange.fail.assert_called_once_with()
+    parts.lifecycle.tell_failure.assert_called_once_with()
     said = capsys.readouterr().out
     assert said.count("perseus: off, training goes on at default clocks: ") == 1
     assert str(error) in said
@@ -85,7 +77,7 @@ def test_it_leaves_even_where_everybody_else_is_gone() -> None:
     parts = Parts()
     parts.sequencer.after.side_effect = lost
     parts.conflict_monitor.failed.side_effect = lost
-    parts.status_exchange.fail.side_effect = EngineError("a rank fell silent")
+    parts.lifecycle.tell_failure.side_effect = EngineError("a rank fell silent")
     parts.session.after(Kind.BACKWARD)
     assert parts.given_back == ["hook", "threads", "device"]
 
@@ -101,7 +93,7 @@ def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_th
 
 def test_a_batch_of_a_size_that_nobody_knows_yet_is_not_listened_to() -> None:
     parts = Parts()
-    parts.sizes.meet.side_effect = lambda batch: None if batch == Batch(6) else MagicMock()
+    parts.lifecycle.begins.side_effect = lambda _, batch: None if batch == Batch(6) else MagicMock()
     assert [parts.session.iteration_begins(Batch(size)) for size in (6, 4)] == [False, True]
 
 
@@ -109,9 +101,7 @@ def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     parts = Parts()
-    parts.status_exchange.turn.return_value = JobStatus(
-        failed=False, plans_ready=0, iteration_s=1.0, sizes=(4, 6)
-    )
+    parts.lifecycle.advance.return_value = parted(4, 6)
     parts.session.iteration_begins(Batch(4))
     parts.session.iteration_ends()
     assert parts.given_back == ["hook", "threads", "device"]
@@ -121,21 +111,32 @@ def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
     )
 
 
+def test_who_follows_another_says_nothing_and_raises_where_the_user_wants_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for raises in (False, True):
+        parts = Parts(raises=raises)
+        parts.lifecycle.advance.return_value = followed()
+        parts.session.iteration_begins(Batch(4))
+        if raises:
+            with pytest.raises(EngineError, match="another rank of the job reported an error"):
+                parts.session.iteration_ends()
+        else:
+            parts.session.iteration_ends()
+        assert parts.given_back == ["hook", "threads", "device"]
+        assert not parts.session.iteration_begins(Batch(4))
+        parts.lifecycle.tell_failure.assert_not_called()
+    assert capsys.readouterr().out == ""
+
+
 def test_an_iteration_without_control_counts_for_neither_side() -> None:
     parts = Parts()
-    lifecycle, recorder = parts.session.lifecycle, parts.recorder
-    recorder.passed.side_effect = lambda: [Iteration(recorder.finish.return_value, 0.0, 1.0, (MagicMock(),))]
-    parts.status_exchange.turn.return_value = None
     for index, controlled in enumerate((True, False, True)):
-        lifecycle.mode, recorder.finish.return_value = Mode.PERSEUS, index  # type: ignore[misc]
+        parts.lifecycle.step.mode, parts.recorder.finish.return_value = Mode.PERSEUS, index
         parts.conflict_monitor.control.controlled = controlled
         parts.session.iteration_begins(Batch(4))
         parts.session.iteration_ends()
-    assert [call.args[0] for call in parts.account.add.call_args_list] == [
-        Mode.PERSEUS,
-        Mode.NEITHER,
-        Mode.PERSEUS,
-    ]
+    assert [call.kwargs["known"] for call in parts.books.ran.call_args_list] == [True, False, True]
     assert parts.given_back == []
 
 

@@ -7,9 +7,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.clock_schedules import ClockScheduleCache
+from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
@@ -26,8 +24,7 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()
-GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
-READY = JobStatus(failed=False, plans_ready=1, iteration_s=1.0)
+GOOD = 1.0
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
@@ -41,24 +38,24 @@ def iteration(index: int, *, whole: bool = True) -> Iteration:
     )
 
 
-def rank_status(clock_policy: ClockPolicy) -> str:
+def run_by(clock_policy: ClockPolicy) -> str:
     if isinstance(clock_policy, FixedClock):
         return "default" if clock_policy.clock_mhz is None else str(clock_policy.clock_mhz)
     return "plan"
 
 
 def walk(
-    phase: Phase, job_status: Sequence[JobStatus | None], *, lag: int = 0, broken: Sequence[int] = ()
+    phase: Phase, iterations_s: Sequence[float | None], *, lag: int = 0, broken: Sequence[int] = ()
 ) -> list[str]:
-    """Play one iteration per piece of job status; ``lag`` is how many iterations the device is behind."""
+    """Run one iteration per duration told; ``lag`` is how many iterations the device is behind."""
     rows = []
     waiting: list[Iteration] = []
-    for index, announced in enumerate(job_status):
-        phase.begins(index, 4)
-        rows.append(f"{rank_status(phase.clock_policy)} {LETTERS[phase.mode]}")
+    for index, iteration_s in enumerate(iterations_s):
+        phase.begins(index)
+        rows.append(f"{run_by(phase.step.clock_policy)} {LETTERS[phase.step.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
-        phase = phase.following(index, passed, announced)
+        phase = phase.following(index, passed, iteration_s)
     return rows
 
 
@@ -78,8 +75,7 @@ def test_warm_up_leaves_iterations_alone_and_opens_with_a_known_time() -> None:
 
 def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
     seen: list[float] = []
-    unknown = JobStatus(failed=False, plans_ready=0, iteration_s=None)
-    assert walk(rest(seen), [None, None, unknown, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
+    assert walk(rest(seen), [None, None, None, GOOD, GOOD]) == ["default -"] * 4 + ["default B"]
 
 
 def profiling(
@@ -118,12 +114,12 @@ def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile
 
 
 def test_planning_trains_on_until_somebody_brings_the_plan() -> None:
-    assert walk(Planning(), [GOOD, None, READY, GOOD]) == ["default -"] * 4
+    assert walk(Planning(), [GOOD, None, GOOD, GOOD]) == ["default -"] * 4
 
 
 def running(audits: list[int], *, every: int = 5, audit: int = 2, settling: int = 1) -> Running:
     active_plan = ActivePlan(
-        ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
+        ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)), PLANS.plan(1)
     )
     return Running(
         active_plan,
@@ -187,23 +183,17 @@ def test_without_audits_the_plan_runs_on() -> None:
 
 
 def test_rest_rests() -> None:
-    assert walk(Idle(), [None, GOOD, READY]) == ["default B"] * 3
-    assert Idle().clock_policy is DEFAULT_CLOCK
+    assert walk(Idle(), [None, GOOD, GOOD]) == ["default B"] * 3
+    assert Idle().step.clock_policy is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:
     audits: list[int] = []
-    phase: Phase = running(audits)
-    assert phase.stands_alone
-    phase = phase.following(0, [], GOOD)
+    phase = running(audits)
+    phase.following(0, [], GOOD)
     phase.alone()
     assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
     assert audits == []
-
-
-def test_only_a_running_plan_needs_nobody() -> None:
-    assert not Idle().stands_alone
-    assert not Planning().stands_alone
 
 
 def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
@@ -222,7 +212,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:
-    schedules = ClockScheduleCache(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
     slow, fast = (ActivePlan(schedules, PLANS.plan(index)) for index in (1, 0))
     answers = iter([fast])
     phase = Running(
@@ -233,8 +223,8 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     )
     rows = []
     for index in range(24):
-        phase.begins(index, 4)
-        rows.append((phase.active_plan.plan, LETTERS[phase.mode]))
+        phase.begins(index)
+        rows.append((phase.active_plan.plan, LETTERS[phase.step.mode]))
         phase.following(index, [iteration(index)], GOOD)
     first = [plan for plan, _ in rows].index(0)
     assert rows[first] == (0, "-")

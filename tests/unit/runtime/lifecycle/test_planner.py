@@ -10,7 +10,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanRequest, read_plans
 from perseus_ds.profile import read_profile, write_profile
 from perseus_ds.run_directory import RunDirectory
-from perseus_ds.runtime.lifecycle.planner import BackgroundPlanner, PlanJob
+from perseus_ds.runtime.lifecycle.planner import LONG_S, BackgroundPlanner, LongPlanning, PlanJob
 from perseus_ds.schedule import textbook
 
 PROFILE = Path(__file__).parents[4] / "docs" / "examples" / "profile.csv"
@@ -45,3 +45,14 @@ def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
     planner.wait()
     assert planner.ready()
     assert len(read_plans(run.plan)) > 1
+
+
+def test_nothing_is_said_within_a_minute() -> None:
+    long = LongPlanning()
+    assert not any(long.is_due(second) for second in range(int(LONG_S)))
+
+
+def test_a_planner_that_hangs_for_a_day_is_told_eleven_times() -> None:
+    long = LongPlanning()
+    told = [second for second in range(24 * 3600) if long.is_due(second)]
+    assert told == [60 * 2**doubling for doubling in range(11)]

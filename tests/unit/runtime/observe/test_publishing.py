@@ -16,14 +16,13 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.publishing import (
-    Durations,
-    RankReport,
     beside_stragglers,
     latest_of,
     summarise,
     timelines,
     write_ranks,
 )
+from perseus_ds.runtime.observe.rank_report import Durations, RankReport
 from perseus_ds.schedule import Instruction, Kind, textbook
 
 PLAN = hand_made().plan(1)

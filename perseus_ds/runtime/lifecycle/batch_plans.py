@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_bounded
 from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
+from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job, differences
+from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.batches.long_planning import LongPlanning
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Idle, Phase, Planning
 from perseus_ds.runtime.lifecycle.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.plan_requests import plan_request
-from perseus_ds.runtime.lifecycle.planned_run import PlanRuns
-from perseus_ds.runtime.lifecycle.planner import BackgroundPlanner, PlanJob
+from perseus_ds.runtime.lifecycle.planned_run import PlannedRun
+from perseus_ds.runtime.lifecycle.planner import BackgroundPlanner, LongPlanning, PlanJob
+from perseus_ds.runtime.measure.arrivals import Arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,18 @@ class BatchPlans:
     """Say what batches of a size are run by, and bring their plan when it is ready.
 
     All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
-    made at a time, in the order in which they were asked for.
+    made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
+    GPUs of which time passes only while they are used.
     """
 
-    def __init__(self, context: JobContext, sizes: BatchSizes, runs: PlanRuns) -> None:
+    def __init__(
+        self, context: JobContext, sizes: BatchSizes, audits: Audits, arrivals: Arrivals, *, waits: bool
+    ) -> None:
         self._context = context
         self._sizes = sizes
-        self._runs = runs
+        self._audits = audits
+        self._arrivals = arrivals
+        self._waits = waits
         self._wanted: list[Job] = []
         self._taken = 0
         self._planner: BackgroundPlanner | None = None
@@ -73,17 +81,32 @@ class BatchPlans:
 
     def running(self, job: Job, texts: tuple[str, ...]) -> Phase:
         """Run plans that are there."""
-        return self._runs.begin(replace(self._context, job=job), texts, named=self._named(job))
+        run = PlannedRun(
+            replace(self._context, job=job),
+            texts,
+            named=self._named(job),
+            audits=self._audits,
+            arrivals=self._arrivals,
+        )
+        return run.phase()
+
+    def shown(self, active_plan: ActivePlan, microbatches: int) -> Mapping[str, float]:
+        """What monitors show of a plan that runs in batches of a size."""
+        return {
+            "plan": active_plan.plan,
+            "straggler_time_s": active_plan.awaited_s,
+            "slack_s": active_plan.slack_s,
+        } | self._audits.shown(microbatches)
 
     def ready(self) -> int:
-        """How many plans are made, as rank 0 knows it; in virtual time planning takes none.
+        """How many plans are made, as rank 0 knows it.
 
         Raises:
             PlanError: the planner ended without one.
         """
         if self._planner is None:
             return self._taken
-        if self._context.virtual_time:
+        if self._waits:
             self._planner.wait()
         ready = self._planner.ready()
         if not ready:

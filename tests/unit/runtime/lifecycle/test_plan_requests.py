@@ -6,7 +6,7 @@ from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.kernels import ClockPair, InstructionTimelines
 from perseus_ds.kernels.segment import Step, Timeline
-from perseus_ds.runtime.lifecycle.planned.given_timelines import Playable, playable
+from perseus_ds.runtime.lifecycle.plan_requests import Playable, playable
 from perseus_ds.schedule import Kind
 
 

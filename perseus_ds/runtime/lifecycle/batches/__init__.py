@@ -1,1 +1,0 @@
-"""Batches of several sizes in one job: each its own schedule and plan, all one profile."""

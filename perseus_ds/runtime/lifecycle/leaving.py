@@ -1,0 +1,59 @@
+"""Why a job's life with us ends, and what each reason logs, tells and raises.
+
+| reason | logs | tells the other ranks | raises, where the user wants that |
+|---|---|---|---|
+| ended | the event | no | nothing |
+| failed | the line, on this rank | yes, unless it goes on alone | its error |
+| followed | nothing: who failed has said why | no | that another rank failed |
+| parted | the line, on rank 0 | no: all of them know | that their batches differ |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.runtime.comm.control_channel import different_sizes
+from perseus_ds.runtime.observe.event_log import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One row of the table; where this rank ``tells`` the others, the line is its own to say."""
+
+    error: PerseusError | None = None
+    silent: bool = False
+    tells: bool = False
+
+    def log(self, log: EventLog) -> None:
+        """Say what there is to say."""
+        if self.silent:
+            return
+        if self.error is None:
+            log.event("ended")
+            return
+        line = f"off, training goes on at default clocks: {self.error}"
+        if self.tells:
+            log.line_here(line)
+        log.event("disabled", None if self.tells else line, reason=str(self.error))
+
+
+def ended() -> Leaving:
+    """The job is over, or gives its engine back."""
+    return Leaving()
+
+
+def failed(error: PerseusError) -> Leaving:
+    """This rank cannot go on."""
+    return Leaving(error, tells=True)
+
+
+def followed() -> Leaving:
+    """Another rank could not."""
+    return Leaving(EngineError("another rank of the job reported an error, see its log"), silent=True)
+
+
+def parted(fewest: int, most: int) -> Leaving:
+    """Ranks train batches of different sizes."""
+    hint = "every replica has to train as many microbatches"
+    return Leaving(EngineError(different_sizes(fewest, most), hint=hint))

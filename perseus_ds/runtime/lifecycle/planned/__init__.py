@@ -1,1 +1,0 @@
-"""Around a plan: what is asked, given and expected, and how it comes into force."""

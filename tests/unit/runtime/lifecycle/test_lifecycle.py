@@ -1,0 +1,163 @@
+"""A job as a table: what batches of each size run, what they count for, when their plan comes, who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+from hand_made_plan import hand_made
+
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.control.clock_sequencer import FixedClock
+from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
+from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Running, Step
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
+
+
+class At(Phase):
+    """Run at one clock, and count the iterations that this phase was told of."""
+
+    def __init__(self, clock_mhz: int) -> None:
+        self.step = Step(FixedClock(clock_mhz), Mode.PERSEUS, rests=True)
+        self.iterations = 0
+
+    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
+        del index, passed, iteration_s
+        self.iterations += 1
+        return self
+
+
+class Plans:
+    """Has the plan of the first size, and makes that of another when it is told to."""
+
+    def __init__(self, first: Phase) -> None:
+        self.first = first
+        self.asked: list[int] = []
+        self.made: dict[int, Phase] = {}
+        self.taken = 0
+
+    def running(self, *_: object) -> Phase:
+        return self.first
+
+    def ready(self) -> int:
+        return 0
+
+    def phase_for(self, microbatches: int) -> Phase:
+        self.asked.append(microbatches)
+        return Planning()
+
+    def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
+        if plans_ready <= self.taken:
+            return None
+        self.taken += 1
+        size = self.asked[self.taken - 1]
+        self.made[size] = At(100 * size)
+        return size, self.made[size]
+
+
+GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
+
+
+class Job:
+    """A lifecycle whose first batches, of 4 microbatches, have passed the warm-up and run ``first``."""
+
+    def __init__(self, first: Phase) -> None:
+        self.plans = Plans(first)
+        self.status_exchange, context = MagicMock(), MagicMock()
+        context.job.schedule.microbatches = 4
+        context.config.profile.warmup_iterations = 1
+        self.log = context.log
+        self.lifecycle = Lifecycle(
+            context,
+            StartDecision(StartAction.RUN, "a plan fits", ("",)),
+            sizes=MagicMock(),
+            status_exchange=self.status_exchange,
+            sweeping=MagicMock(),
+            plans=cast("Any", self.plans),
+            scalars=MagicMock(wanted=False),
+        )
+        self.index = 0
+        self.iteration(4, GOOD)
+
+    def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
+        """One letter: what its clock is in hundreds, small where it counts for neither side."""
+        self.status_exchange.turn.side_effect = [status]
+        self.lifecycle.begins(self.index, Batch(size))
+        step = self.lifecycle.step
+        self.leaving = self.lifecycle.advance(self.index, [])
+        self.index += 1
+        clock = step.clock_policy.clock_mhz if isinstance(step.clock_policy, FixedClock) else 1600
+        letter = "d" if clock is None else "abcdefghijklmnopq"[clock // 100]
+        return letter.upper() if step.mode is Mode.PERSEUS else letter
+
+    def walk(self, sizes: str, ready: str) -> str:
+        row, before = [], None
+        for size, plans_ready in zip(sizes, ready, strict=True):
+            row.append(
+                self.iteration(int(size), replace(GOOD, plans_ready=int(plans_ready), microbatches=before))
+            )
+            before = int(size)
+        return "".join(row)
+
+
+def test_each_size_runs_its_own_plan_and_the_change_counts_for_neither() -> None:
+    job = Job(At(400))
+    assert job.walk("44488888844", "00000011111") == "EEEddddIIeE"
+    assert job.plans.asked == [8]
+
+
+def test_a_size_moves_on_with_its_own_iterations_alone() -> None:
+    four = At(400)
+    Job(four).walk("4488884", "0000000")
+    assert four.iterations == 3
+
+
+def test_sizes_are_asked_for_once_and_taken_in_turn() -> None:
+    job = Job(At(400))
+    job.walk("2266224466", "0000112222")
+    assert job.plans.asked == [2, 6]
+    assert set(job.plans.made) == {2, 6}
+
+
+def running() -> Running:
+    plans = hand_made()
+    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.lasting(0.02))
+    plan = ActivePlan(schedules, plans.plan(1))
+    return Running(plan, every_iterations=3, audit_iterations=2, audited=MagicMock(return_value=None))
+
+
+def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
+    job = Job(running())
+    rows = [job.iteration(4, EngineError("a rank fell silent"))]
+    rows += [job.iteration(4, None) for _ in range(20)]
+    assert "".join(rows) == "q" + 20 * "Q"
+    assert [call.args[0] for call in job.log.event.call_args_list].count("alone") == 1
+    job.lifecycle.tell_failure()
+    job.status_exchange.fail.assert_not_called()
+
+
+def test_where_nobody_answers_a_job_without_a_plan_cannot_go_on() -> None:
+    job = Job(Planning())
+    with pytest.raises(EngineError, match="a rank fell silent"):
+        job.iteration(4, EngineError("a rank fell silent"))
+    job.lifecycle.tell_failure()
+    job.status_exchange.fail.assert_called_once_with()
+
+
+def test_all_leave_where_one_failed_or_trains_batches_of_another_size() -> None:
+    job = Job(At(400))
+    job.iteration(4, replace(GOOD, failed=True))
+    assert job.leaving is not None
+    assert (job.leaving.silent, job.leaving.tells) == (True, False)
+    job.iteration(4, replace(GOOD, sizes=(4, 6)))
+    assert job.leaving is not None
+    assert "batches of 4 and of 6 microbatches" in str(job.leaving.error)

@@ -1,0 +1,49 @@
+"""What one rank enters in its books: each iteration by what it counts for, once the device has passed it."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+from perseus_ds.device import RequestCounts
+from perseus_ds.profile import Interval
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.observe.rank_report import RankBooks
+from perseus_ds.schedule import Instruction, Kind, textbook
+
+JOB = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
+
+
+def iteration(index: int, *, lasts_s: float, resumed: bool = False) -> Iteration:
+    row = (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, lasts_s),)
+    return Iteration(index, 0.0, lasts_s, row, resumed=resumed, microbatches=1)
+
+
+def books() -> RankBooks:
+    watch = MagicMock(watching=False, period_s=None, error=None)
+    return RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=RequestCounts())
+
+
+def test_what_ran_while_control_was_lost_counts_for_neither_side() -> None:
+    """Nor what the device had not passed by then."""
+    own = books()
+    own.ran(0, Mode.PERSEUS, known=True)
+    own.ran(1, Mode.PERSEUS, known=False)
+    own.enter([iteration(0, lasts_s=5.0), iteration(1, lasts_s=5.0)])
+    assert own.report(JOB).durations_s[Mode.PERSEUS] == []
+    own.ran(2, Mode.PERSEUS, known=True)
+    own.enter([iteration(2, lasts_s=1.0)])
+    assert own.report(JOB).durations_s[Mode.PERSEUS] == [1.0]
+
+
+def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> None:
+    own = books()
+    for index, resumed in enumerate((True, False)):
+        own.ran(index, Mode.BASELINE, known=True)
+        own.enter([iteration(index, lasts_s=5.0 - 4.0 * (not resumed), resumed=resumed)])
+    assert own.report(JOB).durations_s[Mode.BASELINE] == [1.0]
+    own.ran(2, Mode.PERSEUS, known=True)
+    own.enter([iteration(2, lasts_s=2.0)])
+    own.forget_plan(JOB)
+    assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
