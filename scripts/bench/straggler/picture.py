@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
-from perseus_ds.plan import build
+from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import Cluster, Pipeline, Played, Trouble, textbook_profile
+from perseus_ds.simulation.emulator import ClusterShape, Conditions, Emulator
+from perseus_ds.simulation.emulator.disturbance import Disturbance, Trouble
+from perseus_ds.simulation.emulator.result import Emulated
+from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt  # the backend is chosen first
@@ -46,22 +50,26 @@ SPELLS = (
 )
 
 
-def trouble(replica: int, n: int) -> Trouble:
+def disturbances() -> Iterator[Disturbance]:
     """Give a hiccup, a straggler, a second one beside it, flapping, and a slow drift their turn."""
-    return Trouble(max(spell.at(n) for spell in SPELLS if spell.replica == replica) if replica else 1.0)
+    for n in range(ITERATIONS):
+        for replica in range(1, REPLICAS):
+            slow = max(spell.at(n) for spell in SPELLS if spell.replica == replica)
+            if slow > 1.0:
+                yield Disturbance(Trouble.SLOW, replica, slow, first=n, last=n + 1)
 
 
-def played() -> tuple[Pipeline, Played]:
-    """Plan four stages and eight microbatches; play four replicas with 2 % noise."""
-    schedule = textbook("1f1b", stages=len(WEIGHTS), microbatches=8)
-    plans = build(textbook_profile(WEIGHTS), schedule, blocking_power_w=70.0, reserve_pct=1.0)
-    replicas = [Pipeline(plans, noise=0.02, seed=seed) for seed in range(REPLICAS)]
-    return replicas[0], Cluster(replicas).play(ITERATIONS, trouble)
+def played() -> tuple[PlanSet, Emulated, Emulated]:
+    """Plan four stages and eight microbatches; play four replicas with 2 % noise, answered and not."""
+    schedule, profile = textbook("1f1b", stages=len(WEIGHTS), microbatches=8), textbook_profile(WEIGHTS)
+    plans = build(profile, schedule, blocking_power_w=70.0, reserve_pct=1.0)
+    job = Emulator(plans, profile, ClusterShape(pipelines=REPLICAS), conditions=Conditions(noise=0.02))
+    return plans, *(job.play(ITERATIONS, disturbances(), answered=answered) for answered in (True, False))
 
 
 def draw(path: Path) -> None:
     """Write the picture."""
-    pipeline, job = played()
+    plans, job, unanswered = played()
     sync_time_s = [np.nan if v.sync_time_s is None else v.sync_time_s for v in job.decisions]
     figure, (above, below) = plt.subplots(2, 1, figsize=(10, 6), sharex=True, height_ratios=(3, 2))
     for replica in range(REPLICAS):
@@ -73,9 +81,8 @@ def draw(path: Path) -> None:
     above.set_ylabel("seconds per iteration")
     above.legend(loc="upper right", fontsize=8, framealpha=0.9)
     above.set_title("Simulated: hiccup, straggler, a second one, flapping (answered twice), slow drift")
-    plans = pipeline.plans
     energy_j = plans.effective_energy_j[job.plan[:, 0]] + plans.blocking_total_w * job.job_s
-    fast_j = plans.effective_energy_j[job.plan[0, 0]] + plans.blocking_total_w * job.free_s.max(axis=1)
+    fast_j = plans.effective_energy_j[job.plan[0, 0]] + plans.blocking_total_w * unanswered.job_s
     below.plot(100 * (1 - energy_j / fast_j), color=WAITING, lw=1.2)
     below.axhline(0, color="grey", lw=0.5)
     below.set_ylabel("% energy saved, replica 0\nagainst waiting at full speed")

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
+from virtual_cluster import Cluster, Pipeline, Played, Trouble
 
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
-from perseus_ds.simulation import Cluster, Pipeline, Played, Trouble, textbook_profile
+from perseus_ds.simulation import textbook_profile
 
 BLOCKING_W = 70.0
 STAGES = (1.0, 1.1, 0.95, 1.2)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from straggler_cluster import play
+from virtual_cluster import Played, Trouble
 
-from perseus_ds.simulation import Played, Trouble
 from perseus_ds.straggler.answer_cost import HORIZON, AnswerCost
 
 TWO = np.ones(2)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from straggler_cluster import planned
+from virtual_cluster import Pipeline
 
 from perseus_ds.schedule import dag_of
-from perseus_ds.simulation import Pipeline
 
 Stages = NDArray[np.float64]
 PATTERNS = [(1.2,) * 4, (1.3, 1, 1, 1), (1, 1.3, 1, 1), (1, 1, 1.3, 1), (1, 1, 1, 1.3), (1.0,) * 4]

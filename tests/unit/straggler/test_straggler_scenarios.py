@@ -14,8 +14,8 @@ from straggler_cluster import (
     slow_between,
     slowed,
 )
+from virtual_cluster import Trouble
 
-from perseus_ds.simulation import Trouble
 from perseus_ds.straggler import Cause
 
 SEEDS = range(2)
