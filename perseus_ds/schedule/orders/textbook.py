@@ -8,14 +8,9 @@ from functools import partial
 
 from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule.instruction import Instruction
-from perseus_ds.schedule.orders.dualpipe_v import dualpipe_v, dualpipe_v_whole
-from perseus_ds.schedule.orders.gpipe import gpipe, gpipe_fifo
-from perseus_ds.schedule.orders.interleaved import interleaved
-from perseus_ds.schedule.orders.interleaved_zero_bubble import interleaved_zero_bubble
-from perseus_ds.schedule.orders.looped_bfs import looped_bfs
-from perseus_ds.schedule.orders.one_f_one_b import one_f_one_b
-from perseus_ds.schedule.orders.zero_bubble_h1 import zero_bubble_h1
-from perseus_ds.schedule.orders.zero_bubble_v import zero_bubble_v
+from perseus_ds.schedule.orders.chunks import interleaved, interleaved_zero_bubble, looped_bfs
+from perseus_ds.schedule.orders.one_stage import gpipe, gpipe_fifo, one_f_one_b, zero_bubble_h1
+from perseus_ds.schedule.orders.v_shape import dualpipe_v, dualpipe_v_whole, zero_bubble_v
 from perseus_ds.schedule.schedule import Schedule
 
 

@@ -1,4 +1,4 @@
-"""ZB-H1: 1F1B whose weight gradients are put off into the bubble, at 1F1B's memory."""
+"""A stage on every rank: GPipe, 1F1B and ZB-H1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,45 @@ from collections import deque
 from collections.abc import Iterator
 
 from perseus_ds.schedule.instruction import Instruction, Kind
+
+
+def gpipe(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Run the backwards in reverse.
+
+    Source: Huang et al. 2019 (arXiv 1811.06965), figure 2.
+    """
+    del ranks
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in reversed(range(microbatches)):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+
+
+def gpipe_fifo(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Run the backwards in the order of the forwards.
+
+    Source: torch.distributed.pipelining's ``ScheduleGPipe``, torch 2.13.
+    """
+    del ranks
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in range(microbatches):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+
+
+def one_f_one_b(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Hold no more microbatches than there are ranks ahead.
+
+    Source: PipeDream-Flush, Narayanan et al. 2021 (arXiv 2006.09503).
+    """
+    warm_up = min(ranks - rank - 1, microbatches)
+    for microbatch in range(warm_up):
+        yield Instruction(rank, Kind.FORWARD, microbatch)
+    for microbatch in range(microbatches - warm_up):
+        yield Instruction(rank, Kind.FORWARD, warm_up + microbatch)
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
+    for microbatch in range(microbatches - warm_up, microbatches):
+        yield Instruction(rank, Kind.BACKWARD, microbatch)
 
 
 def zero_bubble_h1(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:

@@ -1,4 +1,4 @@
-"""DualPipe-V: two chunks per rank, laid out as a V; forwards of one run against backwards of the other."""
+"""Two chunks on every rank, laid out as a V: ZBV and DualPipe-V."""
 
 from __future__ import annotations
 
@@ -11,12 +11,41 @@ F, B, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEI
 Step = tuple[int, Kind]
 
 
+def zero_bubble_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
+    """Fill the V, alternate both arms, drain; an order made for more microbatches leaves those out.
+
+    Source: Qi et al. 2023 (arXiv 2401.10241), section 6, as in torch 2.13's ``ScheduleZBVZeroBubble``.
+    """
+    down, up = rank, 2 * ranks - 1 - rank
+    done: Counter[Step] = Counter()
+    for stage, kind in _zero_bubble_steps(rank, ranks, max(2 * ranks - 1, microbatches), down, up):
+        microbatch = done[stage, kind]
+        done[stage, kind] += 1
+        if microbatch < microbatches:
+            yield Instruction(stage, kind, microbatch)
+
+
+def _zero_bubble_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
+    ahead = ranks - rank
+    yield from [(down, F)] * (2 * ahead - 1)
+    yield from [(up, F), (down, F)] * rank
+    yield from [(up, F), (up, I), (up, W)] * ahead
+    more = microbatches - (2 * ahead - 1 + rank)
+    yield from [(down, F), (down, I), (down, W), (up, F), (up, I), (up, W)] * more
+    drained = microbatches - ranks - more  # forwards that the upper chunk still owes
+    yield from [(down, I), (down, W), (up, F), (up, I), (up, W)] * drained
+    yield from [(down, I), (up, I)] * rank
+    yield from [(down, I), (down, W)] * ahead
+    yield from [(up, W)] * rank
+    yield from [(down, W)] * rank
+
+
 def dualpipe_v(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
     """Split the backwards that fill the bubble; needs 2 microbatches per rank.
 
     Source: https://github.com/deepseek-ai/DualPipe, as in torch 2.13's ``ScheduleDualPipeV``.
     """
-    return _numbered(_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
+    return _numbered(_dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank))
 
 
 def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[Instruction]:
@@ -24,7 +53,7 @@ def dualpipe_v_whole(rank: int, *, ranks: int, microbatches: int) -> Iterator[In
 
     Source: DeepSpeed 0.19.8's ``DualPipeVSchedule``.
     """
-    steps = _steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank)
+    steps = _dualpipe_steps(rank, ranks, microbatches, rank, 2 * ranks - 1 - rank)
     return _numbered((stage, B if kind is I else kind) for stage, kind in steps if kind is not W)
 
 
@@ -45,7 +74,7 @@ def _numbered(steps: Iterator[Step]) -> Iterator[Instruction]:
         done[way] += 1
 
 
-def _steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
+def _dualpipe_steps(rank: int, ranks: int, microbatches: int, down: int, up: int) -> Iterator[Step]:
     """The eight steps of the source; a ``W`` stands where one may be repaid."""
     behind = ranks - rank - 1
     yield from [(down, F)] * 2 * behind  # 1
