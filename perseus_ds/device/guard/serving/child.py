@@ -14,18 +14,17 @@ from perseus_ds.device.guard.service.policy import EVERYTHING
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
-from perseus_ds.device.guard.serving.signals import disarm_signals, ending_signals
+from perseus_ds.device.guard.serving.signals import ending_signals
 
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
 
 
 def guard(fileno: int, parent: int) -> int:
     """Serve the parent over a socket until it is gone; return how many GPUs could not be put back."""
-    disarm_signals()
-    _survive_memory_pressure()
-    go_first()
-    client = socket.socket(fileno=fileno)
     with ending_signals() as signalled:
+        _survive_memory_pressure()
+        go_first()
+        client = socket.socket(fileno=fileno)
         ends = [signalled, *_watch(parent)]
         if os.getppid() != parent:
             return 0  # gone before it took anything

@@ -109,7 +109,9 @@ class Control:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
     def renew(self) -> None:
-        """Note that the client has spoken."""
+        """Note that the client has spoken; one that had lapsed gets back the clock that it asked for last."""
+        if self._lapsed:
+            self._writer.again(self._present.number, self._present.clock_mhz)
         self._renewed_s, self._lapsed = self._now_s(), False
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: float) -> None:

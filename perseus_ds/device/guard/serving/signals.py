@@ -10,20 +10,18 @@ from contextlib import contextmanager
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def disarm_signals() -> None:
-    """From now on, these signals end nothing by themselves: a restore is never cut short by a second one."""
-    for number in _ENDING:
-        signal.signal(number, lambda *_: None)
-
-
 @contextmanager
 def ending_signals() -> Iterator[int]:
-    """Give a descriptor that becomes readable with the first signal. For the main thread."""
+    """Give a descriptor that becomes readable with the first signal. For the main thread.
+
+    From now on, these signals end nothing by themselves: a restore is never cut short by a second one.
+    """
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    disarm_signals()
+    for number in _ENDING:
+        signal.signal(number, lambda *_: None)
     try:
         yield ours.fileno()
     finally:

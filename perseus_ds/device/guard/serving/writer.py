@@ -103,6 +103,11 @@ class ClockWriter:
             self._wanted = (number, clock_mhz)
             self._releasing = False
 
+    def again(self, number: int, clock_mhz: int | None) -> None:
+        """Note a request once more that was the newest when the clock was given back."""
+        if number == self._newest:
+            self._wanted, self._releasing = (number, clock_mhz), False
+
     def release(self) -> None:
         """Give the clock back, whatever was asked: tried until it is done or something else is asked."""
         self._wanted, self._releasing = (self._newest, None), True

@@ -82,6 +82,31 @@ def test_a_lease_lapses_when_nobody_spoke_and_is_no_shorter_and_no_longer_than_a
     desk.control.release()
 
 
+def test_who_was_silent_gets_its_clock_back_by_speaking(desk: Desk) -> None:
+    """A trainer that was stopped goes on where it was: it does not ask again for the clock that it has."""
+    desk.ask(900)
+    desk.now_s += 31.0
+    desk.control.step()
+    assert desk.gpu.calls == [900, None]
+    desk.control.renew()
+    desk.control.step()
+    assert desk.gpu.calls == [900, None, 900]
+    desk.now_s += 1.0
+    desk.control.renew()
+    desk.control.step()
+    assert desk.gpu.calls == [900, None, 900], "once"
+
+
+def test_who_had_given_its_clock_back_is_left_without(desk: Desk) -> None:
+    desk.ask(900)
+    desk.ask(None)
+    desk.now_s += 31.0
+    desk.control.step()
+    desk.control.renew()
+    desk.control.step()
+    assert desk.gpu.calls == [900, None]
+
+
 def test_who_speaks_keeps_the_lease(desk: Desk) -> None:
     desk.ask(900)
     for _ in range(5):
