@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+_LINKED = "has another name as well (a hard link)"
+
 
 def may_write(folder: Path) -> frozenset[int]:
     """Users whose files in a folder are believed: its owner and root.
@@ -38,6 +40,8 @@ def why_not_believed(found: os.stat_result, writers: frozenset[int], *, shared: 
         return f"belongs to user {found.st_uid}, who is not believed here"
     if found.st_mode & stat.S_IWOTH:
         return "can be written by everyone"
+    if not shared and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        return _LINKED
     if found.st_mode & stat.S_IWGRP and not shared and not _private(found.st_gid, found.st_uid):
         return f"can be written by group {found.st_gid}"
     return None
@@ -80,14 +84,19 @@ def write_trusted(path: Path, text: str | bytes, *, mode: int = 0o644, sync: boo
 def appended(path: Path) -> Iterator[TextIO]:
     """Open a file to append to; no link is followed, and a pipe or a device is refused and not waited for.
 
+    A file with a second name is refused too: what is appended would be appended to that.
+
     Raises:
-        OSError: it cannot be opened, or is no ordinary file.
+        OSError: it cannot be opened, is no ordinary file, or has another name as well.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not an ordinary file", str(path))
+        if found.st_nlink > 1:
+            raise OSError(errno.EMLINK, _LINKED, str(path))
         yield file
 
 

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from perseus_ds.errors import ProfileError
+from perseus_ds.errors import PerseusError, ProfileError
+from perseus_ds.files import read_bounded
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import AUTO, ClockPair, KernelClass, shape_text
 from perseus_ds.run_directory import write_whole
@@ -30,6 +31,7 @@ COLUMNS = (
     "samples",
     "measurement",
 )
+_MOST_BYTES = 64 << 20  # half a million rows
 _FIRST, _SECOND = "first", "second"
 
 Row = Mapping[str, str | None]
@@ -47,23 +49,20 @@ def read_kernel_csv(path: Path) -> KernelProfile:
     """
     points: dict[str, dict[KernelClass, tuple[KernelPoint, ...]]] = {_FIRST: {}, _SECOND: {}}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in REQUIRED if name not in (rows.fieldnames or ())]
-            if missing:
-                raise ProfileError(
-                    f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(REQUIRED)}"
-                )
-            for row in rows:
-                where = f"{path}: row {rows.line_num}"
-                kernel, point = _kernel(row, where), _point(row, where)
-                kept = points[_measurement(row, where)]
-                if any(point.pair == other.pair for other in kept.get(kernel, ())):
-                    raise ProfileError(f"{where} measures {kernel} at {point.pair} again")
-                kept[kernel] = (*kept.get(kernel, ()), point)
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+        rows = csv.DictReader(io.StringIO(_text(path), newline=""))
+        missing = [name for name in REQUIRED if name not in (rows.fieldnames or ())]
+        if missing:
+            raise ProfileError(
+                f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(REQUIRED)}"
+            )
+        for row in rows:
+            where = f"{path}: row {rows.line_num}"
+            kernel, point = _kernel(row, where), _point(row, where)
+            kept = points[_measurement(row, where)]
+            if any(point.pair == other.pair for other in kept.get(kernel, ())):
+                raise ProfileError(f"{where} measures {kernel} at {point.pair} again")
+            kept[kernel] = (*kept.get(kernel, ()), point)
+    except csv.Error as error:
         raise ProfileError(f"{path} is not a CSV file: {error}") from error
     if not points[_FIRST]:
         raise ProfileError(f"{path}: no row", hint="expected one row per kernel class and pair of clocks")
@@ -71,6 +70,17 @@ def read_kernel_csv(path: Path) -> KernelProfile:
         return KernelProfile(points[_FIRST], points[_SECOND])
     except ProfileError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path} is not a CSV file: {error}") from error
+    except PerseusError as error:
+        raise ProfileError(f"{path} {error.message}") from error
 
 
 def write_kernel_csv(profile: KernelProfile, path: Path) -> None:

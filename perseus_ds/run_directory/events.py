@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +16,15 @@ from perseus_ds.run_directory.whole_file import make_folder
 
 MOST_BYTES = 256 << 20
 _MOST_TEXT = 1 << 20
+_CHUNK = 64 << 10
 _MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 
 
 def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
     """Add one line: what happened, at which wall-clock time, and the facts that explain it.
+
+    Half a line at the end, of a writer that was killed or a disk that was full, is taken away first: one
+    job writes here, and no reader was ever given it.
 
     Raises:
         OSError: it cannot be written, or something else than an ordinary file has its name.
@@ -27,6 +32,9 @@ def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
     make_folder(path.parent)
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
     with appended(path) as file:
+        descriptor = file.fileno()
+        if (whole := _whole_bytes(descriptor)) < os.fstat(descriptor).st_size:
+            os.ftruncate(descriptor, whole)
         file.write(json.dumps(_finite(line)) + "\n")
 
 
@@ -64,6 +72,18 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, object]:
         return parse_event(line)
     except PerseusError as error:
         raise PerseusError(f"{path}: line {number} {error.message}", hint=error.hint) from error
+
+
+def _whole_bytes(descriptor: int) -> int:
+    """Where the last whole line of a file ends."""
+    end = os.fstat(descriptor).st_size
+    while end:
+        start = max(0, end - _CHUNK)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
 
 
 def _finite(value: object) -> object:

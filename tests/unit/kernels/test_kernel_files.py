@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_csv_and_json_give_back_what_was_written(
     write_kernel_profile(profile, folder / "k.json")
     assert read_kernel_profile(folder / "k.csv") == profile
     assert read_kernel_profile(folder / "k.json") == profile
+
+
+@pytest.mark.parametrize("bytes_", [None, 1 << 30])
+def test_a_csv_is_read_within_bounds_and_a_pipe_is_not_waited_for(tmp_path: Path, bytes_: int | None) -> None:
+    file = tmp_path / "k.csv"
+    if bytes_ is None:
+        os.mkfifo(file)
+    else:
+        file.touch()
+        os.truncate(file, bytes_)
+    with pytest.raises(ProfileError, match=r"k\.csv (is not an ordinary file|has 1073741824 bytes)"):
+        read_kernel_profile(file)
 
 
 def test_json_keeps_what_a_csv_cannot(tmp_path: Path) -> None:

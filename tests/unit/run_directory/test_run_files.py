@@ -135,6 +135,35 @@ def test_an_event_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert [event["event"] for event in read_events(file)] == ["planned"]
 
 
+@pytest.mark.parametrize("left", ['{"time": "2026', '{"a": "' + 200_000 * "x", "\0\0\0"])
+def test_half_a_line_is_taken_away_by_who_writes_on(tmp_path: Path, left: str) -> None:
+    """A writer was killed in the middle of it, the disk was full, or the host went down."""
+    file = tmp_path / "events.jsonl"
+    append_event(file, "planned", {})
+    with file.open("a") as journal:
+        journal.write(left)
+    append_event(file, "running", {})
+    append_event(file, "measured", {})
+    assert [event["event"] for event in read_events(file)] == ["planned", "running", "measured"]
+
+
+def test_of_nothing_but_half_a_line_nothing_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"time": "2026')
+    append_event(file, "planned", {})
+    assert [event["event"] for event in read_events(file)] == ["planned"]
+
+
+def test_a_second_name_for_somebody_s_file_is_not_appended_to(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    file = tmp_path / "events.jsonl"
+    file.hardlink_to(precious)
+    with pytest.raises(OSError, match="has another name as well"):
+        append_event(file, "planned", {})
+    assert precious.read_text() == "mine\n"
+
+
 @pytest.mark.parametrize(("line", "why"), [("{", "is not JSON"), ("3", "is not an event")])
 def test_a_damaged_event_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
     file = tmp_path / "events.jsonl"

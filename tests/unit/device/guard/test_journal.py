@@ -101,6 +101,12 @@ def put_link(path: Path) -> None:
     path.symlink_to(other)
 
 
+def put_second_name(path: Path) -> None:
+    other = path.with_suffix(".elsewhere")
+    other.write_text(json.dumps(WHOLE))
+    path.hardlink_to(other)
+
+
 def put_device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
@@ -124,7 +130,16 @@ def put_by_somebody(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "put",
-    [put_fifo, put_link_to_itself, put_link, put_device, put_folder, put_for_everyone, put_by_somebody],
+    [
+        put_fifo,
+        put_link_to_itself,
+        put_link,
+        put_second_name,
+        put_device,
+        put_folder,
+        put_for_everyone,
+        put_by_somebody,
+    ],
 )
 def test_a_journal_that_is_no_file_of_ours_is_set_aside(folder: Path, put: Callable[[Path], None]) -> None:
     put(journal.path_of("GPU-1"))
