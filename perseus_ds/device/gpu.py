@@ -86,6 +86,10 @@ class Gpu(ABC):
             DeviceUnsupportedError: the device has no counter (``counter_period_s`` is ``None``).
         """
 
+    def power_w(self) -> float | None:
+        """Read what this GPU alone takes at this instant; ``None`` where it does not tell."""
+        return None
+
     @abstractmethod
     def now_s(self) -> float:
         """Read the time base of this device's energy and instructions."""

@@ -31,6 +31,10 @@ class ReadThroughGpu(Gpu):
         """As the reader says."""
         return self._reader.energy_j()
 
+    def power_w(self) -> float | None:
+        """As the reader says."""
+        return self._reader.power_w()
+
     def now_s(self) -> float:
         """As the reader's."""
         return self._reader.now_s()

@@ -193,6 +193,23 @@ def test_energy_is_in_joules_of_a_counter_in_steps_of_microjoules(
         assert gpu.energy_j() == pytest.approx(30.6, rel=1e-12)
 
 
+@pytest.mark.parametrize(("told", "power_w"), [(412, 412.0), ("N/A", None)])
+def test_power_is_that_of_the_socket_where_the_firmware_tells_it(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch, told: int | str, power_w: float | None
+) -> None:
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        monkeypatch.setattr(load_amdsmi(), "amdsmi_get_power_info", lambda _: {"current_socket_power": told})
+        assert gpu.power_w() == power_w
+
+
+def test_a_library_that_knows_no_power_tells_none(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(load_amdsmi(), "amdsmi_get_power_info")
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        assert gpu.power_w() is None
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("code", [55, 10, 13, 2, None])
 def test_no_code_is_final_on_the_way_back(amd_node: FakeAmdsmi, code: int | None) -> None:

@@ -134,6 +134,15 @@ def test_energy_is_in_joules_of_a_counter_in_millijoules(
         assert gpu.energy_j() == 123_456.789
 
 
+def test_power_is_that_of_this_instant_where_the_driver_tells_it(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.power_w() == pytest.approx(0.2 * gpu.achieved().clock_mhz)
+        monkeypatch.delattr("pynvml.NVML_FI_DEV_POWER_INSTANT")
+        assert gpu.power_w() is None
+
+
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
     node.state.gpu[0].energy_error = 3
     with NvmlGpu(DeviceRequest("nvml")) as gpu:

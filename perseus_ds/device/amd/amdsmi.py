@@ -123,6 +123,13 @@ class AmdGpu(Gpu):
         """
         return self._ask(self._count_j, name="read energy")
 
+    def power_w(self) -> float | None:
+        """Read the socket's power at this instant; ``None`` where the firmware does not say."""
+        ask = getattr(self._smi, "amdsmi_get_power_info", None)
+        told = self._optional(lambda: ask(self._handle)) if ask else None
+        power_w = told.get("current_socket_power") if told else None
+        return float(power_w) if isinstance(power_w, int | float) else None
+
     def now_s(self) -> float:
         """Read the host's monotonic clock."""
         return time.monotonic()

@@ -11,7 +11,12 @@ from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvidia.nvml_errors import translated
-from perseus_ds.device.nvidia.nvml_optional import SIGNS_OF_WORK, enforced_profiles, why_no_memory_clock
+from perseus_ds.device.nvidia.nvml_optional import (
+    SIGNS_OF_WORK,
+    enforced_profiles,
+    instant_power_w,
+    why_no_memory_clock,
+)
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
@@ -110,6 +115,10 @@ class NvmlGpu(Gpu):
             lambda: int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)), name="read energy"
         )
         return energy_mj / 1000
+
+    def power_w(self) -> float | None:
+        """Read instantaneous power, of the GPU and not of its module; ``None`` on drivers before 530."""
+        return self._optional(lambda: instant_power_w(self._nvml, self._handle))
 
     def power_profiles(self) -> frozenset[int] | None:
         """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""

@@ -7,6 +7,7 @@ from types import ModuleType
 
 _AMPERE, _HOPPER = 7, 9  # nvml.h, NVML_DEVICE_ARCH_*
 _BITS = 32
+_OF_GPU = 0  # nvml.h, NVML_POWER_SCOPE_GPU
 _LEAST_USED_BYTES = 256 << 20  # assumed: less than any training job, more than a driver keeps for itself
 
 
@@ -24,6 +25,20 @@ def enforced_profiles(nvml: ModuleType, handle: object) -> frozenset[int] | None
     return frozenset(
         number for number in range(_BITS * len(words)) if words[number // _BITS] >> number % _BITS & 1
     )
+
+
+def instant_power_w(nvml: ModuleType, handle: object) -> float | None:
+    """Read the power of the GPU itself at this instant; ``None`` where binding or driver know no such field.
+
+    `nvmlDeviceGetPowerUsage` is a mean over a second on most GPUs since Ampere.
+
+    Source: nvml.h 13, ``NVML_FI_DEV_POWER_INSTANT`` (milliwatts), ``scopeId`` 0: the GPU, 1: its module.
+    """
+    field = getattr(nvml, "NVML_FI_DEV_POWER_INSTANT", None)
+    if field is None:
+        return None
+    (answer,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, _OF_GPU)])
+    return None if answer.nvmlReturn != 0 else answer.value.uiVal / 1000
 
 
 def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tuple[int, ...]) -> str | None:

@@ -141,8 +141,8 @@ class Session:
         index = self._recorder.finish()
         self._books.ran(index, self._mode, known=self._conflict_monitor.control.controlled)
         passed = self._recorder.passed()
-        if trouble := self._recorder.trouble():
-            self._log.event("marks_lost", trouble)
+        for line in filter(None, (self._recorder.trouble(), self._books.trouble())):
+            self._log.event("not_measured", line)
         self._books.enter(passed)
         leaving = self.lifecycle.advance(index, passed)
         if leaving is not None:

@@ -11,6 +11,7 @@ from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 
 _RECENT = 1000
+_OPEN = 2000
 _SAMPLE_PERIODS = 30  # of the counter: what a sample's ends leave open is then far below a hundredth of it
 _SHORT_GAP = 0.05
 
@@ -136,6 +137,7 @@ class EnergyAccount:
                 size=last.size + new.size,
             )
         self._open.append(new)
+        del self._open[:-_OPEN]  # where the counter stands still nothing is ever settled
 
     def _joins(self, last: _Block, new: _Block) -> bool:
         """Whether the first is too short to stand alone, and nothing of length lies between them."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
+from queue import Empty
 from statistics import median
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
+from perseus_ds.runtime.measure.energy_source import EnergySource
+from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _READS_PER_PERIOD = 2
 _READS_PER_CLOCK_READ = 5
 _KEPT = 100_000
+_LEAST_S = 0.02  # between two looks: some counters move every millisecond
+_PATIENCE_S = 2.0  # for a look under way when the watch is closed: a driver may block for minutes
 _LEAST_COUNTED = 100
 _ABOUT = 0.05
 
@@ -34,12 +38,22 @@ class EnergyWatch:
 
     ``repeat`` is what looks again and again: by itself a thread, which holds the interpreter for
     microseconds per look. A device without a counter (``period_s`` is None) is not watched. The first error
-    ends the looks and is kept for the training thread.
+    ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
     """
 
-    def __init__(self, gpu: Gpu, able: Capabilities | None = None, *, repeat: Repeat | None = None) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        able: Capabilities | None = None,
+        *,
+        repeat: Repeat | None = None,
+        threads: Threads | None = None,
+    ) -> None:
         self._gpu = gpu
-        self.period_s = (able or gpu.capabilities()).counter_period_s
+        period_s = (able or gpu.capabilities()).counter_period_s
+        self.period_s = None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
+        self._source = EnergySource(gpu)
+        self._threads: Threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
         self._repeat: Repeat = repeat or self._in_a_thread
@@ -47,6 +61,7 @@ class EnergyWatch:
         self._last_j: float | None = None
         self._looked_s = 0.0
         self._looks = 0
+        self._said = False
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self.error: PerseusError | None = None
@@ -69,8 +84,13 @@ class EnergyWatch:
         if self.period_s is not None:
             self._end = self._repeat(self.period_s / _READS_PER_PERIOD, self.look)
 
+    def trouble(self) -> str:
+        """Say once why the counter is not believed; empty where it is, or that was said."""
+        reason, self._said = ("", True) if self._said else (self._source.reason, bool(self._source.reason))
+        return reason
+
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching; a look that the driver holds up is left behind."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -80,7 +100,11 @@ class EnergyWatch:
         if self.error is not None:
             return
         try:
-            energy_j, now_s = self._gpu.energy_j(), self._gpu.now_s()
+            restarts = self._source.restarts
+            now_s, energy_j = self._source.read()
+            if self._source.restarts > restarts:
+                self._changes.clear()
+                self._last_j = None
             if self._last_j is not None and energy_j != self._last_j:
                 self._last_change_s = (self._looked_s + now_s) / 2
                 if not self._counted:
@@ -118,18 +142,22 @@ class EnergyWatch:
 
     def _in_a_thread(self, every_s: float, look: Look) -> Look:
         """Look from a thread, by the host's clock, until an error ends it."""
-        stop = threading.Event()
+        stop = self._threads.queue(str)
         pause_s = self._gpu.wall_s(every_s)
 
         def watch() -> None:
-            while self.error is None and not stop.wait(pause_s):
-                look()
+            while self.error is None:
+                try:
+                    stop.get(timeout=pause_s)
+                except Empty:
+                    look()
+                else:
+                    return
 
-        thread = threading.Thread(target=watch, name="perseus-energy", daemon=True)
-        thread.start()
+        thread = self._threads.start(watch, name="perseus-energy")
 
         def end() -> None:
-            stop.set()
-            thread.join()
+            stop.put("end")
+            thread.join(_PATIENCE_S)
 
         return end

@@ -84,6 +84,10 @@ class RankBooks:
         """Why nothing is measured any more."""
         return self._watch.error
 
+    def trouble(self) -> str:
+        """Say once why the energy counter is not believed."""
+        return self._watch.trouble()
+
     @property
     def latest(self) -> tuple[float, float] | None:
         """Energy (J) and mean power (W) of the iterations settled last."""

@@ -106,19 +106,29 @@ def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> S
 
 
 def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
-    uuid = None
+    uuid = pci_bus_id = None
     if adapter.device.type == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        uuid = f"GPU-{properties.uuid}"
+        uuid, pci_bus_id = address_of(properties, hip=torch.version.hip is not None)
     simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
     return DeviceRequest(
         setting=config.device,
         local_rank=adapter.local_rank,
         uuid=uuid,
+        pci_bus_id=pci_bus_id,
         simulated=simulated,
         lock=config.mode != "observe",
         allow_unguarded_container=config.allow_unguarded_container,
     )
+
+
+def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None]:
+    """Return a device's UUID, or on HIP its PCI bus id: UUIDs are not amdsmi's before ROCm 7.12."""
+    numbers = [getattr(properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
+    if not hip or -1 in numbers:
+        return f"GPU-{getattr(properties, 'uuid')}", None  # noqa: B009  # torch's record is not typed
+    domain, bus, number = numbers
+    return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
 def _emulation(gpu: Gpu, members: Sequence[Member]) -> Emulation | None:

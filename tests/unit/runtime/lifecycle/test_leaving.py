@@ -25,7 +25,7 @@ class Parts:
         self.lifecycle, self.recorder, self.conflict_monitor = MagicMock(), MagicMock(), MagicMock()
         self.sequencer, self.books = MagicMock(error=None, latency_s=0.0), MagicMock(error=None)
         self.conflict_monitor.check.return_value = None
-        self.recorder.trouble.return_value = ""
+        self.recorder.trouble.return_value = self.books.trouble.return_value = ""
         self.lifecycle.advance.return_value = None
         self.session = Session(
             self.lifecycle,

@@ -1,0 +1,109 @@
+"""The energy that is booked is this GPU's: whatever its counter counts, wherever it stops or begins again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+from personality_gpu import Character, PersonalityGpu, Power
+from virtual_host import VirtualHost, closing
+
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+
+
+@pytest.fixture
+def host() -> Iterator[VirtualHost]:
+    with closing(VirtualHost()) as host:
+        yield host
+
+
+def busy(now_s: float) -> float:
+    """A pipeline's GPU: 600 W at work, 120 W while it waits, some seven times a second."""
+    return 600.0 if math.sin(43.0 * now_s) > -0.3 else 120.0
+
+
+def watched(host: VirtualHost, character: Character, power: Power = lambda _: 400.0) -> EnergyWatch:
+    watch = EnergyWatch(PersonalityGpu(host, character, power), threads=host)
+    watch.start()
+    return watch
+
+
+def watts(host: VirtualHost, watch: EnergyWatch, *, for_s: float = 10.0) -> float:
+    begun_s = host.now_s() + 1.0
+    host.sleep(for_s + 2.0)
+    return watch.trace(begun_s).energy_between(begun_s, begun_s + for_s) / for_s
+
+
+@pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
+@pytest.mark.parametrize("period_s", [0.02, 0.1])
+def test_a_counter_of_this_gpu_is_believed(host: VirtualHost, power: Power, period_s: float) -> None:
+    watch = watched(host, Character(period_s=period_s), power)
+    host.sleep(20.0)
+    assert watch.trouble() == ""
+    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
+    assert watts(host, watch) == pytest.approx(mean_w, rel=0.08)
+
+
+@pytest.mark.parametrize("power", [lambda _: 90.0, lambda _: 650.0, busy])
+def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: Power) -> None:
+    watch = watched(host, Character(module_w=250.0), power)
+    host.sleep(6.0)
+    line = watch.trouble()
+    assert "power is integrated instead" in line
+    assert watch.trouble() == "", "said once"
+    mean_w = sum(power(n * 1e-3) for n in range(10_000)) / 10_000
+    assert watts(host, watch) == pytest.approx(mean_w, rel=0.03)
+
+
+def test_a_counter_that_stands_still_is_replaced(host: VirtualHost) -> None:
+    watch = watched(host, Character(stands_still=True))
+    host.sleep(6.0)
+    assert "stands still" in watch.trouble()
+    assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+@pytest.mark.parametrize("without", [{"tells_power": False}, {"power_fails": True}])
+def test_without_a_reading_of_power_the_counter_is_what_there_is(
+    host: VirtualHost, without: dict[str, bool]
+) -> None:
+    watch = watched(host, Character(module_w=250.0, **without))
+    host.sleep(6.0)
+    assert watch.trouble() == ""
+    assert watts(host, watch) == pytest.approx(650.0, rel=0.01)
+
+
+def test_a_counter_that_wraps_never_gives_energy_back(host: VirtualHost) -> None:
+    watch = watched(host, Character(wraps_j=12_000.0))
+    seen = []
+    for _ in range(31):
+        host.sleep(1.0)
+        trace = watch.trace(0.0)
+        seen += [later - earlier for earlier, later in zip(trace.energy_j, trace.energy_j[1:], strict=False)]
+    assert min(seen) > 0.0
+    assert watts(host, watch, for_s=3.0) == pytest.approx(400.0, rel=0.02)
+
+
+def test_one_that_moves_every_millisecond_is_looked_at_every_twenty(host: VirtualHost) -> None:
+    gpu = PersonalityGpu(host, Character(period_s=0.001))
+    watch = EnergyWatch(gpu, threads=host)
+    watch.start()
+    host.sleep(5.0)
+    before = gpu.reads
+    host.sleep(10.0)
+    assert gpu.reads - before <= 10.0 / 0.02 + 1
+    assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+def test_closing_waits_for_no_driver_that_hangs(host: VirtualHost) -> None:
+    watch = watched(host, Character(hangs=(2.0, 722.0)))
+    host.sleep(3.0)
+    begun_s = host.now_s()
+    watch.close()
+    assert host.now_s() - begun_s < 5.0
+
+
+def test_memory_is_bounded_where_nothing_is_ever_settled(host: VirtualHost) -> None:
+    watch = watched(host, Character())
+    host.sleep(3600.0)
+    assert len(watch.trace(0.0)) <= 100_000
