@@ -1,0 +1,229 @@
+"""From the first iteration to a measured saving, and all that may come between, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, names_of, train
+
+from perseus_ds.device import SimulatedGpu
+from perseus_ds.device.simulated import opened
+from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
+from perseus_ds.plan import read_plans
+from perseus_ds.plan.playing.play import play
+from perseus_ds.profile import read_profile
+from perseus_ds.run_directory import read_summary
+from perseus_ds.runtime.startup.activation import activate, deactivate, session_of
+
+COURSE = ["attached", "calibrated", "warming_up", "profiling", "profiled", "planning", "running", "measured"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with alone(tmp_path_factory.mktemp("group") / "store"):
+        yield
+
+
+def gpu() -> SimulatedGpu:
+    """The one that the last job opened."""
+    return opened()[-1]
+
+
+@dataclass
+class Done:
+    """A job that has gone the whole course, and left."""
+
+    run_dir: Path
+    loop: Loop
+    clocks_mhz: set[int]
+
+
+@pytest.fixture(scope="module")
+def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    run_dir, loop = tmp_path_factory.mktemp("job") / "run", Loop()
+    session = begun(loop, block_of(run_dir))
+    train(loop, run_dir, lambda names: "running" in names)
+    clocks_mhz: set[int] = set()
+    loop.look = lambda: clocks_mhz.add(gpu().achieved().clock_mhz)
+    train(loop, run_dir, lambda names: "measured" in names)
+    session.end(well=True)
+    return Done(run_dir, loop, clocks_mhz)
+
+
+def test_it_goes_the_whole_course_in_order(done: Done) -> None:
+    names = [name for name in names_of(done.run_dir) if name in COURSE]
+    assert list(dict.fromkeys(names)) == COURSE
+    assert names.count("profiling") == 1 + 4, "once at the begin, and once for every clock"
+
+
+def test_what_it_wrote_fits_together(done: Done) -> None:
+    profile, plans = read_profile(done.run_dir / "profile.json"), read_plans(done.run_dir / "plan.json")
+    assert len(profile.clocks_mhz) == 4
+    [running] = [event for event in events_of(done.run_dir) if event["event"] == "running"]
+    chosen = plans.plan(int(str(running["plan"])))
+    slower = chosen.iteration_time_s / plans.baseline.iteration_time_s - 1.0
+    assert 0.05 < slower <= 0.1 * (1.0 + 1e-9), "a plan that uses the slowdown that is allowed"
+    planned_mhz = {part.clock_mhz for one in play(chosen) for part in one.parts}
+    assert min(planned_mhz) < max(profile.clocks_mhz)
+    assert done.clocks_mhz == planned_mhz | {max(profile.clocks_mhz)}, "the plan's, and audits at the highest"
+
+
+def test_the_measured_saving_is_the_true_one(done: Done) -> None:
+    summary = read_summary(done.run_dir / "summary.json")
+    plans = read_plans(done.run_dir / "plan.json")
+    chosen = plans.plan(int(str(summary.facts["plan"])))
+    assert summary.saving_pct == pytest.approx(chosen.saving_pct, abs=1.0)
+    assert summary.saving_within_pct is not None
+    assert abs(summary.saving_pct - summary.predicted_saving_pct) <= 2.0 * summary.saving_within_pct
+
+
+def test_it_shows_scalars_as_often_as_the_framework_does(done: Done) -> None:
+    assert done.loop.scalars
+    assert done.loop.scalars[-1]["saving_pct"] > 5.0
+
+
+def test_it_leaves_the_loop_and_the_clock_as_they_were(done: Done) -> None:
+    assert done.loop.listener is None
+    before = len(names_of(done.run_dir))
+    done.loop.step()
+    assert len(names_of(done.run_dir)) == before
+
+
+def test_a_second_start_runs_its_plan_at_once(done: Done) -> None:
+    begins, loop = len(names_of(done.run_dir)), Loop()
+    session = begun(loop, block_of(done.run_dir))
+    names = train(loop, done.run_dir, lambda names: "running" in names[begins:])[begins:]
+    assert "profiling" not in names
+    assert loop.iterations < 8
+    session.end(well=True)
+
+
+def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) -> None:
+    begins, loop = len(names_of(done.run_dir)), Loop()
+    session = begun(loop, block_of(done.run_dir))
+    train(loop, done.run_dir, lambda names: "running" in names[begins:])
+    loop.microbatches = 6
+
+    def other_runs(names: list[str]) -> bool:
+        return any(
+            event["event"] == "running" and event["microbatches"] == 6
+            for event in events_of(done.run_dir)[begins:]
+        )
+
+    train(loop, done.run_dir, other_runs)
+    assert "profiling" not in names_of(done.run_dir)[begins:]
+    session.end(well=True)
+
+
+def test_observe_asks_for_no_clock(tmp_path: Path) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(tmp_path / "run", mode="observe"))
+    for _ in range(20):
+        loop.step()
+    assert gpu().truth.locks == 0
+    assert "profiling" not in names_of(tmp_path / "run")
+    session.end(well=True)
+
+
+def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(tmp_path / "run", mode="profile"))
+    train(loop, tmp_path / "run", lambda names: "profiled" in names)
+    for _ in range(12):
+        loop.step()
+    assert gpu().achieved().clock_mhz == 1410
+    assert "running" not in names_of(tmp_path / "run")
+    session.end(well=True)
+
+
+def test_evaluations_and_broken_iterations_spoil_no_measurement(tmp_path: Path) -> None:
+    loop, run_dir = Loop(), tmp_path / "run"
+    session = begun(loop, block_of(run_dir))
+    for _ in range(12):
+        loop.step()
+        loop.evaluate()
+    session.iteration_broke()
+    names = train(loop, run_dir, lambda names: "measured" in names)
+    assert [name for name in dict.fromkeys(names) if name in COURSE] == COURSE
+    session.end(well=True)
+
+
+class LostGpu(SimulatedGpu):
+    """One that falls off the bus when told so."""
+
+    lost = False
+
+    def energy_j(self) -> float:
+        if self.lost:
+            raise DeviceLostError("GPU 0 fell off the bus")
+        return super().energy_j()
+
+
+def test_a_lost_gpu_is_one_line_and_training_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loop, run_dir = Loop(), tmp_path / "run"
+    session = begun(loop, block_of(run_dir))
+    train(loop, run_dir, lambda names: "profiling" in names)
+    own = gpu()
+    own.__class__, own.lost = LostGpu, True
+    train(loop, run_dir, lambda _: session.left)
+    assert loop.listener is None
+    assert "fell off the bus" in capfd.readouterr().out
+    before = loop.iterations
+    loop.step()
+    assert loop.iterations == before + 1
+    session.end(well=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"objectives": {}}, "objectives"),
+        ({"device": "abacus"}, "abacus"),
+        ({"simulated": {"gpu": "a41"}}, "a41"),
+        ({"profile": {"max_clocks": 0}}, "max_clocks"),
+    ],
+)
+def test_a_wrong_block_is_one_line_and_training_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], wrong: dict[str, object], named: str
+) -> None:
+    loop = Loop()
+    activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path / "run", **wrong))
+    said = capfd.readouterr().out.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("perseus: off, training goes on at default clocks: ")
+    assert named in said[0]
+    assert session_of(loop) is None
+    assert loop.listener is None
+    with pytest.raises(ConfigError, match=named):
+        activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path, on_error="raise", **wrong))
+
+
+@pytest.mark.parametrize("off", [{"enabled": False}, {"mode": "off"}])
+def test_switched_off_it_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], off: dict[str, object]
+) -> None:
+    loop = Loop()
+    activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path / "run", **off))
+    assert capfd.readouterr().out == ""
+    assert loop.listener is None
+    assert not deactivate(loop)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_host_that_cannot_be_served_is_named_and_nothing_is_begun(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> LoopAdapter:
+        raise PerseusError("this loop runs backwards")
+
+    loop = Loop()
+    activate(loop, none, block=block_of(tmp_path / "run"))
+    assert "this loop runs backwards" in capfd.readouterr().out
+    assert session_of(loop) is None
+    assert not (tmp_path / "run").exists()
