@@ -19,6 +19,10 @@ FEWEST_POINTS = 8
 MOST_COMPUTATIONS = 2_000
 """More are not planned again to see what errors cost."""
 DRAWS = 3
+FEW_COMPUTATIONS = 400
+"""Of more one draw is planned: three cost as much as the plan itself."""
+HARMLESS_PCT = 0.03
+"""Errors of time that small cost no time worth a line: they are not planned again."""
 WORTH_SAYING_PCT = 0.1
 """Less time than that is not worth a line."""
 NORMAL = 0.6745
@@ -35,7 +39,7 @@ class ProfileError:
 
     ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
     ``slowdown_pct`` is how much longer the plan that loses no time may take than it says; None where the
-    schedule is too large to plan again.
+    schedule is too large to plan again, or the errors are too small to cost anything.
 
     Units: percent.
     """
@@ -69,10 +73,10 @@ class ProfileError:
 def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float) -> ProfileError | None:
     """Find a profile's errors and what they may cost; None where it has neither errors nor enough points.
 
-    The cost is that of planning with other errors of the same size, drawn three times, and of running those
-    plans at this profile's durations.
+    The cost is that of planning with other errors of the same size, drawn three times (once for a large
+    schedule), and of running those plans at this profile's durations.
 
-    Cost: three frontiers at most.
+    Cost: the fastest plan of three small schedules, or of one of `MOST_COMPUTATIONS`.
     """
     points = [point for own in profile.points.values() for point in own]
     measured = any(point.time_se_s > 0.0 or point.energy_se_j > 0.0 for point in points)
@@ -87,8 +91,10 @@ def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float)
         time = _scatter(clocks, [np.array([p.time_s for p in curve]) for curve in curves])
         energy = _scatter(clocks, [np.array([p.energy_j for p in curve]) for curve in curves])
     slowdown_pct = None
-    if sum(len(order) for order in schedule.orders) <= MOST_COMPUTATIONS:
-        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, (time, energy))
+    computations = sum(len(order) for order in schedule.orders)
+    if computations <= MOST_COMPUTATIONS and 100.0 * time >= HARMLESS_PCT:
+        draws = DRAWS if computations <= FEW_COMPUTATIONS else 1
+        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, (time, energy), draws)
     return ProfileError(100.0 * time, 100.0 * energy, measured, slowdown_pct)
 
 
@@ -113,15 +119,19 @@ def _contrast(places: Floats) -> Floats:
 
 
 def _slowdown_pct(
-    profile: Profile, schedule: Schedule, blocking_power_w: float, errors: tuple[float, float]
+    profile: Profile,
+    schedule: Schedule,
+    blocking_power_w: float,
+    errors: tuple[float, float],
+    draws: int,
 ) -> float:
     truth = problem_of(profile, schedule, blocking_power_w)
     own_s = truth.baseline(blocking_power_w).iteration_time_s
-    draws = [
+    played_s = [
         _played_s(truth, problem_of(_drawn(profile, errors, seed), schedule, blocking_power_w))
-        for seed in range(DRAWS)
+        for seed in range(draws)
     ]
-    return max(0.0, 100.0 * (float(np.mean(draws)) / own_s - 1.0))
+    return max(0.0, 100.0 * (float(np.mean(played_s)) / own_s - 1.0))
 
 
 def _played_s(truth: PlanProblem, drawn: PlanProblem) -> float:

@@ -24,7 +24,7 @@ _LEAST_DRAWS, _MOST_DRAWS = 6, 200
 _LEAST_FACTOR, _LEAST_SIZE = 0.5, 0.1
 _LEFT_OUT = 0.0005
 """What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
-_LEFT_OUT_OF_TIME = 0.0002
+_LEFT_OUT_OF_TIME = 0.0004
 """The same of the iteration time."""
 _TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
 

@@ -49,7 +49,16 @@ def test_a_profile_without_errors_has_none_that_matter() -> None:
     found = profile_error(gpt3_profile(), SCHEDULE, BLOCKING_POWER_W)
     assert found is not None
     assert found.time_pct < 0.02
+    assert found.slowdown_pct is None  # not planned again: so little costs nothing
     assert not found.matters
+
+
+def test_of_a_large_schedule_one_draw_says_about_as_much() -> None:
+    """8 x 32 has 512 computations; the mean of ten draws is 1.66 %."""
+    large = textbook("1f1b", stages=8, microbatches=32)
+    found = profile_error(off_by(0.01, told=True), large, BLOCKING_POWER_W)
+    assert found is not None
+    assert found.slowdown_pct == pytest.approx(1.66, rel=0.4)
 
 
 def test_three_points_say_nothing_of_their_scatter() -> None:
