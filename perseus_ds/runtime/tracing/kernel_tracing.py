@@ -27,7 +27,8 @@ class KernelTracing:
     """Stands before the listener behind an adapter's hooks.
 
     To that listener a traced iteration is one that does not train: it runs at default clocks and counts for
-    no measurement. A profiler that fails ends the tracing, with a line, and nothing else.
+    no measurement. Which iterations these are all ranks count alike: a profiler that fails on one of them is
+    a line there, and that rank leaves out the same iterations as the others.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class KernelTracing:
         self._profiler: profile | None = None
         self._mark: AbstractContextManager[object] | None = None
         self._next = 0
+        self._tracing = self._failed = False
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Trace this iteration, or leave it to the listener."""
@@ -57,26 +59,27 @@ class KernelTracing:
         if len(self._begun_s) <= SETTLING or not self._left or batch.microbatches != self._microbatches:
             return self._listener.iteration_begins(batch)
         self._listener.other_schedule_begins()
-        self._next = 0
-        try:
-            self._profiler = _profiler()
-            self._profiler.start()
-        except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
-            self._give_up(error)
+        self._next, self._tracing = 0, True
+        if not self._failed:
+            try:
+                self._profiler = _profiler()
+                self._profiler.start()
+            except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
+                self._give_up(error)
         return True
 
     def before(self, kind: Kind, size: int = 0) -> None:
         """Mark the beginning of a computation, where traced."""
-        if self._profiler is None:
+        if not self._tracing:
             self._listener.before(kind, size)
-        elif kind.is_computation and self._next < len(self._computations):
+        elif self._profiler is not None and kind.is_computation and self._next < len(self._computations):
             self._mark = record_function(f"{MARK}{self._computations[self._next]}")
             self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
             self._next += 1
 
     def after(self, kind: Kind) -> None:
         """Mark its end."""
-        if self._profiler is None:
+        if not self._tracing:
             self._listener.after(kind)
         elif self._mark is not None:
             self._mark.__exit__(None, None, None)
@@ -84,12 +87,15 @@ class KernelTracing:
 
     def iteration_ends(self) -> None:
         """Cut what was traced; after the last iteration write it."""
-        if self._profiler is None:
+        if not self._tracing:
             self._listener.iteration_ends()
+            return
+        self._tracing = False
+        self._left -= 1
+        if self._profiler is None:
             return
         try:
             self._traced.append(self._stopped(self._profiler))
-            self._left -= 1
             if not self._left:
                 self._write()
         except Exception as error:  # noqa: BLE001  # see iteration_begins
@@ -102,6 +108,7 @@ class KernelTracing:
 
     def iteration_broke(self) -> None:
         """End the profiler with the iteration, and pass on."""
+        self._tracing = False
         if self._profiler is not None:
             self._profiler.stop()
             self._profiler = self._mark = None
@@ -133,7 +140,7 @@ class KernelTracing:
         return 100.0 * (sum(traced_s) / len(traced_s) / min(plain_s) - 1.0)
 
     def _give_up(self, error: Exception) -> None:
-        self._left, self._profiler = 0, None
+        self._failed, self._profiler = True, None
         self._log.line_here(f"kernels are not traced: {error}")
 
 

@@ -109,6 +109,24 @@ def test_a_batch_of_another_size_is_left_to_the_listener(tmp_path: Path) -> None
     assert heard.calls == PLAIN * (SETTLING + 1)
 
 
+@pytest.mark.parametrize("fails_in", ["start", "export_chrome_trace"])
+def test_where_the_profiler_fails_the_same_iterations_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
+) -> None:
+    """The other ranks trace theirs: a listener that hears one of these alone waits for them in vain."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUPTI is taken by another tool")
+
+    heard = Heard()
+    tracing = tracing_of(heard, tmp_path)
+    monkeypatch.setattr(f"torch.profiler.profile.{fails_in}", fails)
+    for _ in range(SETTLING + 3):
+        iterate(tracing)
+    assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
+    assert not (tmp_path / "rank0.json").exists()
+
+
 @pytest.mark.thorough
 def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> None:
     heard = Heard()
