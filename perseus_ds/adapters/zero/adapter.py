@@ -12,11 +12,11 @@ from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized
-from perseus_ds.adapters.zero.seam import TESTED_DEEPSPEED, ZERO_GATHERS, Engine, check
+from perseus_ds.adapters.zero.seam import TESTED_DEEPSPEED, ZERO_GATHERS, Engine, check, waits_in_backward
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.module_words import modules_in_words
-from perseus_ds.schedule import Kind, Order, Schedule, validate
+from perseus_ds.schedule import Kind, Order, Schedule, last_backwards, validate
 
 
 class ZeroAdapter:
@@ -31,10 +31,14 @@ class ZeroAdapter:
 
     @property
     def sync_point(self) -> SyncPoint:
-        """Replicas meet at the reduction; with ZeRO-3, or experts spread over them, at every layer."""
+        """Replicas meet at the reduction, at every layer (ZeRO-3, spread experts), or in the last backward.
+
+        That one contains the wait where gradients are reduced while it runs (``overlap_comm``).
+        """
         gathers = self._engine.zero_optimization_stage() >= ZERO_GATHERS
         coupled = bool(getattr(self._engine, "has_moe_layers", False))
-        return SyncPoint.UNMARKED if gathers or coupled else SyncPoint.REDUCTION
+        unmarked = gathers or coupled or waits_in_backward(self._engine)
+        return SyncPoint.UNMARKED if unmarked else SyncPoint.REDUCTION
 
     @property
     def local_rank(self) -> int:
@@ -50,13 +54,15 @@ class ZeroAdapter:
         """One model stage, one pipeline rank; every data-parallel rank is a replica."""
         engine = check(self._engine)
         parameters = list(engine.module.parameters())
+        order = resized(self._order, engine.gradient_accumulation_steps())
         return Place(
             pipeline_rank=0,
             replica=dist.get_group_rank(engine.data_parallel_group, dist.get_rank()),
-            order=resized(self._order, engine.gradient_accumulation_steps()),
+            order=order,
             parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
             weights={0: 1.0},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            left_out=last_backwards(order) if waits_in_backward(engine) else frozenset(),
             modules=modules_in_words([engine.module], device_type=self.device.type),
             untested=untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED),
         )

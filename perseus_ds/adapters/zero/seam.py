@@ -81,7 +81,30 @@ def check(engine: object) -> Engine:
             )
     if why := _why_not(engine):
         raise UnsupportedEngineError(why, hint="train without the perseus block")
-    return cast("Engine", engine)
+    found = cast("Engine", engine)
+    if waits_in_backward(found) and not _waits_in_the_last_alone(found):
+        raise UnsupportedEngineError(
+            f"ZeRO-{int(found.zero_optimization_stage())} with overlap_comm: every backward waits for the "
+            "other replicas, so that none tells how long it takes, nor who is slow",
+            hint='"overlap_comm": false, or ZeRO-1 with two or more gradient accumulation steps',
+        )
+    return found
+
+
+def waits_in_backward(engine: Engine) -> bool:
+    """Whether replicas wait for each other inside backwards: the stream waits for the bucket before.
+
+    Source: deepspeed/runtime/zero/stage_1_and_2.py@0.19.8, ``average_tensor``.
+    """
+    overlaps = getattr(engine, "zero_overlap_comm", None)
+    meets = getattr(engine, "dp_world_size", 1) > 1
+    partitions = 0 < engine.zero_optimization_stage() < ZERO_GATHERS
+    return meets and partitions and callable(overlaps) and bool(overlaps())
+
+
+def _waits_in_the_last_alone(engine: Engine) -> bool:
+    """ZeRO-1 reduces at the boundary of gradient accumulation, ZeRO-2 in every microbatch."""
+    return engine.zero_optimization_stage() == 1 and engine.gradient_accumulation_steps() > 1
 
 
 def _why_not(engine: object) -> str:

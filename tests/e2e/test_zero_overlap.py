@@ -1,0 +1,49 @@
+"""ZeRO with overlap_comm: the wait for other replicas lies inside backwards, and counts as one."""
+
+from __future__ import annotations
+
+import pytest
+from ranks import run_ranks
+from zero_hosts import ZeroHost, zero_engine
+
+from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.runtime.adapter import SyncPoint
+
+pytestmark = pytest.mark.e2e
+
+
+def told(rank: int, stage: int, microbatches: int, overlap: int) -> tuple[str, SyncPoint | None]:
+    """What the adapter of a real engine says: the computations left out, and where replicas meet."""
+    host = ZeroHost(zero_engine(stage, microbatches=microbatches, overlap_comm=bool(overlap)))
+    try:
+        adapter = host.adapter()
+        return " ".join(map(str, adapter.place().left_out)), adapter.sync_point
+    except UnsupportedEngineError as error:
+        return str(error), None
+
+
+def told_by(ranks: int, *job: int) -> list[tuple[str, SyncPoint | None]]:
+    return [one.value for one in run_ranks(ranks, told, *job)]
+
+
+@pytest.mark.parametrize(
+    ("stage", "microbatches", "overlap", "says", "meets"),
+    [
+        (1, 3, 0, "", SyncPoint.REDUCTION),
+        (2, 3, 0, "", SyncPoint.REDUCTION),
+        (1, 3, 1, "0B2", SyncPoint.UNMARKED),
+        (1, 1, 1, "ZeRO-1 with overlap_comm", None),
+        (2, 3, 1, "ZeRO-2 with overlap_comm", None),
+    ],
+)
+def test_what_can_be_measured_is_and_the_rest_is_refused_by_name(
+    stage: int, microbatches: int, overlap: int, says: str, meets: SyncPoint | None
+) -> None:
+    for said, where in told_by(2, stage, microbatches, overlap):
+        assert where is meets
+        assert said.startswith(says) if says else not said
+
+
+def test_a_rank_without_replicas_waits_for_nobody() -> None:
+    (answer,) = told_by(1, 2, 1, 1)
+    assert answer == ("", SyncPoint.REDUCTION)
