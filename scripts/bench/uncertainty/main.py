@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import math
 import statistics
@@ -48,11 +49,13 @@ class Found:
     expected_within: float
     planned: float
     true: float
+    true_within: float
     slower: float
     slower_within: float
     slower_expected: float
     slower_expected_within: float
     slower_true: float
+    slower_true_within: float
 
     @property
     def within(self) -> float:
@@ -65,20 +68,25 @@ class Found:
         return math.hypot(self.slower_within, self.slower_expected_within)
 
 
-def true_iteration(host: BareHost, block: Mapping[str, object]) -> tuple[float, float]:
-    """Seconds and joules of an iteration in the long run: this rank's GPU knows."""
+def true_iterations(host: BareHost, block: Mapping[str, object]) -> tuple[list[float], list[float]]:
+    """Seconds and joules of many iterations, one by one: this rank's GPU knows."""
     gc.collect()  # of the GPUs that are simulated here the last is the one that lives
     host.begin(block)
     host.train(SETTLED)
     gpu = opened()[-1]
-    before = gpu.true_now()
-    host.train(COUNTED)
-    after = gpu.true_now()
+    seen = [gpu.true_now()]
+    for _ in range(COUNTED):
+        host.train(1)
+        seen.append(gpu.true_now())
     host.end()
-    return (after.time_s - before.time_s) / COUNTED, (after.energy_j - before.energy_j) / COUNTED
+    steps = list(itertools.pairwise(seen))
+    return (
+        [after.time_s - before.time_s for before, after in steps],
+        [after.energy_j - before.energy_j for before, after in steps],
+    )
 
 
-def one_job(rank: int, run_dir: str, job: int, shape: Shape) -> list[tuple[float, float]]:
+def one_job(rank: int, run_dir: str, job: int, shape: Shape) -> list[tuple[list[float], list[float]]]:
     """Profile, plan, run and audit, as any job; then ask the GPU what is true of both sides."""
     del rank
     host = BareHost(one_f_one_b(shape.stages, shape.microbatches), weights=shape.weights, sizes=shape.sizes)
@@ -89,7 +97,7 @@ def one_job(rank: int, run_dir: str, job: int, shape: Shape) -> list[tuple[float
     host.train(JOB_ITERATIONS)
     host.end()
     without_audits = {**block, "mode": "run", "audit": {"every_iterations": 0}}
-    return [true_iteration(host, {**block, "mode": "observe"}), true_iteration(host, without_audits)]
+    return [true_iterations(host, {**block, "mode": "observe"}), true_iterations(host, without_audits)]
 
 
 def planned(host: BareHost) -> bool:
@@ -104,9 +112,10 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
     """Run one job in processes of its own."""
     run_dir = folder / str(job)
     ranks = on_ranks(shape.ranks, one_job, str(run_dir), job, shape)
-    (before_s, before_j), (after_s, after_j) = (
-        (max(one[side][0] for one in ranks), sum(one[side][1] for one in ranks)) for side in (0, 1)
-    )
+    times = [_mean(map(max, zip(*(one[side][0] for one in ranks), strict=True))) for side in (0, 1)]
+    energies = [_mean(map(sum, zip(*(one[side][1] for one in ranks), strict=True))) for side in (0, 1)]
+    slower, slower_within = _ratio(*times)
+    used, used_within = _ratio(*energies)
     summary = read_summary(RunDirectory(run_dir).summary)
     facts = {key: float(str(value)) for key, value in summary.facts.items() if key in TOLD}
     return Found(
@@ -116,13 +125,27 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
         expected=summary.predicted_saving_pct,
         expected_within=facts.get("predicted_saving_within_pct", 0.0),
         planned=facts["planned_saving_pct"],
-        true=100.0 * (1.0 - after_j / before_j),
+        true=100.0 * (1.0 - used),
+        true_within=100.0 * used_within,
         slower=summary.slowdown_pct,
         slower_within=summary.slowdown_within_pct or 0.0,
         slower_expected=facts.get("predicted_slowdown_pct", 0.0),
         slower_expected_within=facts.get("predicted_slowdown_within_pct", 0.0),
-        slower_true=100.0 * (after_s / before_s - 1.0),
+        slower_true=100.0 * (slower - 1.0),
+        slower_true_within=100.0 * slower_within,
     )
+
+
+def _mean(values: Iterable[float]) -> tuple[float, float]:
+    """A mean and its standard error."""
+    known = list(values)
+    return statistics.fmean(known), statistics.stdev(known) / math.sqrt(len(known))
+
+
+def _ratio(before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float]:
+    """After over before, and half of the interval that holds it 95 times in 100."""
+    ratio = after[0] / before[0]
+    return ratio, 2.0 * ratio * math.hypot(before[1] / before[0], after[1] / after[0])
 
 
 def summed(found: Sequence[Found]) -> dict[str, object]:
@@ -133,18 +156,22 @@ def summed(found: Sequence[Found]) -> dict[str, object]:
         "mean_expected_less_measured": statistics.fmean(high),
         "bias_wanted_within": BIAS_PCT,
         "in_the_interval_of_the_difference_pct": _share(held),
-        "in_the_measured_interval_pct": _share(abs(o.measured - o.true) <= o.measured_within for o in found),
+        "in_the_measured_interval_pct": _share(
+            abs(o.measured - o.true) <= math.hypot(o.measured_within, o.true_within) for o in found
+        ),
         "true_in_the_expected_interval_pct": _share(
-            abs(o.expected - o.true) <= o.expected_within for o in found
+            abs(o.expected - o.true) <= math.hypot(o.expected_within, o.true_within) for o in found
         ),
         "time_in_the_interval_of_the_difference_pct": _share(
             abs(o.slower_expected - o.slower) <= o.slower_both_within for o in found
         ),
         "true_time_in_the_measured_interval_pct": _share(
-            abs(o.slower - o.slower_true) <= o.slower_within for o in found
+            abs(o.slower - o.slower_true) <= math.hypot(o.slower_within, o.slower_true_within) for o in found
         ),
         "true_time_in_the_expected_interval_pct": _share(
-            abs(o.slower_expected - o.slower_true) <= o.slower_expected_within for o in found
+            abs(o.slower_expected - o.slower_true)
+            <= math.hypot(o.slower_expected_within, o.slower_true_within)
+            for o in found
         ),
         "wanted_pct": BAND_PCT,
         "mean_within": statistics.fmean(one.within for one in found),
@@ -156,6 +183,8 @@ def summed(found: Sequence[Found]) -> dict[str, object]:
         "mean_planned_less_true": statistics.fmean(one.planned - one.true for one in found),
         "mean_slower_expected": statistics.fmean(one.slower_expected for one in found),
         "mean_slower_measured": statistics.fmean(one.slower for one in found),
+        "mean_true_within": statistics.fmean(one.true_within for one in found),
+        "mean_slower_true_within": statistics.fmean(one.slower_true_within for one in found),
         "mean_slower_true": statistics.fmean(one.slower_true for one in found),
     }
 
