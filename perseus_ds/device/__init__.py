@@ -4,6 +4,7 @@ from perseus_ds.device.calibration import Calibration, calibrate, calibrate_toge
 from perseus_ds.device.choose import backends, choose
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
@@ -12,6 +13,7 @@ from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
 
 __all__ = [
+    "DEFAULT_PAIR",
     "Achieved",
     "Backend",
     "Calibration",
@@ -20,6 +22,7 @@ __all__ = [
     "Choice",
     "ClockAgenda",
     "ClockChange",
+    "ClockPair",
     "ConflictKind",
     "DatedClock",
     "DatedClocks",

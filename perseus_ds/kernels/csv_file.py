@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from perseus_ds.device.clock_pair import AUTO, ClockPair
 from perseus_ds.errors import PerseusError, ProfileError
 from perseus_ds.files import read_bounded
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
-from perseus_ds.kernels.record import AUTO, ClockPair, KernelClass, shape_text
+from perseus_ds.kernels.record import KernelClass, shape_text
 from perseus_ds.run_directory import write_whole
 
 REQUIRED = ("kernel", "memory_mhz", "clock_mhz", "time_s", "energy_j")

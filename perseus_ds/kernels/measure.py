@@ -9,9 +9,9 @@ from statistics import fmean, stdev
 from typing import Protocol
 
 from perseus_ds.device import Gpu
+from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.profile import KernelPoint
-from perseus_ds.kernels.record import ClockPair
 
 _BLOCK_S = 0.01
 _MOST_LAUNCHES = 2**24

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perseus_ds.device import Gpu
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.measure import Patience, measure
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair
 
 _REST_S = 0.001
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from perseus_ds.device import Gpu
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.measure import Patience, Replay, measure
 from perseus_ds.kernels.measure_rest import spared_at_rest_w
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelProfile
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels.record import KernelClass
 from perseus_ds.kernels.trace import KernelTrace
 
 Find = Callable[[KernelClass], Replay]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perseus_ds.device import Capabilities, Gpu
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair
 
 CORE_CLOCKS = 9
 _LOWEST_SHARE = 0.3

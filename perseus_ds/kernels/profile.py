@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels.record import KernelClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError
-from perseus_ds.kernels import read_timelines
 from perseus_ds.plan.build import build
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.playing.expected import expected
@@ -16,6 +15,7 @@ from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
+from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from perseus_ds.errors import PlanError
-from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
@@ -15,6 +14,7 @@ from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
 from perseus_ds.plan.solving.strategy import fastest, leaner, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.variation import Draws
+from perseus_ds.plan.timelines import InstructionTimelines
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PlanError
-from perseus_ds.kernels import InstructionTimelines
-from perseus_ds.kernels.segment import Timeline
+from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines
 from perseus_ds.schedule import Kind
 
 AS_LONG = 1e-6
@@ -103,7 +102,7 @@ def joined(
     return found
 
 
-def _segments(timeline: Timeline, times: float, highest_mhz: int) -> tuple[Segment, ...]:
+def _segments(timeline: ClockSegments, times: float, highest_mhz: int) -> tuple[Segment, ...]:
     """Steps as stretches; those whose clocks are alike are one."""
     ends_s = [*(step.offset_s for step in timeline.steps[1:]), timeline.time_s]
     segments: list[Segment] = []

@@ -18,16 +18,11 @@ from perseus_ds.cli.kernel_level.table import render
 from perseus_ds.cli.output import say
 from perseus_ds.cli.quantity import not_negative
 from perseus_ds.device import ClockChange
-from perseus_ds.kernels import (
-    kernel_plan,
-    read_kernel_profile,
-    read_trace,
-    write_kernel_plan,
-    write_timelines,
-)
+from perseus_ds.kernels import kernel_plan, read_kernel_profile, read_trace, write_kernel_plan
 from perseus_ds.kernels.choose import launch_costs, smoothed
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.summary import LATENCIES_S
+from perseus_ds.plan.timelines import write_timelines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,12 +33,12 @@ from perseus_ds.cli.quantity import (
     words_of,
 )
 from perseus_ds.errors import PlanError
-from perseus_ds.kernels import read_timelines
 from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
+from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import TEXTBOOK
 

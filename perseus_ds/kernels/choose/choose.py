@@ -7,11 +7,11 @@ from enum import Enum
 
 import numpy as np
 
+from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels.choose.hulls import hulls_of
 from perseus_ds.kernels.choose.knapsack import solve_knapsack
 from perseus_ds.kernels.choose.table import CostTable
-from perseus_ds.kernels.record import ClockPair
 from perseus_ds.solver.problem import Floats, Ints
 
 

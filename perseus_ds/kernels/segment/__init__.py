@@ -4,10 +4,6 @@ from perseus_ds.kernels.segment.bounded import runs_at, runs_within
 from perseus_ds.kernels.segment.play import Played, play
 from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
 from perseus_ds.kernels.segment.timelines import (
-    InstructionTimelines,
-    Spent,
-    Step,
-    Timeline,
     timelines,
     timelines_of,
 )
@@ -15,13 +11,9 @@ from perseus_ds.kernels.segment.timelines import (
 __all__ = [
     "FREE",
     "ChangeCost",
-    "InstructionTimelines",
     "Played",
     "Runs",
     "Sequence",
-    "Spent",
-    "Step",
-    "Timeline",
     "play",
     "runs_at",
     "runs_within",

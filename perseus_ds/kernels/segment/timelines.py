@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import LaunchCosts
-from perseus_ds.kernels.record import ClockPair
 from perseus_ds.kernels.segment.bounded import runs_at
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
 from perseus_ds.kernels.trace import KernelTrace
-from perseus_ds.schedule import Kind
+from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, Step
 
 MOST = 12
 STEADY_SHARE = 0.15
@@ -24,86 +21,7 @@ more or less than planned shifts its kernels against the clocks, by more than ma
 longer, a pair suits most of what runs in it all the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """From this moment of the instruction on, its kernels run at this pair.
-
-    ``offset_s`` counts from the instruction's beginning, as planned; ``launch`` is the first launch.
-    """
-
-    launch: int
-    offset_s: float
-    pair: ClockPair
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """One way to run an instruction, and what it costs; the first step begins with it.
-
-    Raises:
-        ProfileError: a number that cannot be, or steps that do not ascend from the beginning.
-    """
-
-    time_s: float
-    energy_j: float
-    steps: tuple[Step, ...]
-
-    def __post_init__(self) -> None:
-        for name, value in (("time", self.time_s), ("energy", self.energy_j)):
-            if not (math.isfinite(value) and value > 0):
-                raise ProfileError(f"a timeline: {name} is {value}", hint="expected a finite number above 0")
-        offsets = [step.offset_s for step in self.steps]
-        if not offsets or offsets[0] != 0.0:
-            raise ProfileError("a timeline does not begin with its instruction", hint="first offset_s is 0")
-        if not all(a < b < self.time_s for a, b in pairwise(offsets)):
-            raise ProfileError("the steps of a timeline do not ascend within its time")
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Time and energy.
-
-    Raises:
-        ProfileError: a number that is not above 0.
-    """
-
-    time_s: float
-    energy_j: float
-
-    def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.time_s, self.energy_j)):
-            raise ProfileError(
-                f"at the default pair: {self.time_s} s, {self.energy_j} J", hint="expected numbers above 0"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionTimelines:
-    """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
-
-    ``default`` is what it takes at the default pair by the same measurement, where that is known;
-    ``spared_w`` what a GPU that waits spares (W) at memory clocks below its own.
-    """
-
-    stage: int
-    kind: Kind
-    timelines: tuple[Timeline, ...]
-    default: Spent | None = None
-    spared_w: tuple[tuple[int, float], ...] = ()
-
-    def __post_init__(self) -> None:
-        name = f"{self.kind.name.lower()} of stage {self.stage}"
-        if not self.timelines:
-            raise ProfileError(f"{name} has no timeline")
-        for memory_mhz, watts in self.spared_w:
-            if memory_mhz < 1 or not 0.0 <= watts < math.inf:
-                raise ProfileError(
-                    f"{name}: waiting at a memory clock of {memory_mhz} MHz spares {watts} W",
-                    hint="expected MHz above 0 and watts from 0 on",
-                )
-
-
-def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[Timeline, ...]:
+def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[ClockSegments, ...]:
     """Find corners of the frontier, each best at some price of time, fastest first.
 
     Between two corners the next price is that of their chord; the chord that spans the most energy is
@@ -148,7 +66,7 @@ def timelines_of(
         steady_s = STEADY_SHARE * Sequence(kernels, costs).default_s
         held = replace(change, dwell_s=max(change.dwell_s, steady_s))
         sequence = Sequence(kernels, costs, held)
-        default = Spent(sequence.default_s, sequence.default_j)
+        default = AtDefault(sequence.default_s, sequence.default_j)
         found.append(
             InstructionTimelines(one.stage, one.kind, timelines(sequence, most=most), default, spared_w)
         )
@@ -173,11 +91,11 @@ def _fastest(sequence: Sequence) -> Runs:
     return sequence.runs(starts, option)
 
 
-def _timeline(sequence: Sequence, runs: Runs) -> Timeline:
+def _timeline(sequence: Sequence, runs: Runs) -> ClockSegments:
     stall_s = sequence.change.change.stall_s
     begins_s = np.append(0.0, np.cumsum(sequence.durations_s(runs) + stall_s))[:-1]
     steps = tuple(
         Step(int(launch), float(offset_s), sequence.costs.pairs[option])
         for launch, offset_s, option in zip(runs.starts, begins_s, runs.option, strict=True)
     )
-    return Timeline(runs.time_s, runs.energy_j, steps)
+    return ClockSegments(runs.time_s, runs.energy_j, steps)

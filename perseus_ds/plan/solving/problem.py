@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.kernels import InstructionTimelines
 from perseus_ds.plan.options import Options, joined
 from perseus_ds.plan.record import Baseline
+from perseus_ds.plan.timelines import InstructionTimelines
 from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
 from perseus_ds.solver import OptionTable, Problem

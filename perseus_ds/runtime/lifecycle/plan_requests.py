@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perseus_ds.device import Capabilities, ClockChange
-from perseus_ds.kernels import InstructionTimelines, read_timelines, write_timelines
-from perseus_ds.kernels.segment import Timeline
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, read_timelines, write_timelines
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -88,7 +87,7 @@ def playable(
     return Playable(tuple(kept), len(reasons), reasons[0] if reasons else "")
 
 
-def _why_not(line: Timeline, able: Capabilities, *, memory: bool) -> str | None:
+def _why_not(line: ClockSegments, able: Capabilities, *, memory: bool) -> str | None:
     for step in line.steps:
         clock_mhz, memory_mhz = step.pair.clock_mhz, step.pair.memory_mhz
         if clock_mhz is not None and clock_mhz not in able.clocks_mhz:

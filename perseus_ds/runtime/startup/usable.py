@@ -11,7 +11,8 @@ from pathlib import Path
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError
-from perseus_ds.kernels import read_timelines, read_trace
+from perseus_ds.kernels import read_trace
+from perseus_ds.plan.timelines import read_timelines
 
 
 def check_usable(config: PerseusConfig) -> None:

@@ -22,7 +22,7 @@ from gpt3_xl import trace_of
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.kernels import InstructionTimelines, KernelProfile, KernelTrace, write_trace
+from perseus_ds.kernels import KernelProfile, KernelTrace, write_trace
 from perseus_ds.kernels.choose import launch_costs, smoothed
 from perseus_ds.kernels.measure import Patience
 from perseus_ds.kernels.measure_trace import measure_trace
@@ -30,6 +30,7 @@ from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
 from perseus_ds.plan import build, expected, select
 from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan.timelines import InstructionTimelines
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.emulation import StageWork, works_of
 from perseus_ds.schedule import Kind, textbook

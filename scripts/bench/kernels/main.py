@@ -20,16 +20,9 @@ import numpy as np
 from gpt3_xl import trace_of
 
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.simulated import VirtualTime, is_product, model_named, work_of_operator
-from perseus_ds.kernels import (
-    DEFAULT_PAIR,
-    ClockPair,
-    KernelPlan,
-    KernelPoint,
-    KernelProfile,
-    KernelTrace,
-    kernel_plan,
-)
+from perseus_ds.kernels import KernelPlan, KernelPoint, KernelProfile, KernelTrace, kernel_plan
 from perseus_ds.kernels.choose import (
     Goal,
     choose,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.kernels.choose import EDP, CostTable, Goal, Scope, choose, solve_knapsack
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair
 from perseus_ds.solver.problem import Floats
 
 # Sixteenths add up without rounding, so that ties and exact fits are what they look like.

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_ds.device import ClockChange
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.choose import CostTable, Goal, LaunchCosts, choose, choose_at
-from perseus_ds.kernels.record import DEFAULT_PAIR, ClockPair
 from perseus_ds.kernels.segment import ChangeCost, Sequence, play, runs_at, runs_within, timelines
 
 eighths = st.integers(1, 40).map(lambda number: number / 8)

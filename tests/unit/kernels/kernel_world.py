@@ -6,15 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perseus_ds.kernels import (
-    DEFAULT_PAIR,
-    ClockPair,
-    KernelClass,
-    KernelPoint,
-    KernelProfile,
-    KernelTrace,
-    LaunchSequence,
-)
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.kernels import KernelClass, KernelPoint, KernelProfile, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
 
 PAIRS = (

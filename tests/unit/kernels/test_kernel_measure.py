@@ -3,10 +3,11 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.device import NullGpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
-from perseus_ds.kernels import DEFAULT_PAIR, ClockPair, KernelClass
+from perseus_ds.kernels import KernelClass
 from perseus_ds.kernels.measure import Patience, measure
 from perseus_ds.kernels.measure_rest import spared_at_rest_w
 from perseus_ds.kernels.pairs import candidate_pairs, memory_probe

@@ -10,13 +10,13 @@ import pytest
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
+from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
-from perseus_ds.kernels import ClockPair, InstructionTimelines
-from perseus_ds.kernels.segment import Spent, Step, Timeline
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.solving.switching import Split, Switching
+from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, Step
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
@@ -31,12 +31,12 @@ SPARED_W = {MEMORY_MHZ: 12.5}
 CHANGE = ClockChange.lasting(0.001)
 
 
-def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: float) -> Timeline:
+def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: float) -> ClockSegments:
     """Half of the time at the highest clock, half at a low one with a slow memory."""
     fastest = profile.of(stage, kind)[0]
     time_s = fastest.time_s * slower
     steps = (Step(0, 0.0, ClockPair()), Step(7, time_s / 2, ClockPair(MEMORY_MHZ, 900)))
-    return Timeline(time_s, fastest.energy_j * cheaper, steps)
+    return ClockSegments(time_s, fastest.energy_j * cheaper, steps)
 
 
 def given(*lines: tuple[float, float]) -> list[InstructionTimelines]:
@@ -140,14 +140,14 @@ def test_timelines_are_scaled_to_what_the_job_measured_at_default_clocks() -> No
     for one in GOOD:
         default = PROFILE.of(one.stage, one.kind)[0]
         lines = tuple(
-            Timeline(
+            ClockSegments(
                 each.time_s / 2,
                 each.energy_j / 10,
                 tuple(replace(step, offset_s=step.offset_s / 2) for step in each.steps),
             )
             for each in one.timelines
         )
-        spent = Spent(default.time_s / 2, default.energy_j / 10)
+        spent = AtDefault(default.time_s / 2, default.energy_j / 10)
         scaled.append(replace(one, timelines=lines, default=spent))
     plain, plans = planned(*LINES), built(scaled)
     assert plans.iteration_time_s == pytest.approx(plain.iteration_time_s)
@@ -224,7 +224,7 @@ def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down(
             Step(0, 0.0, ClockPair(MEMORY_MHZ, 1410)),
             Step(7, fastest.time_s / 2, ClockPair(None, 1410)),
         )
-        lines.append(replace(one, timelines=(Timeline(fastest.time_s, fastest.energy_j * 0.7, steps),)))
+        lines.append(replace(one, timelines=(ClockSegments(fastest.time_s, fastest.energy_j * 0.7, steps),)))
     switching = Switching(slow_up, split="never")
     plans = build(PROFILE, SCHEDULE, blocking_power_w=70.0, switching=switching, timelines=lines)
     plan = select(plans, Objective())

@@ -3,16 +3,16 @@
 import pytest
 
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.kernels import ClockPair, InstructionTimelines
-from perseus_ds.kernels.segment import Step, Timeline
+from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, Step
 from perseus_ds.runtime.lifecycle.plan_requests import Playable, playable
 from perseus_ds.schedule import Kind
 
 
-def line(*pairs: ClockPair) -> Timeline:
+def line(*pairs: ClockPair) -> ClockSegments:
     steps = tuple(Step(place, 0.1 * place, pair) for place, pair in enumerate(pairs))
-    return Timeline(1.0, 100.0, steps)
+    return ClockSegments(1.0, 100.0, steps)
 
 
 WHOLE, LOW, SLOW_MEMORY = (
@@ -22,7 +22,9 @@ WHOLE, LOW, SLOW_MEMORY = (
 )
 
 
-def sorted_out(*lines: Timeline, gpu: str = "rtx-3080-ti", memory: bool = True, stage: int = 0) -> Playable:
+def sorted_out(
+    *lines: ClockSegments, gpu: str = "rtx-3080-ti", memory: bool = True, stage: int = 0
+) -> Playable:
     able = SimulatedGpu(SimulatedSettings(gpu=gpu), time=VirtualTime()).capabilities()
     given = [InstructionTimelines(stage, Kind.FORWARD, lines)]
     return playable(given, able, memory=memory, stages=2)
