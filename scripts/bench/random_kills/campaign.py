@@ -137,7 +137,16 @@ def _outcome(node: Node, case: Case, seen: Seen) -> Outcome:
         left = node.locked
     node.heal()
     said = _next_start()
-    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, node.locked, went_on, said)
+    left_at_last = node.locked and not (seen.lived and _lets_go(node))
+    return Outcome(case, seen.locked_before, seen.lived, seen.alone_s, left, left_at_last, went_on, said)
+
+
+def _lets_go(node: Node) -> bool:
+    """Whether somebody of ours who lives, and whom the next start leaves alone, frees the clock soon."""
+    until_s = time.monotonic() + _DEAF_S
+    while node.locked and time.monotonic() < until_s:
+        time.sleep(0.001)
+    return not node.locked
 
 
 def _holds(node: Node) -> bool:
