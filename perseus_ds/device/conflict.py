@@ -23,17 +23,17 @@ class ConflictKind(Enum):
         "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
         Rule.GIVE_UP,
     )
-    NOT_HELD = ("the clock was stored and never reached, with no reason given", Rule.GO_ON)
+    NOT_HELD = ("the clock was stored and never reached, with no reason given", Rule.KNOW)
     POWER_CAP = ("the power cap holds the clock down", Rule.GO_ON)
     THERMAL = ("the GPU is too hot for this clock", Rule.GO_ON)
     HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Rule.GO_ON)
     POWER_PROFILE = (
         "the workload power profile changed, so that clock and power may no longer be as profiled",
-        Rule.GO_ON,
+        Rule.KNOW,
     )
     PERSISTENCE_OFF = (
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
-        Rule.GO_ON,
+        Rule.KNOW,
     )
     PREEXISTING_LOCK = (
         "locked before this job came, so is its baseline (unless meant: perseus-ds clocks reset --all)",
@@ -49,8 +49,8 @@ class ConflictKind(Enum):
     )
     CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Rule.KNOW)
     NOT_STORED = ("the driver did not take a higher clock in time", Rule.GO_ON)
-    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.GO_ON)
-    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.GO_ON)
+    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.KNOW)
+    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.KNOW)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
 
     @property

@@ -107,7 +107,7 @@ def test_a_changed_power_profile_is_said_and_goes_on(node: FakeNvml, tmp_path: P
         node.state.gpu[VICTIM].power_profile = 5
 
     said = afflicted(node, run_dir, change, leaves=False)
-    assert conflicts(run_dir) == [("power_profile", VICTIM, "go_on")]
+    assert conflicts(run_dir) == [("power_profile", VICTIM, "know")]
     assert announced(said, "the workload power profile changed") == [0]
     assert counts(run_dir, VICTIM) == {"power_profile": 1}
     assert [one.value.left_after for one in said] == [None] * 4

@@ -31,7 +31,7 @@ def test_the_devices_own_reasons_come_before_suspicion(
 def test_a_clock_that_was_never_reached_accuses_nobody() -> None:
     [found] = conflicts(1980, Achieved(1755, 2619, EventReason.NONE), reached=False)
     assert found.kind is ConflictKind.NOT_HELD
-    assert found.rule is Rule.GO_ON
+    assert found.rule is Rule.KNOW
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,13 @@ def test_a_clock_on_its_way_is_judged_by_reasons_alone(
 ) -> None:
     seen = conflicts(900, Achieved(1410, 1593, reasons), reached=True, settled=False)
     assert [found.kind for found in seen] == kinds
+
+
+def test_samples_are_said_to_be_left_out_where_they_are() -> None:
+    """By the event reasons of a look that spoil it, and while no clock is ours to set; by nothing else."""
+    spoilt = {ConflictKind.POWER_CAP, ConflictKind.THERMAL, ConflictKind.HW_SLOWDOWN}
+    uncontrolled = {ConflictKind.CONTROL_LOST, ConflictKind.NOT_STORED}
+    assert {kind for kind in ConflictKind if kind.rule is Rule.GO_ON} == spoilt | uncontrolled
 
 
 @pytest.mark.parametrize("kind", ConflictKind)
