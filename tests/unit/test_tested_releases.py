@@ -7,10 +7,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from perseus_ds.adapters.deepspeed.seam import TESTED_DEEPSPEED
+from perseus_ds.adapters.deepspeed_engine.facts import TESTED_DEEPSPEED
 from perseus_ds.adapters.megatron.seam import TESTED_MEGATRON
 from perseus_ds.adapters.pipelining.seam import TESTED_TORCH
-from perseus_ds.adapters.zero.seam import TESTED_DEEPSPEED as TESTED_ZERO
 
 ROOT = Path(__file__).parents[2]
 TESTED = {"deepspeed": TESTED_DEEPSPEED, "megatron-core": TESTED_MEGATRON, "torch": TESTED_TORCH}
@@ -35,7 +34,6 @@ def test_every_release_that_is_named_as_tested_stands_on_the_page_of_installing(
     assert all(one in page for one in named), named
     for releases in TESTED.values():
         assert ", ".join(releases) in page
-    assert TESTED_ZERO == TESTED_DEEPSPEED
 
 
 def test_the_page_names_every_package_that_is_needed_beside_torch_and_deepspeed() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial, wraps
+from functools import partial
 from types import ModuleType
-from weakref import WeakSet
 
 from perseus_ds.adapters.deepspeed.seam import (
     PipelineEngine,
@@ -16,24 +15,12 @@ from perseus_ds.adapters.deepspeed.seam import (
 )
 from perseus_ds.adapters.deepspeed_engine.block import asked
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version, is_pipeline, switched_on
-
-_watched: WeakSet[type] = WeakSet()
+from perseus_ds.adapters.replacing import after_building, before_first, take_back
 
 
 def watch(module: ModuleType) -> None:
     """Look at every PipelineEngine after it is built; called once DeepSpeed's pipeline module is there."""
-    kind = module.PipelineEngine
-    if kind in _watched:
-        return
-    _watched.add(kind)
-    original = kind.__init__
-
-    @wraps(original)
-    def built(engine: object, *args: object, **kwargs: object) -> None:
-        original(engine, *args, **kwargs)
-        attach(engine)
-
-    kind.__init__ = built
+    after_building(module.PipelineEngine, attach)
 
 
 def serves(host: object) -> bool:
@@ -66,30 +53,23 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
         return
     if warning := _timers(found, wanted.content):
         say(warning)
-    _begin_with_first_batch(found, wanted.block)
+
+    def begin(pipe_schedule: PipeSchedule) -> bool:
+        if not is_training(pipe_schedule):
+            return False
+        take_back(engine)
+        _activate(found, pipe_schedule, wanted.block)
+        return True
+
+    before_first(engine, "_exec_schedule", begin)
 
 
 def detach(engine: object) -> None:
     """Give the engine its own methods and the GPU its own clocks back; collective in effect, not in kind."""
     from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
 
-    if not deactivate(engine):
-        vars(engine).pop("_exec_schedule", None)
-
-
-def _begin_with_first_batch(engine: PipelineEngine, block: object) -> None:
-    original = engine._exec_schedule  # noqa: SLF001  # the seam
-
-    @wraps(original)
-    def first(pipe_schedule: PipeSchedule) -> None:
-        if is_training(pipe_schedule):
-            vars(engine).pop("_exec_schedule", None)
-            _activate(engine, pipe_schedule, block)
-            engine._exec_schedule(pipe_schedule)  # noqa: SLF001  # ours by now, or DeepSpeed's own
-        else:
-            original(pipe_schedule)
-
-    engine._exec_schedule = first  # type: ignore[method-assign]  # noqa: SLF001
+    deactivate(engine)
+    take_back(engine)
 
 
 def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol, cast
 
-from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_release
+from perseus_ds.adapters.required_names import RequiredName
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.schedule import Kind
-
-TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
-"""Releases on which the pipeline engine was run with us attached."""
 
 ENGINE_MODULE = "deepspeed.runtime.pipe.engine"
 SCHEDULE_MODULE = "deepspeed.runtime.pipe.schedule"
@@ -86,14 +83,6 @@ class PipelineEngine(Protocol):
     def _exec_schedule(self, pipe_schedule: PipeSchedule) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredName:
-    """One name, where it must be, and what for."""
-
-    name: str
-    use: str
-
-
 REQUIRED_NAMES = (
     RequiredName("_exec_schedule", "knowing when an iteration starts and ends"),
     RequiredName("_INSTRUCTION_MAP", "running around every instruction"),
@@ -114,14 +103,15 @@ def check(engine: object) -> PipelineEngine:
     Raises:
         UnsupportedEngineError: naming what is missing, the DeepSpeed found and those tested.
     """
-    for required in REQUIRED_NAMES:
-        if not hasattr(engine, required.name):
-            raise _unsupported(f"PipelineEngine.{required.name}, used for {required.use}, is not there")
+    release = deepspeed_release()
+    release.check(engine, REQUIRED_NAMES, where="PipelineEngine")
     found = cast("PipelineEngine", engine)
     instructions = {kind.__name__ for kind in found._INSTRUCTION_MAP}  # noqa: SLF001  # the seam itself
     missing = [name for name in KINDS if name not in instructions and name not in LATER]
     if missing:
-        raise _unsupported(f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP")
+        raise release.unsupported(
+            f"instruction {', '.join(missing)} is not in PipelineEngine._INSTRUCTION_MAP"
+        )
     return found
 
 
@@ -165,17 +155,7 @@ def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
 _trains: dict[tuple[object, ...], bool] = {}
 
 
-def _unsupported(what: str) -> UnsupportedEngineError:
-    return UnsupportedEngineError(
-        f"DeepSpeed {deepspeed_version()}: {what}", hint=f"tested: {', '.join(TESTED_DEEPSPEED)}"
-    )
-
-
 def crashes_with_timers(release: str) -> bool:
     """Whether this DeepSpeed ends every pipeline job that has its own timers on (0.18.3 to 0.19.8)."""
-    numbers = tuple(
-        int(active_plan)
-        for active_plan in release.split("+", maxsplit=1)[0].split(".")[:3]
-        if active_plan.isdigit()
-    )
+    numbers = tuple(int(part) for part in release.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
     return (0, 18, 3) <= numbers <= (0, 19, 8)

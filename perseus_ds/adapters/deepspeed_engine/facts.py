@@ -7,11 +7,21 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import cast
 
+from perseus_ds.adapters.required_names import Release
+
+TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
+"""Releases on which engines, with a pipeline and without, were run with us attached."""
+
 
 def deepspeed_version() -> str:
     """The release that is imported, which a PYTHONPATH can make another than the installed one."""
     imported = getattr(sys.modules.get("deepspeed"), "__version__", None)
     return str(imported).strip() if imported else version("deepspeed")
+
+
+def deepspeed_release() -> Release:
+    """The same, beside those tested."""
+    return Release(f"DeepSpeed {deepspeed_version()}", TESTED_DEEPSPEED)
 
 
 def raw_config(engine: object) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perseus_ds.adapters.megatron.seam import MODULE, PASSES, check_names
+from perseus_ds.adapters.megatron.seam import MODULE, PASS_NAMES, check_names
 from perseus_ds.config import ENABLED_BY_FILE
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
 
     block = None if config is None else {"enabled": True, **config}
     try:
-        check_names(module, PASSES)
+        check_names(module, PASS_NAMES)
     except Exception as error:  # noqa: BLE001  # the host wins
         decline(error, block)
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from types import ModuleType
 from typing import cast
 
 from torch import nn
 
+from perseus_ds.adapters.listening import Listening, around
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.seam import STEPS, Function
 from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
@@ -34,7 +34,7 @@ class Hooks:
         self._module = module
         self._first = chunks[0]
         self._reducing = reducing(chunks)
-        self._listener = listener
+        self._listening = Listening(listener, self.remove)
         self._wrapping: Wrapping | None = None
         self._size = 0
         self._told = False
@@ -53,30 +53,23 @@ class Hooks:
 
     def remove(self) -> None:
         """Give the module back what it had; safe to call twice, also from within a pass."""
+        self._listening.wanted = False
         self._mute()
         if self._wrapping is not None:
             self._wrapping.remove()
             self._wrapping = None
 
     def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
-        listener = self._listener
         if present.trains and present.chunks[0] is not self._first:
             self._say_once()
         if not present.trains or present.chunks[0] is not self._first:
-            listener.other_schedule_begins()
+            self._listening.other_begins()
             return call()
         self.present, self._size = present, present.size
-        if listener.iteration_begins(present.batch):
-            self._listen()
         try:
-            result = call()
-        except BaseException:
-            listener.iteration_broke()
-            raise
+            return self._listening.iteration(present.batch, call, prepared=self._listen)
         finally:
             self._mute()
-        listener.iteration_ends()
-        return result
 
     def _say_once(self) -> None:
         """Tell the user that another model trains in this process, and what becomes of it."""
@@ -86,12 +79,18 @@ class Hooks:
 
     def _listen(self) -> None:
         for name, kind in STEPS.items():
-            self._replace(self._module, name, self._around(getattr(self._module, name), kind))
+            size = self._size_of if kind is Kind.FORWARD else None
+            self._replace(
+                self._module, name, around(self._listening, kind, getattr(self._module, name), size=size)
+            )
         for chunk in self._reducing:
             first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
             original = cast("Function", getattr(chunk, _SYNC))
-            listened = self._around(original, Kind.REDUCE_GRADS, begins=first, ends=last)
+            listened = around(self._listening, Kind.REDUCE_GRADS, original, begins=first, ends=last)
             self._replace(chunk, _SYNC, listened)
+
+    def _size_of(self, *_: object) -> int:
+        return self._size
 
     def _replace(self, owner: object, name: str, listened: Function) -> None:
         own = vars(owner)
@@ -103,31 +102,6 @@ class Hooks:
     def _mute(self) -> None:
         while self._undo:
             self._undo.pop()()
-
-    def _around(self, original: Function, kind: Kind, *, begins: bool = True, ends: bool = True) -> Function:
-        before = partial(self._listener.before, size=self._size if kind is Kind.FORWARD else 0)
-        after = self._listener.after
-
-        @wraps(original)
-        def listened(*args: object, **kwargs: object) -> object:
-            if begins:
-                self._tell(before, kind)
-            result = original(*args, **kwargs)
-            if ends:
-                self._tell(after, kind)
-            return result
-
-        return listened
-
-    def _tell(self, member: Callable[[Kind], None], kind: Kind) -> None:
-        """Call the listener while somebody listens; one that fails never reaches the host."""
-        if not self._undo:
-            return
-        try:
-            member(kind)
-        except Exception as error:  # noqa: BLE001  # the host wins
-            self.remove()
-            sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
 
 
 def reducing(chunks: list[nn.Module]) -> list[nn.Module]:

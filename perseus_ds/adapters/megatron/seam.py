@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 
+from perseus_ds.adapters.required_names import Release, RequiredName
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.schedule import Kind
 
@@ -28,18 +29,19 @@ STEPS = {"forward_step": Kind.FORWARD, "backward_step": Kind.BACKWARD}
 
 Function = Callable[..., object]
 
-NEEDS = {
-    **dict.fromkeys(PASSES, "knowing when an iteration starts and ends"),
-    **dict.fromkeys(STEPS, "running around every instruction"),
-    "get_schedule_table": "checking the order of an interleaved pipeline",
-    "get_model_config": "knowing what cannot be served",
-    "parallel_state.get_pipeline_model_parallel_rank": "knowing this rank's place",
-    "parallel_state.get_pipeline_model_parallel_world_size": "the pipeline's depth",
-    "parallel_state.get_data_parallel_rank": "knowing the replica",
-    "parallel_state.get_tensor_model_parallel_world_size": "recognising the job",
-    "parallel_state.get_context_parallel_world_size": "recognising the job",
-    "parallel_state.get_expert_model_parallel_world_size": "knowing who waits for whom",
-}
+PASS_NAMES = tuple(RequiredName(name, "knowing when an iteration starts and ends") for name in PASSES)
+REQUIRED_NAMES = (
+    *PASS_NAMES,
+    *(RequiredName(name, "running around every instruction") for name in STEPS),
+    RequiredName("get_schedule_table", "checking the order of an interleaved pipeline"),
+    RequiredName("get_model_config", "knowing what cannot be served"),
+    RequiredName("parallel_state.get_pipeline_model_parallel_rank", "knowing this rank's place"),
+    RequiredName("parallel_state.get_pipeline_model_parallel_world_size", "the pipeline's depth"),
+    RequiredName("parallel_state.get_data_parallel_rank", "knowing the replica"),
+    RequiredName("parallel_state.get_tensor_model_parallel_world_size", "recognising the job"),
+    RequiredName("parallel_state.get_context_parallel_world_size", "recognising the job"),
+    RequiredName("parallel_state.get_expert_model_parallel_world_size", "knowing who waits for whom"),
+)
 """Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
 
 _REFUSED = {
@@ -68,7 +70,7 @@ def check(module: ModuleType) -> None:
     Raises:
         UnsupportedEngineError: naming what is missing, the release found and those tested.
     """
-    check_names(module, NEEDS)
+    check_names(module, REQUIRED_NAMES)
     if "current_microbatch" not in inspect.signature(module.forward_step).parameters:
         raise UnsupportedEngineError(
             f"{MODULE} is not megatron-core's own: its forward_step has no current_microbatch",
@@ -76,21 +78,13 @@ def check(module: ModuleType) -> None:
         )
 
 
-def check_names(module: ModuleType, names: Iterable[str]) -> None:
+def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
     """Return if some of those names are there.
 
     Raises:
         UnsupportedEngineError: naming what is missing, the release found and those tested.
     """
-    for need in names:
-        found: object = module
-        for name in need.split("."):
-            found = getattr(found, name, None)
-        if not callable(found):
-            raise UnsupportedEngineError(
-                f"megatron-core {megatron_version()}: {MODULE}.{need}, used for {NEEDS[need]}, is not there",
-                hint=f"tested: {', '.join(TESTED_MEGATRON)}",
-            )
+    Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON).check(module, names, where=MODULE)
 
 
 def refuse_unsupported(module: ModuleType, config: object, keywords: Mapping[str, object]) -> None:

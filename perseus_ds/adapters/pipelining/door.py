@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from types import ModuleType
-from weakref import WeakSet
 
-_watched: WeakSet[type] = WeakSet()
+from perseus_ds.adapters.replacing import after_building, before_first, take_back
 
 
 def watch(module: ModuleType) -> None:
     """Look at every schedule after it is built; called once torch's schedules are there."""
-    kind = module._PipelineSchedule  # noqa: SLF001  # the seam: the base of all of them
-    if kind in _watched:
-        return
-    _watched.add(kind)
-    original = kind.__init__
-
-    @wraps(original)
-    def built(schedule: object, *args: object, **kwargs: object) -> None:
-        original(schedule, *args, **kwargs)
-        attach(schedule)
-
-    kind.__init__ = built
+    after_building(module._PipelineSchedule, attach)  # noqa: SLF001  # the seam: the base of all of them
 
 
 def serves(host: object) -> bool:
@@ -43,29 +30,24 @@ def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> N
         return
     if "step" in vars(schedule):
         return
-    _begin_with_first_batch(schedule, None if config is None else {"enabled": True, **config})
+    block = None if config is None else {"enabled": True, **config}
+
+    def begin(*args: object, **kwargs: object) -> bool:
+        if not getattr(schedule, "_has_backward", True):
+            return False
+        take_back(schedule)
+        _activate(schedule, block, (*args, *kwargs.values()))
+        return True
+
+    before_first(schedule, "step", begin)
 
 
 def detach(schedule: object) -> None:
     """Give the schedule its own methods and the GPU its own clocks back."""
     from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
 
-    if not deactivate(schedule):
-        vars(schedule).pop("step", None)
-
-
-def _begin_with_first_batch(schedule: object, block: object) -> None:
-    original: Callable[..., object] = schedule.step  # type: ignore[attr-defined]  # checked with the first batch
-
-    @wraps(original)
-    def first(*args: object, **kwargs: object) -> object:
-        if not getattr(schedule, "_has_backward", True):
-            return original(*args, **kwargs)
-        vars(schedule).pop("step", None)
-        _activate(schedule, block, (*args, *kwargs.values()))
-        return schedule.step(*args, **kwargs)  # type: ignore[attr-defined]  # ours by now, or torch's own
-
-    vars(schedule)["step"] = first
+    deactivate(schedule)
+    take_back(schedule)
 
 
 def _activate(host: object, block: object, inputs: tuple[object, ...]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
 
+from perseus_ds.adapters.required_names import Release, RequiredName
 from perseus_ds.errors import UnsupportedEngineError
 
 TESTED_TORCH = ("2.13.0",)
@@ -58,32 +58,24 @@ class PipelineSchedule(Protocol):
     step: Handler
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """One name, and what for."""
-
-    name: str
-    use: str
-
-
-SCHEDULE_NEEDS = (
-    Need("step", "knowing when an iteration starts and ends"),
-    Need("_n_microbatches", "recognising the job"),
-    Need("_has_backward", "telling training from evaluation"),
-    Need("_maybe_compute_loss", "knowing when the last stage's forward ends"),
+SCHEDULE_NAMES = (
+    RequiredName("step", "knowing when an iteration starts and ends"),
+    RequiredName("_n_microbatches", "recognising the job"),
+    RequiredName("_has_backward", "telling training from evaluation"),
+    RequiredName("_maybe_compute_loss", "knowing when the last stage's forward ends"),
 )
-STAGE_NEEDS = (
-    Need("forward_one_chunk", "running around every forward"),
-    Need("backward_one_chunk", "running around every backward"),
-    Need("backward_weight_one_chunk", "running around every weight gradient"),
-    Need("perform_reduce_grad", "knowing where replicas wait for each other"),
-    Need("submod", "recognising the job"),
-    Need("device", "knowing where it computes"),
-    Need("stage_index", "its place in the model"),
-    Need("num_stages", "the model's depth"),
-    Need("group_rank", "this rank's place in the pipeline"),
-    Need("group_size", "the pipeline's width"),
-    Need("is_last", "knowing who computes the loss"),
+STAGE_NAMES = (
+    RequiredName("forward_one_chunk", "running around every forward"),
+    RequiredName("backward_one_chunk", "running around every backward"),
+    RequiredName("backward_weight_one_chunk", "running around every weight gradient"),
+    RequiredName("perform_reduce_grad", "knowing where replicas wait for each other"),
+    RequiredName("submod", "recognising the job"),
+    RequiredName("device", "knowing where it computes"),
+    RequiredName("stage_index", "its place in the model"),
+    RequiredName("num_stages", "the model's depth"),
+    RequiredName("group_rank", "this rank's place in the pipeline"),
+    RequiredName("group_size", "the pipeline's width"),
+    RequiredName("is_last", "knowing who computes the loss"),
 )
 
 
@@ -93,15 +85,16 @@ def check(schedule: object) -> PipelineSchedule:
     Raises:
         UnsupportedEngineError: naming what is missing, the torch found and those tested.
     """
-    if _release(torch.__version__) < OLDEST_TORCH:
-        raise _unsupported("its pipelining is older than any that was tested")
-    _check_names(schedule, SCHEDULE_NEEDS)
+    release = Release(f"torch {torch.__version__}", [f"torch {', '.join(TESTED_TORCH)}"])
+    if _numbers(torch.__version__) < OLDEST_TORCH:
+        raise release.unsupported("its pipelining is older than any that was tested")
+    release.check(schedule, SCHEDULE_NAMES, where=type(schedule).__name__)
     found = cast("PipelineSchedule", schedule)
     stages = stages_of(found)
     if not stages:
-        raise _unsupported(f"{type(schedule).__name__} has neither _stages nor _stage")
+        raise release.unsupported(f"{type(schedule).__name__} has neither _stages nor _stage")
     for stage in stages:
-        _check_names(stage, STAGE_NEEDS)
+        release.check(stage, STAGE_NAMES, where=type(stage).__name__)
     handled = getattr(schedule, "_comp_type_to_function_map", {})
     if handled:
         names = ", ".join(sorted(kind.name for kind in handled))
@@ -131,17 +124,5 @@ def classes_of(host: object) -> Iterator[str]:
     return (kind.__name__ for kind in type(host).__mro__)
 
 
-def _check_names(holder: object, needs: Sequence[Need]) -> None:
-    for need in needs:
-        if not hasattr(holder, need.name):
-            raise _unsupported(f"{type(holder).__name__}.{need.name}, used for {need.use}, is not there")
-
-
-def _unsupported(what: str) -> UnsupportedEngineError:
-    return UnsupportedEngineError(
-        f"torch {torch.__version__}: {what}", hint=f"tested: torch {', '.join(TESTED_TORCH)}"
-    )
-
-
-def _release(version: str) -> tuple[int, ...]:
+def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2])

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
-import torch
 import torch.distributed as dist
 
+from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
-from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized
-from perseus_ds.adapters.zero.seam import TESTED_DEEPSPEED, ZERO_GATHERS, Engine, check, waits_in_backward
+from perseus_ds.adapters.zero.seam import ZERO_GATHERS, Engine, check, waits_in_backward
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
+from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Kind, Order, Schedule, last_backwards, validate
 
 
-class ZeroAdapter:
+class ZeroAdapter(EngineAdapter):
     """A `DeepSpeedEngine`, and the order that its first iteration ran in."""
 
     name = "zero"
 
+    _engine: Engine
+
     def __init__(self, engine: Engine, order: Order) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._order = order
         self._hooks: Hooks | None = None
 
@@ -39,16 +39,6 @@ class ZeroAdapter:
         coupled = bool(getattr(self._engine, "has_moe_layers", False))
         unmarked = gathers or coupled or waits_in_backward(self._engine)
         return SyncPoint.UNMARKED if unmarked else SyncPoint.REDUCTION
-
-    @property
-    def local_rank(self) -> int:
-        """As the launcher says, else as if there were one node."""
-        return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
-
-    @property
-    def device(self) -> torch.device:
-        """The engine's own."""
-        return torch.device(getattr(self._engine, "device", "cpu"))
 
     def place(self) -> Place:
         """One model stage, one pipeline rank; every data-parallel rank is a replica."""
@@ -64,7 +54,7 @@ class ZeroAdapter:
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
             left_out=last_backwards(order) if waits_in_backward(engine) else frozenset(),
             modules=modules_in_words([engine.module], device_type=self.device.type),
-            untested=untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED),
+            untested=self._untested,
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
@@ -101,12 +91,3 @@ class ZeroAdapter:
         """Take them out again."""
         if self._hooks is not None:
             self._hooks.remove()
-
-    @property
-    def scalars_every(self) -> int | None:
-        """DeepSpeed's ``steps_per_print``, where one of its monitors is on."""
-        return scalars_every(self._engine)
-
-    def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Hand them to DeepSpeed's own monitor."""
-        write_scalars(self._engine, scalars)

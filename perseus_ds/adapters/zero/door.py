@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import wraps
 from types import ModuleType
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from perseus_ds.adapters.deepspeed_engine.block import asked
 from perseus_ds.adapters.deepspeed_engine.facts import is_pipeline
+from perseus_ds.adapters.replacing import after_building, before_first, take_back
 
 if TYPE_CHECKING:  # every DeepSpeed job passes here: those without us import nothing more
-    from perseus_ds.adapters.zero.hooks import Hooks
     from perseus_ds.adapters.zero.orders import FirstIteration
     from perseus_ds.adapters.zero.seam import Engine
-
-_watched: WeakSet[type] = WeakSet()
 
 
 def watch(module: ModuleType) -> None:
     """Look at every DeepSpeedEngine after it is built; those with a pipeline have a door of their own."""
-    kind = module.DeepSpeedEngine
-    if kind in _watched:
-        return
-    _watched.add(kind)
-    original = kind.__init__
-
-    @wraps(original)
-    def built(engine: object, *args: object, **kwargs: object) -> None:
-        original(engine, *args, **kwargs)
-        if not is_pipeline(engine):
-            attach(engine)
-
-    kind.__init__ = built
+    after_building(module.DeepSpeedEngine, lambda engine: None if is_pipeline(engine) else attach(engine))
 
 
 def serves(host: object) -> bool:
@@ -66,7 +50,15 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     except Exception as error:  # noqa: BLE001  # the host wins
         decline(error, wanted.block)
         return
-    _begin_after(found, first, hooks, wanted.block)
+
+    def begin(*_: object, **__: object) -> bool:
+        if not (first.ended and found.training):
+            return False
+        hooks.remove()
+        _activate(found, first, wanted.block)
+        return True
+
+    before_first(engine, "forward", begin)
 
 
 def detach(engine: object) -> None:
@@ -74,23 +66,7 @@ def detach(engine: object) -> None:
     from perseus_ds.runtime.startup.activation import deactivate  # noqa: PLC0415
 
     deactivate(engine)
-    for name in [name for name, thing in vars(engine).items() if hasattr(thing, "perseus_ds")]:
-        delattr(engine, name)
-
-
-def _begin_after(engine: Engine, first: FirstIteration, hooks: Hooks, block: object) -> None:
-    noting = engine.forward
-
-    @wraps(noting)
-    def forward(*args: object, **kwargs: object) -> object:
-        if not (first.ended and engine.training):
-            return noting(*args, **kwargs)
-        hooks.remove()
-        _activate(engine, first, block)
-        return engine.forward(*args, **kwargs)  # ours by now, or DeepSpeed's own
-
-    forward.perseus_ds = True  # type: ignore[attr-defined]  # as all hooks of ours
-    engine.forward = forward
+    take_back(engine)
 
 
 def _activate(engine: Engine, first: FirstIteration, block: object) -> None:

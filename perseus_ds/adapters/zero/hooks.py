@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial, wraps
 
 import torch
 
+from perseus_ds.adapters.listening import Listening
+from perseus_ds.adapters.replacing import is_ours, marked, take_back
 from perseus_ds.adapters.zero.seam import Engine
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
@@ -29,10 +30,9 @@ class Hooks:
 
     def __init__(self, engine: Engine, listener: InstructionListener) -> None:
         self._engine = engine
-        self._listener = listener
+        self._listening = Listening(listener, self.remove)
         self._always_reduces = engine.zero_optimization_stage() >= _ALWAYS_REDUCES
         self._running = False
-        self._wanted = False
         self._in_backward = False
         self._others = False
         self._around = {
@@ -51,7 +51,7 @@ class Hooks:
         Raises:
             EngineError: we are installed already.
         """
-        if any(hasattr(vars(self._engine).get(name), "perseus_ds") for name in self._around):
+        if any(is_ours(vars(self._engine).get(name)) for name in self._around):
             raise EngineError("perseus_ds is installed on this engine already")
         for name, around in self._around.items():
             original = getattr(self._engine, name, None)
@@ -60,10 +60,8 @@ class Hooks:
 
     def remove(self) -> None:
         """Give the engine back what it had; safe to call twice, also from within an iteration."""
-        self._running = self._wanted = self._in_backward = False
-        for name in self._around:
-            if hasattr(vars(self._engine).get(name), "perseus_ds"):
-                delattr(self._engine, name)
+        self._running = self._listening.wanted = self._in_backward = False
+        take_back(self._engine)
 
     def _wrapped(
         self, original: Callable[..., object], around: Callable[[Run], object]
@@ -76,19 +74,18 @@ class Hooks:
                 self._broke()
                 raise
 
-        listened.perseus_ds = True  # type: ignore[attr-defined]  # how an installed hook is recognised
-        return listened
+        return marked(listened)
 
     def _around_forward(self, run: Run) -> object:
         if not (self._engine.training and torch.is_grad_enabled()):
             if not self._others:
                 self._others = True
-                self._listener.other_schedule_begins()
+                self._listening.other_begins()
             return run()
         self._others = False
         if not self._running:
             self._running = True
-            self._wanted = self._listener.iteration_begins(Batch(self._engine.gradient_accumulation_steps()))
+            self._listening.begins(Batch(self._engine.gradient_accumulation_steps()))
         return self._instruction(Kind.FORWARD, run, size=_size_of(run))
 
     def _around_backward(self, run: Run) -> object:
@@ -119,40 +116,31 @@ class Hooks:
         last = self._engine.is_gradient_accumulation_boundary()
         result = run()
         if last and self._running:
-            self._running = self._wanted = False
-            self._listener.iteration_ends()
+            self._running = False
+            self._listening.ends()
         return result
 
     def _instruction(self, kind: Kind, run: Run, *, size: int = 0) -> object:
-        self._call(partial(self._listener.before, size=size) if size else self._listener.before, kind)
+        self._listening.before(kind, size)
         result = run()
-        self._call(self._listener.after, kind)
+        self._listening.after(kind)
         return result
 
     def _begin_backward(self) -> None:
-        if self._wanted and not self._in_backward:
+        if self._listening.wanted and not self._in_backward:
             self._in_backward = True
-            self._call(self._listener.before, Kind.BACKWARD)
+            self._listening.before(Kind.BACKWARD)
 
     def _end_backward(self) -> None:
         if self._in_backward:
             self._in_backward = False
-            self._call(self._listener.after, Kind.BACKWARD)
-
-    def _call(self, listen: Callable[[Kind], None], kind: Kind) -> None:
-        if not self._wanted:
-            return
-        try:
-            listen(kind)
-        except Exception as error:  # noqa: BLE001  # a listener never reaches the host
-            self.remove()
-            sys.stderr.write(f"perseus: off, a listener failed: {error}\n")
+            self._listening.after(Kind.BACKWARD)
 
     def _broke(self) -> None:
         """Say once that the host's own code failed, however many of our frames it passes."""
         if self._running:
-            self._running = self._wanted = self._in_backward = False
-            self._listener.iteration_broke()
+            self._running = self._in_backward = False
+            self._listening.broke()
 
 
 def _size_of(run: Run) -> int:

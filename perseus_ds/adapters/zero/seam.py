@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
 import torch.distributed as dist
 
-from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_release
+from perseus_ds.adapters.required_names import RequiredName
 from perseus_ds.errors import UnsupportedEngineError
-
-TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
-"""Releases on which the engine was run with us attached."""
 
 ZERO_GATHERS = 3
 """The ZeRO stage from which on parameters are gathered in every forward and backward."""
@@ -42,14 +39,6 @@ class Engine(Protocol):
         """Samples of one microbatch."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredName:
-    """One name, and what for."""
-
-    name: str
-    use: str
-
-
 REQUIRED_NAMES = (
     RequiredName("forward", "running around forwards"),
     RequiredName("backward", "running around backwards"),
@@ -72,13 +61,7 @@ def check(engine: object) -> Engine:
     Raises:
         UnsupportedEngineError: naming what is missing, or what cannot be served, and why.
     """
-    for required in REQUIRED_NAMES:
-        if not hasattr(engine, required.name):
-            raise UnsupportedEngineError(
-                f"DeepSpeed {deepspeed_version()}: DeepSpeedEngine.{required.name}, used for "
-                f"{required.use}, is not there",
-                hint=f"tested: {', '.join(TESTED_DEEPSPEED)}",
-            )
+    deepspeed_release().check(engine, REQUIRED_NAMES, where="DeepSpeedEngine")
     if why := _why_not(engine):
         raise UnsupportedEngineError(why, hint="train without the perseus block")
     found = cast("Engine", engine)

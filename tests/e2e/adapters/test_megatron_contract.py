@@ -12,7 +12,7 @@ import torch.distributed as dist
 from ranks import run_ranks
 from torch import nn
 
-from perseus_ds.adapters.megatron.seam import NEEDS, PASSES, STEPS
+from perseus_ds.adapters.megatron.seam import PASSES, REQUIRED_NAMES, STEPS
 from perseus_ds.schedule import Kind
 from perseus_ds.testing.adapter_contract import AdapterContract
 
@@ -93,7 +93,7 @@ class ModelHost:
 
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
-    required = tuple(NEEDS)
+    required = tuple(one.name for one in REQUIRED_NAMES)
     framework = ("megatron",)
     door = "perseus_ds.adapters.megatron.door"
 

@@ -12,14 +12,14 @@ from ranks import run_ranks
 from torch import nn
 
 from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
-from perseus_ds.adapters.pipelining.seam import SCHEDULE_NEEDS, STAGE_NEEDS, check
+from perseus_ds.adapters.pipelining.seam import SCHEDULE_NAMES, STAGE_NAMES, check
 from perseus_ds.schedule import Kind
 from perseus_ds.testing.adapter_contract import AdapterContract
 
 pytestmark = pytest.mark.e2e
 
 T = TypeVar("T")
-NAMES = [need.name for need in (*SCHEDULE_NEEDS, *STAGE_NEEDS)]
+NAMES = [need.name for need in (*SCHEDULE_NAMES, *STAGE_NAMES)]
 CALLED = [name for name in NAMES if name.endswith("_chunk") or name in {"step", "_maybe_compute_loss"}]
 
 

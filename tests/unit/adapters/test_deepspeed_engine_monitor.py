@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.adapters.deepspeed_engine.monitor import scalars_every, write_scalars
+from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
 
 Row = tuple[str, float, int]
 
@@ -31,13 +31,13 @@ def engine(monitor: Monitor | None, *, rank: int = 0, steps_per_print: object = 
 
 def test_scalars_stand_beside_deepspeeds_own() -> None:
     monitor = Monitor()
-    write_scalars(engine(monitor), {"plan": 3, "slack_s": 0.5})
+    EngineAdapter(engine(monitor)).write_scalars({"plan": 3, "slack_s": 0.5})
     assert monitor.rows == [("Perseus/plan", 3, 64), ("Perseus/slack_s", 0.5, 64)]
 
 
 @pytest.mark.parametrize(("steps", "every"), [(4, 4), (None, 10), (0, 10)])
 def test_as_often_as_the_engine_prints(steps: object, every: int) -> None:
-    assert scalars_every(engine(Monitor(), steps_per_print=steps)) == every
+    assert EngineAdapter(engine(Monitor(), steps_per_print=steps)).scalars_every == every
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_as_often_as_the_engine_prints(steps: object, every: int) -> None:
     ids=["none", "off", "rank 1"],
 )
 def test_nobody_looks(monitor: Monitor | None, rank: int) -> None:
-    assert scalars_every(engine(monitor, rank=rank)) is None
+    assert EngineAdapter(engine(monitor, rank=rank)).scalars_every is None

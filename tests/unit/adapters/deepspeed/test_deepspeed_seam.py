@@ -10,11 +10,10 @@ from perseus_ds.adapters.deepspeed.seam import (
     KINDS,
     LATER,
     REQUIRED_NAMES,
-    TESTED_DEEPSPEED,
     check,
     crashes_with_timers,
 )
-from perseus_ds.adapters.deepspeed_engine.facts import raw_config
+from perseus_ds.adapters.deepspeed_engine.facts import TESTED_DEEPSPEED, raw_config
 from perseus_ds.errors import UnsupportedEngineError
 
 COMMANDS = {type(name, (), {}): print for name in KINDS}

@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from perseus_ds.adapters.megatron.seam import MODULE, NEEDS, check, refuse_unsupported
+from perseus_ds.adapters.megatron.seam import MODULE, REQUIRED_NAMES, check, refuse_unsupported
 from perseus_ds.errors import UnsupportedEngineError
 
 
@@ -18,8 +18,8 @@ def megatron(*, experts: int = 1) -> ModuleType:
     """A module with all that is asked of megatron-core's."""
     module = ModuleType(MODULE)
     state = SimpleNamespace()
-    for need in NEEDS:
-        *path, name = need.split(".")
+    for required in REQUIRED_NAMES:
+        *path, name = required.name.split(".")
         setattr(state if path else module, name, lambda: 1)
     module.forward_step = lambda *args, current_microbatch=None, **kwargs: None  # type: ignore[attr-defined]
     state.get_expert_model_parallel_world_size = lambda: experts
@@ -31,7 +31,7 @@ def test_a_module_with_every_name_passes() -> None:
     check(megatron())
 
 
-@pytest.mark.parametrize("need", NEEDS)
+@pytest.mark.parametrize("need", [required.name for required in REQUIRED_NAMES])
 def test_a_missing_name_is_named_with_the_releases_tested(need: str) -> None:
     module = megatron()
     *path, name = need.split(".")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from perseus_ds.adapters.pipelining.seam import SCHEDULE_NEEDS, STAGE_NEEDS, Need, check
+from perseus_ds.adapters.pipelining.seam import SCHEDULE_NAMES, STAGE_NAMES, check
+from perseus_ds.adapters.required_names import RequiredName
 from perseus_ds.errors import UnsupportedEngineError
 
 
 def schedule(*, without: str = "", stage_without: str = "", **more: object) -> Any:  # noqa: ANN401
-    stage = SimpleNamespace(**{need.name: None for need in STAGE_NEEDS if need.name != stage_without})
-    names = {need.name: None for need in SCHEDULE_NEEDS if need.name != without}
+    stage = SimpleNamespace(**{need.name: None for need in STAGE_NAMES if need.name != stage_without})
+    names = {need.name: None for need in SCHEDULE_NAMES if need.name != without}
     return SimpleNamespace(**names | {"_stage": stage} | more)
 
 
@@ -23,15 +24,15 @@ def test_a_whole_schedule_is_served() -> None:
     assert check(one) is one
 
 
-@pytest.mark.parametrize("need", SCHEDULE_NEEDS, ids=lambda need: need.name)
-def test_a_missing_name_of_the_schedule_names_itself(need: Need) -> None:
+@pytest.mark.parametrize("need", SCHEDULE_NAMES, ids=lambda need: need.name)
+def test_a_missing_name_of_the_schedule_names_itself(need: RequiredName) -> None:
     with pytest.raises(UnsupportedEngineError, match=rf"{need.name}, used for {need.use}") as refused:
         check(schedule(without=need.name))
     assert "tested: torch 2.13.0" in str(refused.value)
 
 
-@pytest.mark.parametrize("need", STAGE_NEEDS, ids=lambda need: need.name)
-def test_a_missing_name_of_a_stage_names_itself(need: Need) -> None:
+@pytest.mark.parametrize("need", STAGE_NAMES, ids=lambda need: need.name)
+def test_a_missing_name_of_a_stage_names_itself(need: RequiredName) -> None:
     with pytest.raises(UnsupportedEngineError, match=rf"{need.name}, used for {need.use}"):
         check(schedule(stage_without=need.name))
 
