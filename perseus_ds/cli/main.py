@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from perseus_ds.cli.command_line import parse
-from perseus_ds.cli.exit_code import DONE, INTERRUPTED, REFUSED
-from perseus_ds.cli.output import remark
+from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
 from perseus_ds.errors import PerseusError
 
 

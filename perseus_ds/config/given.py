@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from os.path import exists
 from pathlib import Path
 
-from perseus_ds.config.limits import MOST_BYTES
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
+
+MOST_BYTES = 256 << 10
+"""It is read by a parser in Python: more would take seconds."""
+
 
 _URL_SAFE = str.maketrans("-_", "+/")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from perseus_ds.device import Gpu
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.measure import Patience, Replay, measure
-from perseus_ds.kernels.measure_rest import spared_at_rest_w
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.record import KernelClass
@@ -99,3 +98,37 @@ def _replays(trace: KernelTrace, find: Find) -> tuple[dict[KernelClass, Replay],
             hint=next(iter(left_out.values())),
         )
     return replays, left_out
+
+
+_REST_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Milliseconds in which nothing is launched."""
+
+    gpu: Gpu
+
+    def run(self, launches: int) -> None:
+        """Let so many pass."""
+        self.gpu.sleep(launches * _REST_S)
+
+
+def spared_at_rest_w(gpu: Gpu, patience: Patience) -> tuple[tuple[int, float], ...]:
+    """Watts that each memory clock below the device's own spares while nothing runs.
+
+    How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.
+
+    Raises:
+        DeviceError: a clock was refused, or there is no energy counter.
+    """
+    lower = gpu.capabilities().memory_clocks_mhz[1:]
+    if not lower:
+        return ()
+    own, *others = measure(
+        gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], patience
+    )
+    own_w = own.energy_j / own.time_s
+    return tuple(
+        (mhz, max(0.0, own_w - one.energy_j / one.time_s)) for mhz, one in zip(lower, others, strict=True)
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
-from perseus_ds.report.contents.figures import figures
-from perseus_ds.report.contents.headline import headline
+from perseus_ds.report.contents.figures import figures, headline
 from perseus_ds.report.contents.worth import Prices
 from perseus_ds.report.timeline.trace import write_trace
 from perseus_ds.report.walk.walk import Walk, walk_of

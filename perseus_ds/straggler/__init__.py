@@ -6,8 +6,7 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
-from perseus_ds.straggler.pace import Pace
-from perseus_ds.straggler.replica_plans import ReplicaPlans
+from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 __all__ = [
     "Announced",

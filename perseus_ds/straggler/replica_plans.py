@@ -1,4 +1,4 @@
-"""Which plan every replica runs: the objective's, or what a straggler leaves room for."""
+"""Which plan every replica runs: the objective's, or what a straggler leaves room for; who keeps its time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
-from perseus_ds.straggler.pace import Pace
-from perseus_ds.straggler.tuning import MAX_COST_PCT
+from perseus_ds.straggler.tuning import BEHIND, CONFIRMATIONS, MAX_COST_PCT
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
 
@@ -101,3 +100,29 @@ class ReplicaPlans:
                 for frontier_index, plan in zip(self._indexes, self.plans, strict=True)
             ]
         )
+
+
+class Pace:
+    """Which replicas last longer than what they run predicts, again and again.
+
+    A clock that is asked for ahead comes too early where everything lasts longer: the end of a computation
+    would be slowed, and most of all that of a straggler.
+
+    Shape: ``behind`` [replicas].
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.behind = np.zeros(replicas, dtype=np.bool_)
+        self._other = np.zeros(replicas, dtype=np.int64)
+
+    def observe(self, ratio: NDArray[np.float64]) -> None:
+        """Take in measured by planned duration of one iteration; NaN is unknown.
+
+        Shape: ``ratio`` [replicas].
+        """
+        with np.errstate(invalid="ignore"):
+            late, known = ratio > 1.0 + BEHIND, np.isfinite(ratio) & (ratio > 0.0)
+        self._other = np.where(known, np.where(late != self.behind, self._other + 1, 0), self._other)
+        turned = self._other >= CONFIRMATIONS
+        self.behind = self.behind ^ turned
+        self._other[turned] = 0

@@ -18,8 +18,7 @@ from perseus_ds.errors import EngineError, UnsupportedEngineError
 from perseus_ds.runtime.adapter import Adapter, InstructionListener, Place
 from perseus_ds.runtime.matmul_weight import matmul_weight
 from perseus_ds.schedule import Kind, Schedule
-from perseus_ds.testing.listeners import Failing, Leaving, Noting
-from perseus_ds.testing.witness import Witness
+from perseus_ds.testing.listeners import Failing, Leaving, Noting, Witness
 
 T = TypeVar("T")
 

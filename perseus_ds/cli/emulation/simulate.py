@@ -17,10 +17,7 @@ import json
 from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.naming import names_profile
-from perseus_ds.cli.output import say
-from perseus_ds.cli.progress import bar
+from perseus_ds.cli.output import DONE, bar, names_profile, say
 from perseus_ds.cli.quantity import count, not_negative, positive
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named

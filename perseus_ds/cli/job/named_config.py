@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]  # no stubs
 
-from perseus_ds.config.limits import MOST_BYTES
+from perseus_ds.config.given import MOST_BYTES
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded, reason_of
 

@@ -14,8 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.announcement.announcing import Announced, notify
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
 from perseus_ds.report import Prices, table, write_report
 

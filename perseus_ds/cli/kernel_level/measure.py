@@ -16,9 +16,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import remark, say
-from perseus_ds.cli.progress import bar
+from perseus_ds.cli.output import DONE, bar, remark, say
 from perseus_ds.cli.quantity import count, positive
 from perseus_ds.device import DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings, choose
 from perseus_ds.device.simulated import MODELS, VirtualTime

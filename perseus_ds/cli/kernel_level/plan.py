@@ -13,9 +13,8 @@ from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
 from perseus_ds.cli.kernel_level.table import render
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
 from perseus_ds.device import ClockChange
 from perseus_ds.kernels import kernel_plan, read_kernel_profile, read_trace, write_kernel_plan

@@ -8,9 +8,8 @@ from importlib import import_module
 from json import dumps
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
 from perseus_ds.cli.kernel_level.table import render
-from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import count
 from perseus_ds.kernels import read_kernel_plan
 

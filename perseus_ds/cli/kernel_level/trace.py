@@ -12,9 +12,8 @@ import argparse
 import os
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
 from perseus_ds.cli.job import run as run_command
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import count
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import read_trace, write_trace

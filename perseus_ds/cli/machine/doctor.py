@@ -16,10 +16,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.machine.diagnosis import Diagnosis, diagnose
 from perseus_ds.cli.machine.local_gpus import SeenGpu
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, REFUSED, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

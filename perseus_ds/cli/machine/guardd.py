@@ -19,8 +19,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE, REFUSED
-from perseus_ds.cli.output import remark, say_now
+from perseus_ds.cli.output import DONE, REFUSED, remark, say_now
 from perseus_ds.cli.quantity import count
 from perseus_ds.device.guard import Policy, Repair, Rule, ServiceSettings, container, rule_of, run_service
 from perseus_ds.device.guard.claim.journal import BACKENDS

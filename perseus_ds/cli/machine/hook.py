@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from perseus_ds.cli.exit_code import DONE, REFUSED
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, REFUSED, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import say
+from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import positive
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile import read_profile, write_csv, write_profile

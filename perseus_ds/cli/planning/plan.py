@@ -16,13 +16,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.naming import names_profile
-from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.output import DONE, bar, names_profile, remark, say
 from perseus_ds.cli.planning.frontier_csv import write_frontier
 from perseus_ds.cli.planning.plan_request import request_of, switching_of
 from perseus_ds.cli.planning.plan_summary import render, summarise
-from perseus_ds.cli.progress import bar
 from perseus_ds.cli.quantity import (
     count,
     not_negative,

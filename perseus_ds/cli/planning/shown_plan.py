@@ -8,8 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from perseus_ds.cli.exit_code import DONE
-from perseus_ds.cli.output import remark, say
+from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.planning.clock_grid import clock_grid, headline, waiting
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError

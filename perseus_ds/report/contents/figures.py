@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from perseus_ds.plan import PlanSet
 from perseus_ds.report.contents import Contents
+from perseus_ds.report.number import signed
 from perseus_ds.run_directory import Measured, Summary
+
+TimeAndEnergy = tuple[float, float]
 
 
 class Quantity(Enum):
@@ -158,3 +162,56 @@ def _planned(contents: Contents) -> Saving | None:
     if plan is None:
         return None
     return Saving(plan.saving_pct, plan.slowdown_pct, f"plan {plan.index} of {len(plan.of)}")
+
+
+def headline(found: Figures) -> str:
+    """State the measured saving, else the predicted one, and say which of the two it is."""
+    if found.measured is not None:
+        how = "measured on a simulated GPU" if found.simulated else "measured"
+        return f"{_in_words(found.measured)}, {how}"
+    if found.predicted is not None:
+        how = "predicted from a simulated GPU" if found.simulated else "predicted, not yet measured"
+        return f"{_in_words(found.predicted)}, {how}"
+    return "Profile of a simulated GPU" if found.simulated else "Profile"
+
+
+def planned_headline(found: Figures) -> str:
+    """State what the frontier's plan says of itself, whatever was measured."""
+    if found.planned is None:
+        return headline(found)
+    where = ", simulated GPU" if found.simulated else ""
+    return f"{_in_words(found.planned)}, as planned{where}"
+
+
+def _in_words(saving: Saving) -> str:
+    within = "" if saving.within_pct is None else f" \N{PLUS-MINUS SIGN} {saving.within_pct:.1f}"
+    less = f"{abs(saving.saving_pct):.1f}{within} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
+    return f"{less} at {signed(saving.slowdown_pct, decimals=1)} % time"
+
+
+@dataclass(frozen=True, slots=True)
+class PerPipeline:
+    """Measured points of one pipeline.
+
+    Units: (seconds, joules).
+    """
+
+    baseline: TimeAndEnergy
+    perseus: TimeAndEnergy
+
+
+def per_pipeline(summary: Summary, plans: PlanSet) -> PerPipeline | None:
+    """Divide the job's energy by its pipelines; None if the number of GPUs is not known.
+
+    A plan speaks of one GPU per pipeline rank: a job of ``gpus`` runs ``gpus / ranks`` of them, data-parallel
+    replicas and the GPUs of a tensor-parallel rank alike.
+    """
+    gpus = summary.facts.get("gpus")
+    if not isinstance(gpus, int) or gpus < plans.schedule.ranks or gpus % plans.schedule.ranks:
+        return None
+    pipelines = gpus // plans.schedule.ranks
+    return PerPipeline(_of_one(summary.baseline, pipelines), _of_one(summary.perseus, pipelines))
+
+
+def _of_one(measured: Measured, pipelines: int) -> TimeAndEnergy:
+    return measured.iteration_time_s, measured.energy_j / pipelines

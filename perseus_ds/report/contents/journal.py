@@ -1,9 +1,13 @@
-"""The journal in words: one readable line per event."""
+"""The journal in words: one readable line per event, one row per straggler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+Event = Mapping[str, object]
+
+STRAGGLER_HEADER = ("from", "to", "who", "meet at", "events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +53,37 @@ def clock_of(time: object) -> str:
     """Return HH:MM:SS of an ISO time; anything else as it stands."""
     text = str(time or "")
     return text[11:19] if len(text) >= len("2025-01-01T00:00:00") else text
+
+
+def straggler_rows(events: Sequence[Event]) -> list[list[str]]:
+    """Join each straggler's appearance, changes and end to one row."""
+    return [list(row) for row in _rows(events)]
+
+
+def _rows(events: Sequence[Event]) -> Iterator[tuple[str, ...]]:
+    began: Event | None = None
+    last: Event = {}
+    changes = 0
+    for event in events:
+        if event.get("event") == "straggler":
+            began, last, changes = began or event, event, changes + 1
+        elif event.get("event") in {"straggler_gone", "ended", "finished"} and began is not None:
+            yield _row(began, last, clock_of(event.get("time")), changes)
+            began, changes = None, 0
+    if began is not None:
+        yield _row(began, last, "still there", changes)
+
+
+def _row(began: Event, last: Event, end: str, changes: int) -> tuple[str, ...]:
+    found = last.get("stragglers")
+    slow = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    who = ", ".join(
+        f"replica {s.get('replica')} x{_number(s.get('slowdown'))} ({s.get('cause')})" for s in slow
+    )
+    sync_s = last.get("sync_time_s")
+    meet = f"{sync_s:.4g} s" if isinstance(sync_s, int | float) else "-"
+    return clock_of(began.get("time")), end, who or "-", meet, str(changes)
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "?"

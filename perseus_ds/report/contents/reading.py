@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
-from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans
+from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.report.contents.chosen import chosen_plan
 from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.run_directory import (
     RunDirectory,
@@ -139,3 +139,20 @@ def _why(file: str, events: tuple[Event, ...]) -> str:
     if "finished" in names:
         return "the job ended before it could write it"
     return "the job has not written it yet" if names else "there is no journal that tells why"
+
+
+_KEYS = ("plan", "plan_index")
+
+
+def chosen_plan(
+    plans: PlanSet, summary: Summary | None, events: Sequence[Mapping[str, object]]
+) -> FrequencyPlan:
+    """Look in the summary's facts, then in the journal from its end, for the plan's index."""
+    places = [summary.facts] if summary is not None else []
+    places += [event for event in reversed(events) if event.get("event") in {"running", "planned"}]
+    for place in places:
+        for key in _KEYS:
+            index = place.get(key)
+            if isinstance(index, int) and 0 <= index < len(plans):
+                return plans.plan(index)
+    return select(plans, Objective())

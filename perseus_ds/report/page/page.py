@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.contents.figures import Figures
-from perseus_ds.report.contents.journal import journal_lines, named_value
-from perseus_ds.report.contents.straggler_table import HEADER, straggler_rows
+from perseus_ds.report.contents.journal import STRAGGLER_HEADER, journal_lines, named_value, straggler_rows
 from perseus_ds.report.contents.worth import Prices, worth
 from perseus_ds.report.number import short, signed
-from perseus_ds.report.page.html_parts import card, section, table
 from perseus_ds.report.page.style import SCRIPT, STYLE
 from perseus_ds.report.page.timeline_svg import timelines_svg
 from perseus_ds.report.pictures.gallery import MEASURED_DURATIONS, MOST_SPANS, Picture, Place
@@ -126,7 +124,7 @@ def _worth(contents: Contents, prices: Prices) -> str:
 
 def _stragglers(contents: Contents) -> str:
     rows = straggler_rows(contents.events)
-    return section("Stragglers", table(list(HEADER), rows)) if rows else ""
+    return section("Stragglers", table(list(STRAGGLER_HEADER), rows)) if rows else ""
 
 
 def _missing(contents: Contents) -> str:
@@ -182,3 +180,25 @@ def _journal(contents: Contents) -> str:
         return ""
     rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
     return section("What happened", f'<div class="journal">{table(["time (UTC)", "event", ""], rows)}</div>')
+
+
+def card(kind: str, value: str, text: str) -> str:
+    """Return one figure in large print; ``kind`` is measured or predicted."""
+    return f'<div class="card {kind}"><b>{escape(value)}</b>{escape(text)}</div>'
+
+
+def section(heading: str, body: str) -> str:
+    """Return a part of the page; ``body`` is HTML already."""
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 99) -> str:
+    """Return a table; columns from ``numbers_from`` on are flush right."""
+
+    def cells(tag: str, values: Sequence[str]) -> str:
+        marks = [' class="n"' if column >= numbers_from else "" for column in range(len(values))]
+        return "".join(f"<{tag}{mark}>{escape(v)}</{tag}>" for mark, v in zip(marks, values, strict=True))
+
+    head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table>{head}{body}</table>"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.report import theme
-from perseus_ds.report.contents.comparable import PerPipeline
+from perseus_ds.report.contents.figures import PerPipeline
 from perseus_ds.report.number import signed
 
 _SIZE_IN = (9.6, 6.6)

@@ -8,17 +8,14 @@ from enum import Enum
 from pathlib import Path
 
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.contents.beside_straggler import causes_beside
-from perseus_ds.report.contents.comparable import per_pipeline
-from perseus_ds.report.contents.figures import Figures
-from perseus_ds.report.contents.headline import headline, planned_headline
+from perseus_ds.report.contents.figures import Figures, headline, per_pipeline, planned_headline
 from perseus_ds.report.pictures.causes import draw_causes
 from perseus_ds.report.pictures.clocks import draw_clocks
 from perseus_ds.report.pictures.frontier import draw_frontier
 from perseus_ds.report.pictures.profile import draw_profile
 from perseus_ds.report.pictures.saving import draw_saving
 from perseus_ds.report.pictures.timeline import draw_timelines
-from perseus_ds.report.timeline.energy_causes import causes, clock_changes
+from perseus_ds.report.timeline.energy_causes import causes, causes_beside, clock_changes
 
 MOST_SPANS = 12_000
 """Of the timelines together that the page draws box by box: about 2 MB of SVG."""

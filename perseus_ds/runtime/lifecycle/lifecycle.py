@@ -8,8 +8,7 @@ from dataclasses import replace
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.comm.status_exchange import StatusExchange
+from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans

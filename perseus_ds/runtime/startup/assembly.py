@@ -8,8 +8,7 @@ from perseus_ds.device import Calibration
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.status import StatusLayout
-from perseus_ds.runtime.comm.status_exchange import StatusExchange
+from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits

@@ -8,17 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.straggler.estimate.excursions import Excursions
-from perseus_ds.straggler.estimate.flap_damping import FlapDamping
 from perseus_ds.straggler.estimate.reference import Reference
 from perseus_ds.straggler.estimate.scatter import Scatter
 from perseus_ds.straggler.estimate.window import Windows
 from perseus_ds.straggler.tuning import (
+    CALM,
     CONFIRMATIONS,
     LEAST_RECOVERY,
     LEAST_SCATTER,
+    MOST_CONFIRMATIONS,
     NOISIER,
     RECOVERY_SIGMAS,
     REVIEW_EVERY,
+    SHORT_SPELL,
     WINDOW,
 )
 
@@ -179,3 +181,31 @@ class SlowdownEstimate:
     def dismiss(self, who: _Replicas) -> None:
         """Note that some replicas, though they became slower, are no slower than the others."""
         self.proved &= ~who
+
+
+class FlapDamping:
+    """Memory of flapping: an answer to a spell that is over at once costs time and saves nothing.
+
+    Shape: vectors [replicas].
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._now = 0
+        self._began = np.full(replicas, -CALM, dtype=np.int64)
+        self._short = np.zeros(replicas, dtype=np.int64)
+
+    def tick(self) -> None:
+        """An iteration passes."""
+        self._now += 1
+
+    def confirmations(self) -> NDArray[np.int64]:
+        """Slow iterations in a row that are asked for: four times as many per short spell after the first."""
+        exponent = np.clip(self._short - 1, 0, 8)
+        return np.minimum(CONFIRMATIONS * 4**exponent, MOST_CONFIRMATIONS)
+
+    def remember(self, slower: NDArray[np.bool_], faster: NDArray[np.bool_]) -> None:
+        """Some replicas turned slow in this iteration, some turned fast again."""
+        lasted = self._now - self._began
+        self._short[faster & (lasted < SHORT_SPELL)] += 1
+        self._short[slower & (lasted >= CALM)] = 0
+        self._began[slower] = self._now

@@ -9,7 +9,7 @@ from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels import KernelClass
 from perseus_ds.kernels.measure import Patience, measure
-from perseus_ds.kernels.measure_rest import spared_at_rest_w
+from perseus_ds.kernels.measure_trace import spared_at_rest_w
 from perseus_ds.kernels.pairs import candidate_pairs, memory_probe
 from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
 

@@ -12,11 +12,10 @@ from PIL import Image
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.playing.play import play, play_baseline
-from perseus_ds.report.contents.beside_straggler import causes_beside
-from perseus_ds.report.contents.straggler_table import straggler_rows
+from perseus_ds.report.contents.journal import straggler_rows
 from perseus_ds.report.contents.worth import Prices, worth
 from perseus_ds.report.timeline.critical_path import critical_path
-from perseus_ds.report.timeline.energy_causes import causes, clock_changes
+from perseus_ds.report.timeline.energy_causes import causes, causes_beside, clock_changes
 from perseus_ds.report.timeline.lanes import energy_j
 from perseus_ds.report.timeline.trace import write_trace
 from perseus_ds.report.walk.canvas import walk_html

@@ -9,10 +9,15 @@ import pytest
 from perseus_ds.plan import PlanSet, build, read_plans, write_plans
 from perseus_ds.profile import Profile
 from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.chosen import chosen_plan
-from perseus_ds.report.contents.comparable import per_pipeline
-from perseus_ds.report.contents.figures import Quantity, Saving, figures
-from perseus_ds.report.contents.headline import headline, planned_headline
+from perseus_ds.report.contents.figures import (
+    Quantity,
+    Saving,
+    figures,
+    headline,
+    per_pipeline,
+    planned_headline,
+)
+from perseus_ds.report.contents.reading import chosen_plan
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.table import render
 from perseus_ds.run_directory import Measured, Summary, write_summary

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from perseus_ds.plan import PlanSet
-from perseus_ds.report.contents.comparable import PerPipeline
-from perseus_ds.report.contents.figures import Figures, Quantity, Row, Saving
+from perseus_ds.report.contents.figures import Figures, PerPipeline, Quantity, Row, Saving
 from perseus_ds.report.pictures.causes import draw_causes
 from perseus_ds.report.pictures.emulation import Series, draw_emulation
 from perseus_ds.report.pictures.frontier import draw_frontier

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.straggler.estimate.flap_damping import FlapDamping
-from perseus_ds.straggler.estimate.slowdown_estimate import SlowdownEstimate
+from perseus_ds.straggler.estimate.slowdown_estimate import FlapDamping, SlowdownEstimate
 
 NOBODY = np.array([False, False])
 SECOND = np.array([False, True])
