@@ -47,19 +47,23 @@ def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str)
 
 def _refuse_coercion(wanted: object, value: object, key: str) -> None:
     """Refuse what a lenient reader would bend into shape: "5" for 5, 1 for true, true for 1."""
-    if is_dataclass(wanted) or get_origin(wanted) is dict:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{key} is {value!r}", hint="expected a block in braces")
-        return
-    allowed = get_args(wanted) or (wanted,)
-    numeric = {int, float} & set(allowed)
-    if isinstance(value, bool) and bool not in allowed:
-        words = literals_of(wanted) and not numeric
-        quoted = "; in YAML on, off, yes and no are no words unless quoted" if words else ""
-        raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}{quoted}")
-    if isinstance(value, str) and (numeric or bool in allowed) and value not in literals_of(wanted):
+    if not (is_dataclass(wanted) or get_origin(wanted) is dict):
+        _refuse_bent(wanted, value, key)
+    elif not isinstance(value, Mapping):
+        raise ConfigError(f"{key} is {value!r}", hint="expected a block in braces")
+
+
+def _refuse_bent(wanted: object, value: object, key: str) -> None:
+    allowed, literals = get_args(wanted) or (wanted,), literals_of(wanted)
+    numeric, truth = not {int, float}.isdisjoint(allowed), bool in allowed
+    if isinstance(value, bool):
+        if not truth:
+            words = literals and not numeric
+            quoted = "; in YAML on, off, yes and no are no words unless quoted" if words else ""
+            raise ConfigError(f"{key} is {value!r}", hint=f"expected {_names(allowed)}{quoted}")
+    elif isinstance(value, str) and (numeric or truth) and value not in literals:
         raise ConfigError(f"{key} is the text {value!r}", hint=f"expected {_names(allowed)}")
-    if not isinstance(value, bool) and bool in allowed:
+    elif truth:
         raise ConfigError(f"{key} is {value!r}", hint="expected true or false")
 
 

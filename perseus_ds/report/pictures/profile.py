@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.plan.playing.play import play
-from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile import Computation, Point, Profile
 from perseus_ds.report import theme
 from perseus_ds.schedule import Kind
 
@@ -45,20 +45,9 @@ def draw_profile(
 def _panel(axes: Axes, profile: Profile, stage: int, chosen: Mapping[Computation, Counter[int]]) -> None:
     kinds = sorted((k for s, k in profile.points if s == stage), key=lambda kind: kind.value)
     for number, kind in enumerate(kinds):
-        colour, mark = _LOOKS.get(kind, _OTHER_LOOKS[number % len(_OTHER_LOOKS)])
         points = profile.of(stage, kind)
-        axes.errorbar(
-            [point.time_s for point in points],
-            [point.energy_j for point in points],
-            xerr=[point.time_se_s for point in points],
-            yerr=[point.energy_se_j for point in points],
-            color=colour,
-            marker=mark,
-            markersize=2.6,
-            linewidth=0.8,
-            capsize=2.0,
-            label=f"{kind.words}, with standard error",
-        )
+        colour, mark = _LOOKS.get(kind, _OTHER_LOOKS[number % len(_OTHER_LOOKS)])
+        _curve(axes, points, colour, mark, label=f"{kind.words}, with standard error")
         used = chosen.get((stage, kind), Counter())
         marked = [point for point in points if point.clock_mhz in used]
         axes.plot(
@@ -75,6 +64,21 @@ def _panel(axes: Axes, profile: Profile, stage: int, chosen: Mapping[Computation
     axes.grid(color=theme.GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     theme.bare(axes)
+
+
+def _curve(axes: Axes, points: Sequence[Point], colour: str, mark: str, *, label: str) -> None:
+    axes.errorbar(
+        [point.time_s for point in points],
+        [point.energy_j for point in points],
+        xerr=[point.time_se_s for point in points],
+        yerr=[point.energy_se_j for point in points],
+        color=colour,
+        marker=mark,
+        markersize=2.6,
+        linewidth=0.8,
+        capsize=2.0,
+        label=label,
+    )
 
 
 def _chosen(plan: FrequencyPlan) -> Mapping[Computation, Counter[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -102,8 +102,13 @@ def _lane(axes: Axes, lane: Lane, scale: PowerScale, blocking_w: float, *, floor
             edgecolors="white",
             linewidth=0.6 if kind.is_computation else 0.2,
         )
+    if len(lane.stages) > 1:
+        _stripes(axes, lane, floor=floor)
 
-    for chunk in range(len(lane.stages)) if len(lane.stages) > 1 else ():
+
+def _stripes(axes: Axes, lane: Lane, *, floor: float) -> None:
+    """Underline the chunks of a rank that holds several."""
+    for chunk in range(len(lane.stages)):
         mine = [s for s in lane.spans if s.instruction.kind.is_computation and lane.chunk_of(s) == chunk]
         axes.broken_barh(
             [(span.start_s, span.duration_s) for span in mine],
@@ -143,20 +148,25 @@ _FLOOR_IN, _BOX_IN, _APART_IN = 0.2, 0.3, 2.0
 
 def draw_key(figure: Figure, timelines: Sequence[Timeline], scale: PowerScale, *, left_in: float) -> None:
     """Draw a box of each height with its meaning, at the foot of the figure, and a stripe of each chunk."""
+    for number, (tall, colours, text) in enumerate(_entries(timelines, scale)):
+        _entry(figure, left_in + number * _APART_IN, tall, colours, text)
+
+
+def _entries(timelines: Sequence[Timeline], scale: PowerScale) -> Iterator[tuple[float, list[str], str]]:
+    """Height, colours and meaning of each kind of box that is drawn."""
     middle = scale.colour((scale.lowest_w + scale.highest_w) / 2)
     blocking_w = timelines[-1].blocking_power_w
     waiting = scale.colour(blocking_w)
     drawn = {span.instruction.kind for timeline in timelines for span in timeline.spans}
-    entries = [(height(kind), middle, kind.words) for kind in Kind if kind in drawn and kind.is_computation]
-    entries.append((WAITING_HEIGHT, waiting, f"waiting, at {blocking_w:.0f} W"))
-    if any(not kind.is_computation for kind in drawn):
-        entries.append((height(Kind.STEP), waiting, "transfers, reduction, step"))
+    computed = [kind for kind in Kind if kind in drawn and kind.is_computation]
+    yield from ((height(kind), [middle], kind.words) for kind in computed)
+    yield WAITING_HEIGHT, [waiting], f"waiting, at {blocking_w:.0f} W"
+    if len(computed) < len(drawn):
+        yield height(Kind.STEP), [waiting], "transfers, reduction, step"
     several = max(chunks(timeline) for timeline in timelines)
     if several > 1:
-        entries.append((STRIPE_HEIGHT, "", f"chunks 0 to {several - 1} of a rank"))
-    for number, (tall, colour, text) in enumerate(entries):
-        colours = [colour] if colour else [theme.CHUNKS[n % len(theme.CHUNKS)] for n in range(several)]
-        _entry(figure, left_in + number * _APART_IN, tall, colours, text)
+        stripes = [theme.CHUNKS[n % len(theme.CHUNKS)] for n in range(several)]
+        yield STRIPE_HEIGHT, stripes, f"chunks 0 to {several - 1} of a rank"
 
 
 def _entry(figure: Figure, left_in: float, tall: float, colours: Sequence[str], text: str) -> None:

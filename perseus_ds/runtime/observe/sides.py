@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from perseus_ds.runtime.measure.aliasing import alike
 from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
 
 _Numbers = NDArray[np.float64]
+_Key = tuple[int, int]  # a sample's first iteration, and how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,16 @@ class Side:
         rows = [{(one.first, one.iterations): one for one in total.samples} for total in known]
         if not all(rows):
             return None
-        common = sorted(set(rows[0]).intersection(*rows[1:]))
-        if 2 * len(common) < min(map(len, rows)):
-            common = []
+        common = _common(rows)
+        shared = [[row[key] for row in rows] for key in common]
+        alike = [[row[key] for key in common or row] for row in rows]
         return cls(
-            np.array([max(row[key].time_s for row in rows) for key in common]),
-            np.array([sum(row[key].energy_j for row in rows) for key in common]),
-            np.array([sum(row[key].size for row in rows) for key in common]),
+            _over_ranks(shared, max, lambda one: one.time_s),
+            _over_ranks(shared, sum, lambda one: one.energy_j),
+            _over_ranks(shared, sum, lambda one: one.size),
             min(total.iterations for total in known),
             [list(row.values()) for row in rows],
-            [
-                _alike([row[key] for key in common or row], period_s)
-                for row, period_s in zip(rows, periods_s or [None] * len(rows), strict=True)
-            ],
+            list(map(_alike, alike, periods_s or [None] * len(rows))),
         )
 
     def measured(self) -> Measured:
@@ -80,6 +78,20 @@ class Side:
             freedom=energy_j.freedom,
             time_freedom=time_s.freedom,
         )
+
+
+def _common(rows: Sequence[Mapping[_Key, Sample]]) -> list[_Key]:
+    """The samples that all ranks joined alike; none where they are less than half."""
+    common = sorted(set(rows[0]).intersection(*rows[1:]))
+    return [] if 2 * len(common) < min(map(len, rows)) else common
+
+
+def _over_ranks(
+    shared: Sequence[Sequence[Sample]],
+    fold: Callable[[Iterable[float]], float],
+    of: Callable[[Sample], float],
+) -> _Numbers:
+    return np.array([fold(map(of, ranks)) for ranks in shared])
 
 
 def at_one_size(sides: Sequence[Side]) -> list[Side]:

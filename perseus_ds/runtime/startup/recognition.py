@@ -77,28 +77,40 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
 
 
 def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusConfig) -> Mapping[str, str]:
-    places = [member.place for member in members]
-    parameters = sorted({item for place in places for item in place.parameters.items()})
     simulated = json.dumps(config.simulated, sort_keys=True)
-    inputs = _told(place.inputs for place in places)
-    traits = {key for member in members for key in member.traits}
+    traits = sorted({key for member in members for key in member.traits})
     return {
         "gpu": _told(member.gpu for member in members),
         "driver": _told(member.driver for member in members),
         "simulated": digest(simulated) if config.device == "simulated" else "no",
         "torch": torch.__version__,
-        "stages": str(schedule.stages),
-        "tensor_parallel": str(len(members) // (schedule.ranks * len({place.replica for place in places}))),
-        "replicas": str(len({place.replica for place in places})),
-        "partition": " ".join(str(count) for _, count in parameters),
-        "dtypes": _told(place.dtypes for place in places),
-        "modules": _told(place.modules for place in places),
+        **_model_traits(schedule, [member.place for member in members]),
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
-        **({"inputs": inputs} if inputs else {}),
-        **{key: _told(member.traits.get(key, "") for member in members) for key in sorted(traits)},
+        **_inputs(member.place for member in members),
+        **{key: _told(member.traits.get(key, "") for member in members) for key in traits},
     }
+
+
+def _model_traits(schedule: Schedule, places: Sequence[Place]) -> Mapping[str, str]:
+    """How the model is cut and run."""
+    replicas = len({place.replica for place in places})
+    parameters = sorted({item for place in places for item in place.parameters.items()})
+    return {
+        "stages": str(schedule.stages),
+        "tensor_parallel": str(len(places) // (schedule.ranks * replicas)),
+        "replicas": str(replicas),
+        "partition": " ".join(str(count) for _, count in parameters),
+        "dtypes": _told(place.dtypes for place in places),
+        "modules": _told(place.modules for place in places),
+    }
+
+
+def _inputs(places: Iterable[Place]) -> Mapping[str, str]:
+    """The shapes of the first batch, where a framework tells them."""
+    inputs = _told(place.inputs for place in places)
+    return {"inputs": inputs} if inputs else {}
 
 
 def _told(words: Iterable[str]) -> str:
