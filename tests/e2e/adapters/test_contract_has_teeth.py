@@ -11,8 +11,9 @@ import test_deepspeed_contract as whole
 import torch.distributed as dist
 from deepspeed_hosts import one_f_one_b
 
+from perseus_ds.adapters.deepspeed import hooks
 from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
-from perseus_ds.adapters.deepspeed.hooks import Hooks
+from perseus_ds.adapters.listening import Listening
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place
 from perseus_ds.schedule import Kind
@@ -114,12 +115,17 @@ def leaves_the_map(broken: Any) -> None:  # noqa: ANN401
     broken.remove = remove
 
 
-def lets_errors_through(broken: Any) -> None:  # noqa: ANN401
-    def give_up(_: Hooks, error: Exception) -> None:
-        raise error
+class Open(Listening):
+    """Hands on whatever the listener raises."""
 
+    def __init__(self, listener: InstructionListener, remove: Callable[[], None]) -> None:
+        super().__init__(listener, remove)
+        self.before, self.after = listener.before, listener.after  # type: ignore[method-assign]
+
+
+def lets_errors_through(broken: Any) -> None:  # noqa: ANN401
     def install(self: Any, listener: InstructionListener) -> None:  # noqa: ANN401
-        Hooks._give_up = give_up  # type: ignore[method-assign]  # in a process of the test's own
+        hooks.Listening = Open  # type: ignore[misc]  # in a process of the test's own
         DeepSpeedAdapter.install(self, listener)
 
     broken.install = install
