@@ -45,7 +45,7 @@ class ClassRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class KernelTotal:
     """A choice for the whole iteration: predicted by the second measurement, where there is one."""
 
     level: str
@@ -74,7 +74,7 @@ class KernelPlan:
     """All that `perseus-ds kernels plan` finds, as it stands in its file."""
 
     classes: tuple[ClassRow, ...]
-    totals: tuple[Total, ...]
+    totals: tuple[KernelTotal, ...]
     left: tuple[Left, ...]
     left_out: tuple[str, ...]
     why_not_memory: str | None
@@ -123,11 +123,11 @@ def kernel_plan(
 
 def _total(
     costs: LaunchCosts, profile: KernelProfile, trace: KernelTrace, *, level: Level, goal: Goal, scope: Scope
-) -> Total:
+) -> KernelTotal:
     chosen = choose(cost_table(costs, trace, level), goal, scope)
     second, spread = (cost_table(one, trace, level) for one in second_costs(profile, trace))
     told = confirm(chosen, second, spread)
-    return Total(
+    return KernelTotal(
         level.value,
         str(goal),
         scope.value,

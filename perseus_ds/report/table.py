@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents, read_contents
-from perseus_ds.report.contents.figures import Figures, Row, Saving, figures
+from perseus_ds.report.contents.figures import Compared, Figures, Saving, figures
 from perseus_ds.report.number import short, signed
 
 _COLUMNS = 80
@@ -36,7 +36,7 @@ def render(found: Figures, contents: Contents) -> str:
     return "\n".join(lines)
 
 
-def _line(row: Row) -> str:
+def _line(row: Compared) -> str:
     name = f"{row.name}, {row.unit}"
     before, after = short(row.baseline, digits=5), short(row.perseus, digits=5)
     return f"{name:<28}{before:>12}{after:>12}{signed(row.difference_pct, decimals=2):>12} %"

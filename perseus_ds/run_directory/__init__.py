@@ -4,16 +4,16 @@ from perseus_ds.run_directory.ending import why_unmeasured
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.summary import Measured, Spent, Summary, read_summary, write_summary
-from perseus_ds.run_directory.timeline import Span, Timeline, read_timelines, write_timelines
+from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.run_directory.whole_file import write_json, write_whole
 
 __all__ = [
     "Measured",
+    "RecordedIteration",
     "RunDirectory",
     "Span",
     "Spent",
     "Summary",
-    "Timeline",
     "append_event",
     "read_events",
     "read_summary",

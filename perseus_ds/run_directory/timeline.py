@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class RecordedIteration:
     """All ranks of one pipeline over one iteration.
 
     ``name`` is ``baseline`` or ``perseus``; ``blocking_power_w`` colours the gaps between the spans.
@@ -68,12 +68,12 @@ class Timeline:
         return self.rank_of_stage[instruction.stage] if self.rank_of_stage else instruction.stage
 
 
-def write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
+def write_timelines(timelines: Sequence[RecordedIteration], path: Path) -> None:
     """Write all timelines to one file."""
     write_json(path, [asdict(t) | {"spans": [_row(span) for span in t.spans]} for t in timelines])
 
 
-def read_timelines(path: Path) -> list[Timeline]:
+def read_timelines(path: Path) -> list[RecordedIteration]:
     """Read what ``write_timelines`` wrote.
 
     Raises:
@@ -91,10 +91,10 @@ def read_timelines(path: Path) -> list[Timeline]:
     return found
 
 
-def _timeline(row: Content) -> Timeline:
+def _timeline(row: Content) -> RecordedIteration:
     only(row, _KEYS)
     iteration_time_s = real(row, "iteration_time_s", least=_LEAST_S, most=MOST)
-    timeline = Timeline(
+    timeline = RecordedIteration(
         name=line(row, "name", most=100),
         iteration_time_s=iteration_time_s,
         blocking_power_w=real(row, "blocking_power_w", least=0, most=MOST),
@@ -109,7 +109,7 @@ def _timeline(row: Content) -> Timeline:
     return timeline
 
 
-def _check_place(span: Span, timeline: Timeline) -> None:
+def _check_place(span: Span, timeline: RecordedIteration) -> None:
     """Refuse a span that ends after its iteration, or whose stage has no rank."""
     if span.start_s + span.duration_s > timeline.iteration_time_s * (1.0 + _ROUNDING):
         raise PerseusError(f"{span.instruction} ends after its iteration")
@@ -141,4 +141,4 @@ def _span(row: Content) -> Span:
     )
 
 
-_KEYS, _SPAN_KEYS = ({field.name for field in fields(kind)} for kind in (Timeline, Span))
+_KEYS, _SPAN_KEYS = ({field.name for field in fields(kind)} for kind in (RecordedIteration, Span))

@@ -11,7 +11,7 @@ from perseus_ds.simulation.emulator import Emulated, means
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class EmulatedSide:
     """Means per iteration of the whole job, and its power."""
 
     iteration_time_s: float
@@ -42,8 +42,8 @@ class SimulateSummary:
 
     gpus: int
     iterations: int
-    default_clocks: Side
-    plan: Side
+    default_clocks: EmulatedSide
+    plan: EmulatedSide
     saving_pct: float
     slowdown_pct: float
     decisions: tuple[Decided, ...]
@@ -117,10 +117,10 @@ def _line(name: str, before: float, after: float) -> str:
     return f"{name:<36}{before:>16.6g}{after:>16.6g}{change:>12}"
 
 
-def _side(found: Emulated) -> Side:
+def _side(found: Emulated) -> EmulatedSide:
     time_s, energy_j = means(found)
     power_w = found.power_w if len(found.power_w) else np.array([energy_j / time_s])
-    return Side(
+    return EmulatedSide(
         iteration_time_s=time_s,
         energy_j=energy_j,
         by_cause_j={cause: joules / found.iterations for cause, joules in found.by_cause_j.items()},

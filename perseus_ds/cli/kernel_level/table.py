@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.kernels import KernelPlan
-from perseus_ds.kernels.summary import Total
+from perseus_ds.kernels.summary import KernelTotal
 
 _NAME = 44
 
@@ -45,7 +45,7 @@ def _totals(plan: KernelPlan) -> str:
     return "\n".join(lines)
 
 
-def _how(total: Total) -> str:
+def _how(total: KernelTotal) -> str:
     if total.confirmed:
         return f"  +- {total.energy_se_pct:.2f} by a second measurement"
     return "  by the measurement it was chosen from: too good"

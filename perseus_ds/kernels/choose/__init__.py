@@ -2,7 +2,7 @@
 
 from perseus_ds.kernels.choose.choose import EDP, Chosen, Goal, Scope, choose, choose_at
 from perseus_ds.kernels.choose.confirm import Confirmed, confirm
-from perseus_ds.kernels.choose.knapsack import Choice, solve_knapsack
+from perseus_ds.kernels.choose.knapsack import Picks, solve_knapsack
 from perseus_ds.kernels.choose.smooth import smoothed
 from perseus_ds.kernels.choose.table import (
     CostTable,
@@ -15,13 +15,13 @@ from perseus_ds.kernels.choose.table import (
 
 __all__ = [
     "EDP",
-    "Choice",
     "Chosen",
     "Confirmed",
     "CostTable",
     "Goal",
     "LaunchCosts",
     "Level",
+    "Picks",
     "Scope",
     "choose",
     "choose_at",

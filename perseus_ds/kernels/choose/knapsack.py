@@ -22,7 +22,7 @@ MOST_STATES = 400_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Picks:
     """A choice and its certificate: no choice within the time uses less than ``bound_j``.
 
     Shape: ``option`` [rows], positions in each row.
@@ -41,7 +41,7 @@ class Choice:
 
 def solve_knapsack(
     time_s: Floats, energy_j: Floats, budget_s: float, *, most_states: int = MOST_STATES
-) -> Choice:
+) -> Picks:
     """Choose one option of each row.
 
     An option that does not exist has an infinite time. Sums are compared to within the rounding of the
@@ -91,7 +91,7 @@ def _relaxed(time_s: Floats, energy_j: Floats, budget_s: float) -> tuple[Ints, f
     return option, 0.0, True
 
 
-def _chosen(option: Ints, time_s: Floats, energy_j: Floats, gap_j: float) -> Choice:
+def _chosen(option: Ints, time_s: Floats, energy_j: Floats, gap_j: float) -> Picks:
     rows = np.arange(len(option))
     total_j = float(energy_j[rows, option].sum())
-    return Choice(option, float(time_s[rows, option].sum()), total_j, total_j - gap_j)
+    return Picks(option, float(time_s[rows, option].sum()), total_j, total_j - gap_j)

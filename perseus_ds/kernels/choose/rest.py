@@ -10,7 +10,7 @@ from perseus_ds.solver.compiling.compiled import inner
 from perseus_ds.solver.problem import Floats, Ints
 
 
-class Steps(NamedTuple):
+class HullSteps(NamedTuple):
     """The steps along the rows' hulls in one direction (slower or faster), cheapest second first.
 
     Shape: [steps]; ``layer`` is the row's place in the order in which rows are decided.
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 
 
 @inner
-def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> Steps:
+def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> HullSteps:
     """Find the hull of each row's options on one side of its base, which costs and takes nothing."""
     layer = np.empty(len(longer_s), dtype=np.int64)
     length, price = np.empty(len(longer_s)), np.empty(len(longer_s))
@@ -69,11 +69,11 @@ def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> S
             from_s, from_j = sign * longer_s[one], reduced_j[one]
             count += 1
     order = np.argsort(price[:count])
-    return Steps(layer[order], length[order], price[order])
+    return HullSteps(layer[order], length[order], price[order])
 
 
 @inner
-def curve_from(steps: Steps, layer: int, highest_w: float) -> Curve:
+def curve_from(steps: HullSteps, layer: int, highest_w: float) -> Curve:
     """Take the steps of the rows from ``layer`` on, up to a price."""
     length, cost = np.zeros(len(steps.layer) + 1), np.zeros(len(steps.layer) + 1)
     size = 1

@@ -1,7 +1,7 @@
 """A launch sequence cut into runs of one pair of clocks, as long as changes take and cost something."""
 
 from perseus_ds.kernels.segment.bounded import runs_at, runs_within
-from perseus_ds.kernels.segment.play import Played, play
+from perseus_ds.kernels.segment.play import Replayed, play
 from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
 from perseus_ds.kernels.segment.timelines import (
     timelines,
@@ -11,7 +11,7 @@ from perseus_ds.kernels.segment.timelines import (
 __all__ = [
     "FREE",
     "ChangeCost",
-    "Played",
+    "Replayed",
     "Runs",
     "Sequence",
     "play",

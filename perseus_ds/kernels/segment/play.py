@@ -13,7 +13,7 @@ from perseus_ds.solver.problem import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Replayed:
     """Time and energy with every change in force when it really is.
 
     ``late_s`` was spent at other pairs than planned.
@@ -24,7 +24,7 @@ class Played:
     late_s: float
 
 
-def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Played:
+def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
     """Play the runs on a GPU whose clocks follow later than they are asked for.
 
     Requests go out as the sequence proceeds, ``ahead`` by their latency as planned, or only at the run's
@@ -51,7 +51,7 @@ def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Played:
             state.ask(int(runs.option[coming]))
             coming += 1
         state.work(1.0 - done)
-    return Played(state.now_s, state.energy_j, state.late_s)
+    return Replayed(state.now_s, state.energy_j, state.late_s)
 
 
 def _asked_at(sequence: Sequence, runs: Runs, begin_s: Floats) -> Floats:

@@ -22,7 +22,7 @@ class Quantity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Compared:
     """One quantity before and after; ``difference_pct`` is positive for more."""
 
     quantity: Quantity
@@ -70,7 +70,7 @@ class Figures:
 
     job: str
     simulated: bool
-    rows: tuple[Row, ...]
+    rows: tuple[Compared, ...]
     measured: Saving | None
     predicted: Saving | None
     planned: Saving | None
@@ -112,15 +112,15 @@ def gpu_name(contents: Contents) -> str:
     return f"simulated {name or 'GPU'}"
 
 
-def _rows(contents: Contents) -> tuple[Row, ...]:
+def _rows(contents: Contents) -> tuple[Compared, ...]:
     summary = contents.summary
     if summary is None:
         return ()
     baseline, perseus = summary.baseline, summary.perseus
     return (
-        Row(Quantity.TIME, "s", baseline.iteration_time_s, perseus.iteration_time_s),
-        Row(Quantity.ENERGY, "J", baseline.energy_j, perseus.energy_j),
-        Row(Quantity.POWER, "W", _power_w(baseline), _power_w(perseus)),
+        Compared(Quantity.TIME, "s", baseline.iteration_time_s, perseus.iteration_time_s),
+        Compared(Quantity.ENERGY, "J", baseline.energy_j, perseus.energy_j),
+        Compared(Quantity.POWER, "W", _power_w(baseline), _power_w(perseus)),
     )
 
 

@@ -13,9 +13,9 @@ from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.run_directory import (
+    RecordedIteration,
     RunDirectory,
     Summary,
-    Timeline,
     read_events,
     read_summary,
     read_timelines,
@@ -48,7 +48,7 @@ class Contents:
     profile: Profile | None
     plans: PlanSet | None
     summary: Summary | None
-    timelines: Mapping[str, Timeline]
+    timelines: Mapping[str, RecordedIteration]
     events: tuple[Event, ...]
     missing: tuple[Missing, ...]
 
@@ -57,7 +57,7 @@ class Contents:
         """The plan that the job runs at."""
         return None if self.plans is None else chosen_plan(self.plans, self.summary, self.events)
 
-    def in_order(self) -> list[Timeline]:
+    def in_order(self) -> list[RecordedIteration]:
         """Return the timelines, the one before first."""
         return sorted(self.timelines.values(), key=lambda timeline: timeline.name != "baseline")
 

@@ -14,11 +14,11 @@ from perseus_ds.report.contents.worth import Prices, worth
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.page.style import SCRIPT, STYLE
 from perseus_ds.report.page.timeline_svg import timelines_svg
-from perseus_ds.report.pictures.gallery import MEASURED_DURATIONS, MOST_SPANS, Picture, Place
+from perseus_ds.report.pictures.gallery import MEASURED_DURATIONS, MOST_SPANS, Picture, Slot
 from perseus_ds.report.timeline.power_scale import power_scale
 from perseus_ds.report.walk.canvas import walk_html
 from perseus_ds.report.walk.walk import Walk
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 
 
 def page_of(
@@ -38,7 +38,7 @@ def page_of(
         _worth(contents, prices or Prices()),
         _missing(contents),
         _timelines(contents),
-        *(_picture(picture) for picture in pictures if picture.place is not Place.BESIDE_THE_PAGE),
+        *(_picture(picture) for picture in pictures if picture.place is not Slot.BESIDE_THE_PAGE),
         "" if walk is None else section("From T* to full speed", _WALK_WORDS + walk_html(walk)),
         _stragglers(contents),
         _facts("The job", contents.fingerprint, "what the plan is valid for"),
@@ -150,7 +150,7 @@ def _timelines(contents: Contents) -> str:
     )
 
 
-def _scale(timelines: Sequence[Timeline]) -> str:
+def _scale(timelines: Sequence[RecordedIteration]) -> str:
     scale = power_scale(timelines)
     steps = [scale.lowest_w + part / 8 * (scale.highest_w - scale.lowest_w) for part in range(9)]
     gradient = f"linear-gradient(to right, {', '.join(map(scale.colour, steps))})"

@@ -19,7 +19,7 @@ from perseus_ds.report.timeline.lanes import (
     panel_name,
 )
 from perseus_ds.report.timeline.power_scale import PowerScale, power_scale
-from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction
 
 _LEFT, _WIDTH, _LANE, _HEAD, _FOOT, _AXIS = 70, 1130, 34, 26, 14, 22
@@ -44,7 +44,7 @@ class _Scale:
 
 
 def timelines_svg(
-    timelines: Sequence[Timeline], *, critical: Mapping[str, Collection[Instruction]] | None = None
+    timelines: Sequence[RecordedIteration], *, critical: Mapping[str, Collection[Instruction]] | None = None
 ) -> str:
     """Draw one panel per timeline, all to one time scale and one power scale.
 
@@ -65,7 +65,7 @@ def timelines_svg(
 
 
 def _panel(
-    timeline: Timeline, scale: _Scale, top: float, on_path: frozenset[Instruction]
+    timeline: RecordedIteration, scale: _Scale, top: float, on_path: frozenset[Instruction]
 ) -> tuple[str, float]:
     rows = lanes(timeline)
     floor = top + _HEAD + _LANE * len(rows)

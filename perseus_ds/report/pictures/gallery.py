@@ -24,7 +24,7 @@ MEASURED_DURATIONS = (
 )
 
 
-class Place(Enum):
+class Slot(Enum):
     """How a picture stands on the page; the value is its CSS class."""
 
     WIDE = "wide"
@@ -39,7 +39,7 @@ class Picture:
     path: Path
     heading: str
     caption: str
-    place: Place = Place.NARROW
+    place: Slot = Slot.NARROW
 
 
 def draw_all(contents: Contents, found: Figures, directory: Path) -> Iterator[Picture]:
@@ -65,7 +65,7 @@ def _timeline(contents: Contents, found: Figures, path: Path) -> Picture:
         critical=contents.critical_paths(),
     )
     spans = sum(len(timeline.spans) for timeline in contents.timelines.values())
-    place = Place.BESIDE_THE_PAGE if spans <= MOST_SPANS else Place.WIDE
+    place = Slot.BESIDE_THE_PAGE if spans <= MOST_SPANS else Slot.WIDE
     return Picture(path, "One iteration, before and after", MEASURED_DURATIONS, place)
 
 
@@ -86,7 +86,7 @@ def _profile(contents: Contents, found: Figures, path: Path) -> Picture:
     caption = (
         "Time against energy of every computation, a point per clock; circled: clocks that the plan uses."
     )
-    return Picture(path, "Profile", caption, Place.WIDE)
+    return Picture(path, "Profile", caption, Slot.WIDE)
 
 
 def _saving(found: Figures, path: Path) -> Picture:
@@ -111,7 +111,7 @@ def _clocks(contents: Contents, found: Figures, path: Path) -> Picture:
     caption = "What each stage runs each microbatch at."
     if len(contents.chosen.of.splits):
         caption += " Where a computation changes its clock while it runs, the mean over its work."
-    return Picture(path, "Clocks of the plan", caption, Place.WIDE)
+    return Picture(path, "Clocks of the plan", caption, Slot.WIDE)
 
 
 def _clocks_title(contents: Contents) -> str:

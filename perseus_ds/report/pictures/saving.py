@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from perseus_ds.report import theme
-from perseus_ds.report.contents.figures import Figures, Row
+from perseus_ds.report.contents.figures import Compared, Figures
 from perseus_ds.report.number import short, signed
 
 _SIZE_IN = (9.6, 4.9)
@@ -45,7 +45,7 @@ def draw_saving(found: Figures, path: Path, *, title: str, subtitle: str) -> Pat
         return theme.save(figure, path)
 
 
-def bars(row: Row, found: Figures) -> Sequence[Bar]:
+def bars(row: Compared, found: Figures) -> Sequence[Bar]:
     """Compute one panel's bars; the prediction stands on the measured baseline."""
     shown = [
         Bar("baseline", row.baseline, short(row.baseline)),
@@ -58,7 +58,7 @@ def bars(row: Row, found: Figures) -> Sequence[Bar]:
     return shown
 
 
-def _panel(axes: Axes, row: Row, shown: Sequence[Bar]) -> None:
+def _panel(axes: Axes, row: Compared, shown: Sequence[Bar]) -> None:
     for position, bar in enumerate(shown):
         colour = theme.BASELINE if bar.name == "baseline" else theme.PERSEUS
         axes.bar(

@@ -22,7 +22,7 @@ from perseus_ds.report.timeline.lanes import (
     panel_name,
 )
 from perseus_ds.report.timeline.power_scale import PowerScale, power_scale
-from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind
 
 _WIDTH_IN = 13.3
@@ -32,7 +32,7 @@ _MOST_NUMBERS = 1500
 
 
 def draw_timelines(
-    timelines: Sequence[Timeline],
+    timelines: Sequence[RecordedIteration],
     path: Path,
     *,
     title: str,
@@ -63,7 +63,7 @@ def draw_timelines(
         return theme.save(figure, path)
 
 
-def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> None:
+def _panel(axes: Axes, timeline: RecordedIteration, scale: PowerScale, end_s: float) -> None:
     rows = lanes(timeline)
     seconds_per_inch = end_s / (_WIDTH_IN - _MARGINS.left - _MARGINS.right)
     for row, lane in enumerate(rows):
@@ -80,7 +80,7 @@ def _panel(axes: Axes, timeline: Timeline, scale: PowerScale, end_s: float) -> N
     axes.set_title(f"{short(timeline.iteration_time_s)} s, {short(energy_j(timeline))} J", loc="right")
 
 
-def _critical(axes: Axes, timeline: Timeline, on_path: frozenset[Instruction]) -> None:
+def _critical(axes: Axes, timeline: RecordedIteration, on_path: frozenset[Instruction]) -> None:
     """Underline the longest path."""
     for row, lane in enumerate(lanes(timeline)):
         mine = [(s.start_s, s.duration_s) for s in lane.spans if s.instruction in on_path]
@@ -146,13 +146,17 @@ def _power_w(span: Span, blocking_w: float) -> float:
 _FLOOR_IN, _BOX_IN, _APART_IN = 0.2, 0.3, 2.0
 
 
-def draw_key(figure: Figure, timelines: Sequence[Timeline], scale: PowerScale, *, left_in: float) -> None:
+def draw_key(
+    figure: Figure, timelines: Sequence[RecordedIteration], scale: PowerScale, *, left_in: float
+) -> None:
     """Draw a box of each height with its meaning, at the foot of the figure, and a stripe of each chunk."""
     for number, (tall, colours, text) in enumerate(_entries(timelines, scale)):
         _entry(figure, left_in + number * _APART_IN, tall, colours, text)
 
 
-def _entries(timelines: Sequence[Timeline], scale: PowerScale) -> Iterator[tuple[float, list[str], str]]:
+def _entries(
+    timelines: Sequence[RecordedIteration], scale: PowerScale
+) -> Iterator[tuple[float, list[str], str]]:
     """Height, colours and meaning of each kind of box that is drawn."""
     middle = scale.colour((scale.lowest_w + scale.highest_w) / 2)
     blocking_w = timelines[-1].blocking_power_w

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 from perseus_ds.schedule import Instruction, Schedule, dag_of
 
 
-def critical_path(timeline: Timeline, schedule: Schedule) -> tuple[Instruction, ...]:
+def critical_path(timeline: RecordedIteration, schedule: Schedule) -> tuple[Instruction, ...]:
     """Return the instructions of a longest path, first to last; of predecessors the one that ends last.
 
     Durations are measured, places follow from the graph, so that each instruction begins as one of those

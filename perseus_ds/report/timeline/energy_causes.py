@@ -9,7 +9,7 @@ from perseus_ds.files.fields import MOST
 from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.report.timeline.lanes import lanes
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 
 Event = Mapping[str, object]
 
@@ -34,7 +34,7 @@ class Causes:
         return self.working_j + self.fixed_j + self.bubbles_j + self.straggler_j
 
 
-def causes(timeline: Timeline) -> Causes:
+def causes(timeline: RecordedIteration) -> Causes:
     """Add the boxes of a timeline up."""
     computed = [span for span in timeline.spans if span.power_w is not None]
     fixed_s = sum(span.duration_s for span in timeline.spans if span.power_w is None)
@@ -47,7 +47,7 @@ def causes(timeline: Timeline) -> Causes:
     )
 
 
-def clock_changes(timeline: Timeline) -> float:
+def clock_changes(timeline: RecordedIteration) -> float:
     """Changes of clock per iteration and rank, from one iteration to the next included."""
     changes = 0
     rows = lanes(timeline)

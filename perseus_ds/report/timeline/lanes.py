@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Kind
 
 _HEIGHT = {
@@ -54,7 +54,7 @@ def lane_name(rank: int, stages: tuple[int, ...]) -> str:
     return f"stage {rank}" if stages == (rank,) else f"rank {rank}"
 
 
-def lanes(timeline: Timeline) -> list[Lane]:
+def lanes(timeline: RecordedIteration) -> list[Lane]:
     """Split a timeline by rank and find the gaps, the one before the iteration's end included."""
     of_rank: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(timeline.spans, key=lambda span: span.start_s):
@@ -70,12 +70,12 @@ def lanes(timeline: Timeline) -> list[Lane]:
     ]
 
 
-def chunks(timeline: Timeline) -> int:
+def chunks(timeline: RecordedIteration) -> int:
     """How many model stages the ranks run at most."""
     return max((len(lane.stages) for lane in lanes(timeline)), default=1)
 
 
-def panel_name(timeline: Timeline) -> str:
+def panel_name(timeline: RecordedIteration) -> str:
     """What a timeline is called over its panel."""
     return _NAMES.get(timeline.name, timeline.name)
 
@@ -85,7 +85,7 @@ def height(kind: Kind) -> float:
     return _HEIGHT.get(kind, _OTHER_HEIGHT)
 
 
-def energy_j(timeline: Timeline) -> float:
+def energy_j(timeline: RecordedIteration) -> float:
     """Energy of what is drawn: mean power over each box, blocking power wherever nothing is computed."""
     computed = [span for span in timeline.spans if span.power_w is not None]
     ranks = len({timeline.rank_of(span.instruction) for span in timeline.spans})

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, ListedColormap, Normalize, to_hex
 
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 
 _MAP = "magma_r"  # perceptually uniform; pale is little power, dark is much
 _DARK = 0.55  # relative luminance below which white text reads better
@@ -44,7 +44,7 @@ class PowerScale:
         return float(red), float(green), float(blue)
 
 
-def power_scale(timelines: Iterable[Timeline]) -> PowerScale:
+def power_scale(timelines: Iterable[RecordedIteration]) -> PowerScale:
     """Span all powers, from a little below waiting to the highest of any instruction."""
     timelines = list(timelines)
     waiting_w = [timeline.blocking_power_w for timeline in timelines]

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perseus_ds.report.timeline.lanes import Lane, lanes, panel_name
-from perseus_ds.run_directory import Timeline, write_whole
+from perseus_ds.run_directory import RecordedIteration, write_whole
 from perseus_ds.schedule import Instruction
 
 Event = dict[str, object]
 
 
 def write_trace(
-    timelines: Sequence[Timeline], path: Path, *, critical: Mapping[str, Collection[Instruction]]
+    timelines: Sequence[RecordedIteration], path: Path, *, critical: Mapping[str, Collection[Instruction]]
 ) -> Path:
     """Write one process per timeline; ``critical`` is each one's longest path, by its name."""
     events = [
@@ -33,7 +33,9 @@ def write_trace(
     return path
 
 
-def _of_timeline(timeline: Timeline, process: int, critical: Collection[Instruction]) -> Iterator[Event]:
+def _of_timeline(
+    timeline: RecordedIteration, process: int, critical: Collection[Instruction]
+) -> Iterator[Event]:
     yield _meta("process_name", process, 0, name=panel_name(timeline))
     rows, on_path = lanes(timeline), frozenset(critical)
     for lane in rows:
@@ -75,7 +77,7 @@ def _clocks(lane: Lane, process: int) -> Iterator[Event]:
             yield _counter(f"clock of {lane.name}", process, span.start_s, "MHz", float(clock_mhz or 0))
 
 
-def _power(timeline: Timeline, rows: Sequence[Lane], process: int) -> Iterator[Event]:
+def _power(timeline: RecordedIteration, rows: Sequence[Lane], process: int) -> Iterator[Event]:
     """Power of all ranks together, whenever it changes."""
     blocking_w = timeline.blocking_power_w
     waiting_w = blocking_w * len(rows)

@@ -14,7 +14,7 @@ from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.phases import Idle, Phase, Planning
+from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Unplanned
 from perseus_ds.runtime.lifecycle.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planned_run import PlannedRun
@@ -55,7 +55,7 @@ class BatchPlans:
         """Look for a plan, or ask for one; collective."""
         job = self._sizes.join(microbatches)
         if job is None:
-            return Idle()
+            return Unplanned()
         found: _Found = self._context.channel.broadcast_result(lambda: self._look(job))
         if found.texts:
             return self.running(job, found.texts)
@@ -65,7 +65,7 @@ class BatchPlans:
                 f"batches of {microbatches} microbatches run at default clocks: {found.why_not}",
                 microbatches=microbatches,
             )
-            return Idle()
+            return Unplanned()
         return self.planning(job)
 
     def planning(self, job: Job) -> Phase:

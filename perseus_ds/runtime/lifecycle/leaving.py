@@ -18,7 +18,7 @@ from perseus_ds.runtime.observe.event_log import EventLog
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Ending:
     """One row of the table; where this rank ``tells`` the others, the line is its own to say."""
 
     error: PerseusError | None = None
@@ -38,22 +38,22 @@ class Leaving:
         log.event("disabled", None if self.tells else line, reason=str(self.error))
 
 
-def ended() -> Leaving:
+def ended() -> Ending:
     """The job is over, or gives its engine back."""
-    return Leaving()
+    return Ending()
 
 
-def failed(error: PerseusError) -> Leaving:
+def failed(error: PerseusError) -> Ending:
     """This rank cannot go on."""
-    return Leaving(error, tells=True)
+    return Ending(error, tells=True)
 
 
-def followed() -> Leaving:
+def followed() -> Ending:
     """Another rank could not."""
-    return Leaving(EngineError("another rank of the job reported an error, see its log"), silent=True)
+    return Ending(EngineError("another rank of the job reported an error, see its log"), silent=True)
 
 
-def parted(fewest: int, most: int) -> Leaving:
+def parted(fewest: int, most: int) -> Ending:
     """Ranks train batches of different sizes."""
     hint = "every replica has to train as many microbatches"
-    return Leaving(EngineError(different_sizes(fewest, most), hint=hint))
+    return Ending(EngineError(different_sizes(fewest, most), hint=hint))

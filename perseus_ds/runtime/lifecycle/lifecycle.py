@@ -14,8 +14,8 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.leaving import Leaving, followed, parted
-from perseus_ds.runtime.lifecycle.phases import ASIDE, Idle, Phase, Running, Step, WarmUp
+from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
+from perseus_ds.runtime.lifecycle.phases import ASIDE, Phase, Running, Step, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
@@ -84,7 +84,7 @@ class Lifecycle:
             phase.begins(index)
         return job
 
-    def advance(self, index: int, passed: Sequence[Iteration]) -> Leaving | None:
+    def advance(self, index: int, passed: Sequence[Iteration]) -> Ending | None:
         """Exchange numbers with all ranks and move on; return why to leave, where all do.
 
         Raises:
@@ -174,7 +174,7 @@ class Lifecycle:
             if isinstance(phase, Running):
                 phase.alone()
             else:
-                self._phases[size] = Idle()
+                self._phases[size] = Unplanned()
         self._context.log.event(
             "alone",
             f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",

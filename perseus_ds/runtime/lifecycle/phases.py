@@ -69,7 +69,7 @@ class WarmUp(Phase):
         return self if self._left > 0 or iteration_s is None else self._opens(iteration_s)
 
 
-class Idle(Phase):
+class Unplanned(Phase):
     """Nothing more to do: default clocks, counted as baseline."""
 
     step = Step(mode=Mode.BASELINE)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from perseus_ds.errors import as_perseus_error
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.lifecycle.leaving import Leaving, ended, failed
+from perseus_ds.runtime.lifecycle.leaving import Ending, ended, failed
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK
 from perseus_ds.runtime.measure.accounting import Mode
@@ -54,7 +54,7 @@ class Session:
         self._mode = Mode.NEITHER
         self._listens = False
         self._given_back: list[Callable[[], None]] = []
-        self._left: Leaving | None = None
+        self._left: Ending | None = None
 
     @property
     def left(self) -> bool:
@@ -160,7 +160,7 @@ class Session:
             if self._raises:
                 raise
 
-    def _leave(self, leaving: Leaving) -> None:
+    def _leave(self, leaving: Ending) -> None:
         """Do what the table says (`leaving`), and give everything back, clocks included; once."""
         if self.left:
             return

@@ -14,7 +14,7 @@ from perseus_ds.profile import Sweep, differ, write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Idle, Phase, Profiling
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of, window_estimate
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
@@ -71,13 +71,13 @@ class Sweeping:
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
             if last is None:
-                return then() if self._write(found, [Leakage(0.0, 0.0)] * len(warm)) else Idle()
+                return then() if self._write(found, [Leakage(0.0, 0.0)] * len(warm)) else Unplanned()
             cool = [windows[-1] for windows in last.windows]
             leakages = [
                 leakage_of(one.points, other.points, one.heat_w - other.heat_w)
                 for one, other in zip(warm, cool, strict=True)
             ]
-            return then() if self._write(found, leakages) else Idle()
+            return then() if self._write(found, leakages) else Unplanned()
 
         def profiled() -> Phase:
             if sweeps.spread > _VARIES:
@@ -150,7 +150,7 @@ class Sweeping:
         """Measure one window at default clocks and say what it shows."""
         context = self._context
         if not self._watch.watching:
-            return Idle()
+            return Unplanned()
         top = context.capabilities.clocks_mhz[:1]
         sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
 
@@ -167,7 +167,7 @@ class Sweeping:
             sweeps,
             self._window_iterations(iteration_s),
             measured=measured,
-            then=Idle,
+            then=Unplanned,
             policy_at=lambda _: DEFAULT_CLOCK,
             settling=self._settling(iteration_s, self._window_iterations(iteration_s)),
         )

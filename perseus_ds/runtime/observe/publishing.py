@@ -8,7 +8,15 @@ from dataclasses import asdict
 
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
-from perseus_ds.run_directory import Measured, RunDirectory, Span, Spent, Summary, Timeline, write_json
+from perseus_ds.run_directory import (
+    Measured,
+    RecordedIteration,
+    RunDirectory,
+    Span,
+    Spent,
+    Summary,
+    write_json,
+)
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Total
 from perseus_ds.runtime.measure.robust import robust_mean
@@ -71,7 +79,7 @@ def _side(reports: Sequence[RankReport], mode: Mode) -> Side | None:
 
 def timelines(
     reports: Sequence[RankReport], plan: FrequencyPlan, job: Job, *, simulated: bool
-) -> list[Timeline]:
+) -> list[RecordedIteration]:
     """Place the first replica's measured durations on one time axis.
 
     Starts follow from the schedule's graph, not from the clocks of hosts, which need not agree.
@@ -116,7 +124,7 @@ def _total(total: Total) -> dict[str, float]:
 
 def _timeline(
     mode: Mode, rows: Mapping[int, list[float]], plan: FrequencyPlan, job: Job, *, simulated: bool
-) -> Timeline:
+) -> RecordedIteration:
     dag = dag_of(job.schedule)
     portions = plan.portions() if mode is Mode.PERSEUS else {}
     measured = {
@@ -138,7 +146,7 @@ def _timeline(
         )
         for node, start, duration in zip(dag.nodes, starts, durations, strict=True)
     )
-    return Timeline(
+    return RecordedIteration(
         name=mode.value,
         iteration_time_s=max(span.start_s + span.duration_s for span in spans),
         blocking_power_w=plan.of.blocking_power_w,

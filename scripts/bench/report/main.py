@@ -19,10 +19,10 @@ from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.run_directory import (
     Measured,
+    RecordedIteration,
     RunDirectory,
     Span,
     Summary,
-    Timeline,
     append_event,
     write_summary,
     write_timelines,
@@ -85,11 +85,11 @@ def _leave(files: RunDirectory, profile: Profile, plans: PlanSet) -> None:
     append_event(files.events, "running", {"plan": 0})
 
 
-def _timeline(name: str, played: list[Played], iteration_s: float) -> Timeline:
+def _timeline(name: str, played: list[Played], iteration_s: float) -> RecordedIteration:
     spans = tuple(
         Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
     )
-    return Timeline(name, iteration_s, BLOCKING_W, simulated=True, spans=spans)
+    return RecordedIteration(name, iteration_s, BLOCKING_W, simulated=True, spans=spans)
 
 
 if __name__ == "__main__":

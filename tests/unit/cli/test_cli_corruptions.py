@@ -21,10 +21,10 @@ from perseus_ds.plan.playing.play import play
 from perseus_ds.profile import write_profile
 from perseus_ds.run_directory import (
     Measured,
+    RecordedIteration,
     RunDirectory,
     Span,
     Summary,
-    Timeline,
     append_event,
     write_summary,
     write_timelines,
@@ -60,7 +60,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
         for p in play(plans.plan(1))
         if p.parts
     )
-    write_timelines([Timeline("perseus", plans.plan(1).iteration_time_s, 70.0, True, spans)], run.timelines)
+    write_timelines(
+        [RecordedIteration("perseus", plans.plan(1).iteration_time_s, 70.0, True, spans)], run.timelines
+    )
     append_event(run.events, "attached", {"replicas": 2, "pid": os.getpid(), "host": socket.gethostname()})
     append_event(run.events, "running", {"plan": 1})
     return run

@@ -11,10 +11,10 @@ from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory import (
     Measured,
+    RecordedIteration,
     RunDirectory,
     Span,
     Summary,
-    Timeline,
     append_event,
     write_summary,
     write_timelines,
@@ -50,7 +50,7 @@ def plans(profile: Profile) -> PlanSet:
 
 
 @pytest.fixture(scope="session")
-def timelines(plans: PlanSet) -> list[Timeline]:
+def timelines(plans: PlanSet) -> list[RecordedIteration]:
     plan = plans.plan(1)
     return [
         _timeline("perseus", play(plan), plan.iteration_time_s),
@@ -62,7 +62,7 @@ RunWriter = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def run_writer(profile: Profile, plans: PlanSet, timelines: list[Timeline]) -> RunWriter:
+def run_writer(profile: Profile, plans: PlanSet, timelines: list[RecordedIteration]) -> RunWriter:
     """Write the named parts (all, unless named) into a directory; the events are always there."""
 
     def write(path: Path, *parts: str, events: list[dict[str, object]] | None = None) -> Path:
@@ -98,8 +98,8 @@ def _summary() -> Summary:
     )
 
 
-def _timeline(name: str, played: list[Played], iteration_time_s: float) -> Timeline:
+def _timeline(name: str, played: list[Played], iteration_time_s: float) -> RecordedIteration:
     spans = tuple(
         Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s) for p in played
     )
-    return Timeline(name, iteration_time_s, BLOCKING_W, simulated=True, spans=spans)
+    return RecordedIteration(name, iteration_time_s, BLOCKING_W, simulated=True, spans=spans)

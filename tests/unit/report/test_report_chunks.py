@@ -14,7 +14,7 @@ from perseus_ds.report.page.timeline_svg import timelines_svg
 from perseus_ds.report.pictures.clocks import clocks_mhz, draw_clocks
 from perseus_ds.report.pictures.timeline import draw_timelines
 from perseus_ds.report.timeline.lanes import chunks, energy_j, lanes
-from perseus_ds.run_directory import Span, Timeline, read_timelines, write_timelines
+from perseus_ds.run_directory import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 
 pytestmark = pytest.mark.thorough
@@ -37,10 +37,10 @@ def plan() -> FrequencyPlan:
 
 
 @pytest.fixture(scope="module")
-def both(plan: FrequencyPlan) -> list[Timeline]:
+def both(plan: FrequencyPlan) -> list[RecordedIteration]:
     ranks = plan.of.schedule.rank_of_stages()
     return [
-        Timeline(
+        RecordedIteration(
             name,
             seconds,
             70.0,
@@ -58,7 +58,9 @@ def both(plan: FrequencyPlan) -> list[Timeline]:
     ]
 
 
-def test_a_lane_for_every_rank_with_both_its_chunks(both: list[Timeline], plan: FrequencyPlan) -> None:
+def test_a_lane_for_every_rank_with_both_its_chunks(
+    both: list[RecordedIteration], plan: FrequencyPlan
+) -> None:
     assert [(lane.name, lane.stages) for lane in lanes(both[1])] == [
         ("rank 0", (0, 7)),
         ("rank 1", (1, 6)),
@@ -69,7 +71,7 @@ def test_a_lane_for_every_rank_with_both_its_chunks(both: list[Timeline], plan: 
     assert energy_j(both[1]) == pytest.approx(plan.energy_j)
 
 
-def test_boxes_tell_kind_and_chunk_under_the_pointer(both: list[Timeline]) -> None:
+def test_boxes_tell_kind_and_chunk_under_the_pointer(both: list[RecordedIteration]) -> None:
     drawn = timelines_svg(both)
     assert "7I3: backward input of microbatch 3" in drawn
     assert "2W0: backward weight of microbatch 0" in drawn
@@ -78,13 +80,15 @@ def test_boxes_tell_kind_and_chunk_under_the_pointer(both: list[Timeline]) -> No
     assert f'fill="{theme.CHUNKS[2]}"' not in drawn
 
 
-def test_pictures_of_chunks_are_drawn(both: list[Timeline], plan: FrequencyPlan, tmp_path: Path) -> None:
+def test_pictures_of_chunks_are_drawn(
+    both: list[RecordedIteration], plan: FrequencyPlan, tmp_path: Path
+) -> None:
     timeline = draw_timelines(both, tmp_path / "timeline.png", title="zbv", subtitle="8 stages on 4 ranks")
     clocks = draw_clocks(plan, tmp_path / "clocks.png", title="zbv", subtitle="8 stages on 4 ranks")
     assert imread(timeline).shape[2] == imread(clocks).shape[2] == 4
     assert clocks_mhz(plan).shape == (3, 8, 8)
 
 
-def test_ranks_of_stages_survive_the_file(both: list[Timeline], tmp_path: Path) -> None:
+def test_ranks_of_stages_survive_the_file(both: list[RecordedIteration], tmp_path: Path) -> None:
     write_timelines(both, tmp_path / "timelines.json")
     assert read_timelines(tmp_path / "timelines.json") == both

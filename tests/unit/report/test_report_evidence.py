@@ -21,17 +21,17 @@ from perseus_ds.report.timeline.trace import write_trace
 from perseus_ds.report.walk.canvas import walk_html
 from perseus_ds.report.walk.gif import write_gif
 from perseus_ds.report.walk.walk import walk_of
-from perseus_ds.run_directory import Measured, Span, Summary, Timeline
+from perseus_ds.run_directory import Measured, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
 
-def timeline(plans: PlanSet, index: int = 0) -> Timeline:
+def timeline(plans: PlanSet, index: int = 0) -> RecordedIteration:
     spans = tuple(
         Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s)
         for p in play(plans.plan(index))
     )
     time_s = max(span.start_s + span.duration_s for span in spans)
-    return Timeline("perseus", time_s, plans.blocking_power_w, simulated=True, spans=spans)
+    return RecordedIteration("perseus", time_s, plans.blocking_power_w, simulated=True, spans=spans)
 
 
 def test_a_critical_path_has_no_gap_from_the_first_instruction_to_the_last(plans: PlanSet) -> None:
@@ -52,7 +52,7 @@ def test_the_critical_path_by_hand() -> None:
         Span(Instruction.parse(text), start_s, seconds[text[:2]], 1000, 100.0)
         for text, start_s in starts.items()
     )
-    path = critical_path(Timeline("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
+    path = critical_path(RecordedIteration("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
     assert " ".join(map(str, path)) == "0F0 1F0 1B0 1F1 1B1 0B1"
 
 
@@ -111,7 +111,7 @@ def test_a_straggler_whose_record_is_torn_has_no_bars(plans: PlanSet, torn: dict
 def test_changes_of_clock_are_counted_round_the_iteration() -> None:
     clocks = (1400, 1400, 1200, 1400, 1200)
     spans = tuple(Span(Instruction.parse(f"0F{n}"), float(n), 1.0, mhz, 1.0) for n, mhz in enumerate(clocks))
-    assert clock_changes(Timeline("perseus", 5.0, 1.0, simulated=True, spans=spans)) == 4
+    assert clock_changes(RecordedIteration("perseus", 5.0, 1.0, simulated=True, spans=spans)) == 4
 
 
 def _summary(**facts: object) -> Summary:

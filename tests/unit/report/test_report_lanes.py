@@ -6,15 +6,15 @@ import pytest
 
 from perseus_ds.report.timeline.lanes import Gap, energy_j, height, lanes
 from perseus_ds.report.timeline.power_scale import power_scale
-from perseus_ds.run_directory import Span, Timeline
+from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind
 
 
-def _timeline(*spans: tuple[str, float, float, float | None]) -> Timeline:
+def _timeline(*spans: tuple[str, float, float, float | None]) -> RecordedIteration:
     rows = tuple(
         Span(Instruction.parse(text), start, long, None, watts) for text, start, long, watts in spans
     )
-    return Timeline("baseline", 1.0, 50.0, simulated=False, spans=rows)
+    return RecordedIteration("baseline", 1.0, 50.0, simulated=False, spans=rows)
 
 
 def test_gaps_are_what_no_span_covers() -> None:

@@ -14,7 +14,7 @@ from perseus_ds.report.contents.figures import figures
 from perseus_ds.report.contents.worth import Prices
 from perseus_ds.report.page.page import page_of
 from perseus_ds.report.page.timeline_svg import timelines_svg
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 
 pytestmark = pytest.mark.thorough
 
@@ -141,7 +141,7 @@ def test_prices_are_given_to_the_command(write_run: Callable[..., Path]) -> None
 
 
 def test_a_timeline_on_the_page_has_ticks_and_a_foot_under_the_critical_path(
-    timelines: list[Timeline],
+    timelines: list[RecordedIteration],
 ) -> None:
     one = timelines[-1]
     critical = [span.instruction for span in one.spans][:3]

@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from perseus_ds.plan import PlanSet
-from perseus_ds.report.contents.figures import Figures, PerPipeline, Quantity, Row, Saving
+from perseus_ds.report.contents.figures import Compared, Figures, PerPipeline, Quantity, Saving
 from perseus_ds.report.pictures.causes import draw_causes
 from perseus_ds.report.pictures.emulation import Series, draw_emulation
 from perseus_ds.report.pictures.frontier import draw_frontier
 from perseus_ds.report.pictures.saving import bars, draw_saving
 from perseus_ds.report.pictures.timeline import draw_timelines
 from perseus_ds.report.timeline.energy_causes import Causes
-from perseus_ds.run_directory import Timeline
+from perseus_ds.run_directory import RecordedIteration
 
 Drawn = Callable[[], Figure]
 
@@ -69,9 +69,9 @@ def test_nothing_measured_is_shown_where_nothing_was(plans: PlanSet, drawn: Draw
 
 def found(predicted: Saving | None = None) -> Figures:
     rows = (
-        Row(Quantity.TIME, "s", 2.0, 2.02),
-        Row(Quantity.ENERGY, "J", 1000.0, 850.0),
-        Row(Quantity.POWER, "W", 500.0, 850.0 / 2.02),
+        Compared(Quantity.TIME, "s", 2.0, 2.02),
+        Compared(Quantity.ENERGY, "J", 1000.0, 850.0),
+        Compared(Quantity.POWER, "W", 500.0, 850.0 / 2.02),
     )
     return Figures(
         "a job", simulated=False, rows=rows, measured=None, predicted=predicted, planned=None, gap_pct=None
@@ -137,7 +137,7 @@ def test_an_emulated_job_has_a_panel_for_time_energy_and_power(drawn: Drawn, tmp
 
 
 def test_the_key_of_a_timeline_has_an_entry_for_every_height(
-    timelines: list[Timeline], drawn: Drawn, tmp_path: Path
+    timelines: list[RecordedIteration], drawn: Drawn, tmp_path: Path
 ) -> None:
     draw_timelines(timelines, tmp_path / "timeline.png", title="t", subtitle="s")
     figure = drawn()

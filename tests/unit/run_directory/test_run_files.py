@@ -8,10 +8,10 @@ import pytest
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import (
     Measured,
+    RecordedIteration,
     RunDirectory,
     Span,
     Summary,
-    Timeline,
     append_event,
     read_events,
     read_summary,
@@ -30,7 +30,7 @@ SUMMARY = Summary(
     facts={"gpu": "A100", "stages": 4},
 )
 TIMELINES = [
-    Timeline(
+    RecordedIteration(
         name="baseline",
         iteration_time_s=2.0,
         blocking_power_w=80.0,
@@ -40,7 +40,7 @@ TIMELINES = [
             Span(Instruction.parse("0SA0"), 0.5, 0.01, None, None),
         ),
     ),
-    Timeline("perseus", 2.01, 80.0, simulated=True, spans=()),
+    RecordedIteration("perseus", 2.01, 80.0, simulated=True, spans=()),
 ]
 
 

@@ -11,11 +11,11 @@ from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
-    Idle,
     Phase,
     Planning,
     Profiling,
     Running,
+    Unplanned,
     WarmUp,
 )
 from perseus_ds.runtime.measure.accounting import Mode
@@ -62,7 +62,7 @@ def walk(
 def rest(seen: list[float]) -> "WarmUp":
     def start(iteration_s: float) -> Phase:
         seen.append(iteration_s)
-        return Idle()
+        return Unplanned()
 
     return WarmUp(2, start)
 
@@ -89,7 +89,7 @@ def profiling(
         sweep.record(points, blocking_power_w=0.0)
         return True
 
-    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Idle, settling=settling)
+    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Unplanned, settling=settling)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -183,8 +183,8 @@ def test_without_audits_the_plan_runs_on() -> None:
 
 
 def test_rest_rests() -> None:
-    assert walk(Idle(), [None, GOOD, GOOD]) == ["default B"] * 3
-    assert Idle().step.clock_policy is DEFAULT_CLOCK
+    assert walk(Unplanned(), [None, GOOD, GOOD]) == ["default B"] * 3
+    assert Unplanned().step.clock_policy is DEFAULT_CLOCK
 
 
 def test_alone_the_plan_runs_on_without_audits() -> None:
@@ -207,7 +207,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
         sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)}, blocking_power_w=0.0)
         return True
 
-    walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Idle), [GOOD] * 12)
+    walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Unplanned), [GOOD] * 12)
     assert windows == [[1, 2], [5, 6, 7, 8]]
 
 
