@@ -67,21 +67,29 @@ def losses(output: str) -> str:
     return next(line for line in output.splitlines() if line.startswith("LOSSES"))
 
 
-def test_a_file_switches_it_on_from_the_frameworks_import_on(installed: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the same script prints where nothing switches us on."""
+    return trained(installed, tmp_path_factory.mktemp("plain"))
+
+
+def test_a_file_switches_it_on_from_the_frameworks_import_on(
+    installed: Path, plain: str, tmp_path: Path
+) -> None:
     file = tmp_path / "perseus.json"
     file.write_text(json.dumps({"run_dir": str(tmp_path / "run"), "device": "simulated", "mode": "observe"}))
     output = trained(installed, tmp_path, config=file)
     attached = events(tmp_path / "run")[0]
     assert attached["event"] == "attached"
     assert attached["fingerprint"]["plodder"] == "1.0"
-    assert losses(output) == losses(trained(installed, tmp_path))
+    assert losses(output) == losses(plain)
 
 
-def test_attach_in_code_finds_its_door(installed: Path, tmp_path: Path) -> None:
+def test_attach_in_code_finds_its_door(installed: Path, plain: str, tmp_path: Path) -> None:
     output = trained(installed, tmp_path, str(tmp_path / "run"))
     assert events(tmp_path / "run")[0]["event"] == "attached"
-    assert losses(output) == losses(trained(installed, tmp_path))
+    assert losses(output) == losses(plain)
 
 
-def test_without_the_file_nothing_of_ours_is_there(installed: Path, tmp_path: Path) -> None:
-    assert "perseus" not in trained(installed, tmp_path)
+def test_without_the_file_nothing_of_ours_is_there(plain: str) -> None:
+    assert "perseus" not in plain

@@ -76,7 +76,12 @@ def test_durations_keep_the_iteration_time_between_breakpoints_too(seed: int) ->
 
 @pytest.mark.parametrize(
     ("source", "microbatches", "saving_pct"),
-    [("simulated", 12, 15.95), ("simulated", 96, 13.89), ("published", 12, 15.95), ("published", 96, 13.71)],
+    [
+        ("simulated", 12, 15.95),
+        pytest.param("simulated", 96, 13.89, marks=pytest.mark.slow),
+        ("published", 12, 15.95),
+        ("published", 96, 13.71),
+    ],
 )
 def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
     source: str, microbatches: int, saving_pct: float
@@ -89,7 +94,7 @@ def test_the_fastest_plan_of_gpt3_saves_what_is_known_to_be_possible(
     assert 100.0 * (1.0 - (plans.cost_j[0] + waiting_j) / fastest_j) >= saving_pct
 
 
-@pytest.mark.parametrize("microbatches", [12, 96])
+@pytest.mark.parametrize("microbatches", [12, pytest.param(96, marks=pytest.mark.slow)])
 def test_never_more_energy_than_the_published_frontier(microbatches: int) -> None:
     name = f"gpt3-175b_a100-sxm_mb{microbatches}_published_frontier.csv"
     with published(name).open() as lines:

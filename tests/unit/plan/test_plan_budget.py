@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -39,12 +40,17 @@ def _point(clock_mhz: int, base_s: float) -> Point:
     return Point(clock_mhz, time_s, time_s * (100.0 + 200.0 * (clock_mhz / CLOCKS[0]) ** 3))
 
 
-def planned(budget: ChangeBudget, **choices: str) -> PlanSet:
+def planned(budget: ChangeBudget, *, split: str = "auto", waits: str = "never") -> PlanSet:
+    return planned_once(budget, split, waits)
+
+
+@cache
+def planned_once(budget: ChangeBudget, split: str, waits: str) -> PlanSet:
     return build(
         profile(),
         SCHEDULE,
         blocking_power_w=WAITING_W,
-        switching=Switching(LATE, budget=budget, **choices),  # type: ignore[arg-type]
+        switching=Switching(LATE, budget=budget, split=split, waits=waits),
         verify=True,
     )
 
