@@ -3,22 +3,24 @@
 Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook, and
 says which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed JSON, and
 where PERSEUS_CONFIG is set the file that it names: what in them would keep the job from training with the
-plugin is said. Sets nothing, unless --calibrate is
-given: then it also times clock changes on every GPU that no job holds and nobody works on, and puts the
-clocks back. Exit code 1 only if the configuration is refused or does not ask for the plugin, or if
---calibrate could measure no GPU.
+plugin is said. Sets nothing, unless --calibrate is given: then it also times clock changes on every GPU
+that no job holds and nobody works on, and puts the clocks back. --first-hour loads one GPU for some four
+minutes and checks, by reads alone, what measuring on it relies on; the text goes to -o FILE, JSON beside it.
+Exit code 1 only if the configuration is refused or does not ask for the plugin, or if --calibrate could
+measure no GPU, or --first-hour finds none.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 from perseus_ds.cli.machine.diagnosis import Diagnosis, diagnose
 from perseus_ds.cli.machine.local_gpus import SeenGpu
-from perseus_ds.cli.output import DONE, REFUSED, say
+from perseus_ds.cli.output import DONE, REFUSED, remark, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +29,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate", action="store_true", help="set clocks of free GPUs for a second each, to time them"
     )
+    parser.add_argument(
+        "--first-hour", action="store_true", help="check the current GPU under load, by reads alone (minutes)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("first-hour.txt"),
+        metavar="FILE",
+        help="where --first-hour writes its report, JSON beside it (default: first-hour.txt)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Look, print."""
+    if options.first_hour:
+        return _first_hour(options.output, as_json=options.json)
     found = diagnose(options.config, calibrate=options.calibrate)
     say(json.dumps(found.as_json(), indent=1) if options.json else render(found))
     return REFUSED if found.config_refused or found.nothing_timed else DONE
+
+
+def _first_hour(path: Path, *, as_json: bool) -> int:
+    """Check the GPU that torch takes, write what was found, and print it.
+
+    Raises:
+        DeviceError: there is none.
+    """
+    from perseus_ds.runtime.first_hour import first_hour, torch_bench  # noqa: PLC0415  # imports torch
+
+    bench = torch_bench()
+    with bench.gpu as gpu:
+        who = gpu.identify()
+        machine = {"gpu": who.name, "driver": who.driver, "host": platform.platform()} | bench.versions()
+        report = first_hour(bench, machine, progress=remark)
+    beside = report.write(path)
+    say(report.json if as_json else f"{report.text}written: {path} and {beside}")
+    return DONE
 
 
 def render(found: Diagnosis) -> str:

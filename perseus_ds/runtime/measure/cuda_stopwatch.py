@@ -192,6 +192,11 @@ class CudaStopwatch(Stopwatch):
         return known and begin.era == end.era and begin.captures == end.captures
 
     @property
+    def drift(self) -> float:
+        """Host seconds that a second of the device's lasts, less one."""
+        return self._ties.drift
+
+    @property
     def captures(self) -> int:
         """How many graphs were captured so far."""
         return self._captures.begun

@@ -49,6 +49,17 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
     assert said.count("memory clock can be locked") == 1
 
 
+def test_the_first_hour_needs_a_gpu_that_torch_knows(
+    on_node: Program, node: fake_nvml.FakeNvml, tmp_path: Path
+) -> None:
+    answer = on_node("doctor", "--first-hour", "--output", tmp_path / "here.txt")
+    assert (answer.code, answer.out) == (1, "")
+    assert "no CUDA device here to check" in answer.err
+    assert "in the Python that trains" in answer.err
+    assert not (tmp_path / "here.txt").exists()
+    assert node.state.gpu[0].sets == 0
+
+
 @pytest.mark.thorough
 def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     for index in range(2):
