@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.errors import InfeasibleError, PerseusError
+from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.playing.expected import expected
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> int:
             verify=True,
             fingerprint=request.fingerprint,
         )
+        plans = with_plan_within(plans, request.objective)
         write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")

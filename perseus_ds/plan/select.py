@@ -33,6 +33,13 @@ def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
             return _under_cap(plans, objective.power_cap_w)
 
 
+def latest_s(plans: PlanSet, objective: Objective) -> float | None:
+    """The latest time that an objective names; None where it names none."""
+    if objective.max_slowdown_pct is not None:
+        return unslowed_s(plans) * (1.0 + objective.max_slowdown_pct / 100.0)
+    return objective.deadline_s
+
+
 def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
     """Choose beside a straggler: least effective energy among plans that are no slower than it.
 

@@ -7,11 +7,11 @@ from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
 
 
-def headline(plan: FrequencyPlan) -> str:
+def headline(plan: FrequencyPlan, name: str) -> str:
     """Say which plan it is and what it is worth."""
     plans, slower = plan.of, signed(plan.slowdown_pct, decimals=2)
     return (
-        f"plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.6g} s ({slower} %),"
+        f"{name}: {plan.iteration_time_s:.6g} s ({slower} %),"
         f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
         f"\n{certified(float(plans.gap_pct[plan.index]))}\n"
         f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"

@@ -31,6 +31,7 @@ from perseus_ds.cli.quantity import (
 )
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import build, doubt, too_little_reserve, verify, write_plans
+from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
@@ -164,6 +165,7 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=request.fingerprint,
             progress=progress,
         )
+    plans = with_plan_within(plans, request.objective)
     for line in filter(None, (doubt(plans), too_little_reserve(plans))):
         remark(line)
     error = profile_error(profile, request.schedule, request.blocking_power_w)

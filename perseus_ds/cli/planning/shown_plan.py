@@ -8,11 +8,14 @@ import json
 import sys
 from collections.abc import Iterator
 
+import numpy as np
+
 from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.planning.clock_grid import clock_grid, headline, waiting
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import FrequencyPlan, PlanSet, doubt, read_plans, select
+from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.playing.play import Played, play
 
 COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "memory_mhz", "start_s", "duration_s", "energy_j")
@@ -20,7 +23,8 @@ COLUMNS = ("stage", "microbatch", "kind", "clock_mhz", "memory_mhz", "start_s", 
 
 def show(options: argparse.Namespace) -> int:
     """Choose a plan and print it."""
-    plan = _chosen(read_plans(options.plan), options)
+    stored = read_plans(options.plan)
+    plan = _chosen(stored, options)
     if doubtful := doubt(plan.of):
         remark(doubtful)
     if options.graph is not None:
@@ -35,12 +39,20 @@ def show(options: argparse.Namespace) -> int:
         say(json.dumps(_as_json(plan), indent=1))
     else:
         beside = "" if options.beside is None else f"{waiting(plan, options.beside)}\n"
-        say(f"{headline(plan)}\n{beside}\n{clock_grid(plan)}")
+        say(f"{headline(plan, _name(plan, stored))}\n{beside}\n{clock_grid(plan)}")
     return DONE
 
 
+def _name(plan: FrequencyPlan, stored: PlanSet) -> str:
+    """Which plan it is of those that the file holds."""
+    place = int(np.searchsorted(stored.iteration_time_s, plan.iteration_time_s))
+    if place < len(stored) and stored.iteration_time_s[place] == plan.iteration_time_s:
+        return f"plan {place} of {len(stored)}"
+    return f"between plans {place - 1} and {place} of {len(stored)}"
+
+
 def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
-    """Take the plan that was asked for.
+    """Take the plan that was asked for; within a time that is no plan's own, one between two of them.
 
     Raises:
         PlanError: there is no plan of that number.
@@ -56,7 +68,8 @@ def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:
         from perseus_ds.straggler import FrontierIndex  # noqa: PLC0415  # heavy, and seldom asked for
 
         return plans.plan(FrontierIndex.of(plans, Objective()).within(options.beside))
-    return select(plans, _objective(options))
+    objective = _objective(options)
+    return select(with_plan_within(plans, objective), objective)
 
 
 def _objective(options: argparse.Namespace) -> Objective:

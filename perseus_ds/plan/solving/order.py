@@ -41,7 +41,7 @@ def in_order(problem: PlanProblem, plans: Plans, *, ordered: bool) -> Ordered:
             np.where(turned, first, rest),
             np.where(turned, 1.0 - share, share),
         )
-    choice, after = _narrow(first), _narrow(rest)
+    choice, after = narrow(first), narrow(rest)
     return Ordered(choice, Splits.of(choice, after, share))
 
 
@@ -99,7 +99,8 @@ def _begins_mhz(options: Options) -> NDArray[np.int64]:
     return np.array([options.segments(option)[0].clock_mhz for option in range(len(options.time_s))])
 
 
-def _narrow(options: NDArray[np.int32]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+def narrow(options: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """Positions of options in the smallest type that holds them."""
     if options.max(initial=0) <= np.iinfo(np.uint8).max:
         return options.astype(np.uint8)
     return options.astype(np.uint16)

@@ -11,6 +11,7 @@ from cli_program import Program
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans, select
+from perseus_ds.plan.between import with_plan_within
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_every_choice_goes_through_select(
     perseus: Program, plan_file: Path, plans: PlanSet, words: tuple[object, ...], objective: Objective
 ) -> None:
     shown = json.loads(perseus("show", plan_file, *words, "--format", "json").out)
-    plan = select(plans, objective)
+    plan = select(with_plan_within(plans, objective), objective)
     assert shown["iteration_time_s"] == plan.iteration_time_s
     assert shown["energy_j"] == plan.energy_j
     assert len(shown["instructions"]) == 12 + sum(len(parts) - 1 for parts in plan.portions().values())
@@ -175,3 +176,13 @@ def test_what_is_no_choice_is_a_mistake_in_usage(perseus: Program, plan_file: Pa
     with pytest.raises(SystemExit) as refused:
         perseus("show", plan_file, *words)
     assert refused.value.code == 2
+
+
+def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    early_s, late_s = plans.iteration_time_s[40:42]
+    deadline_s = float(0.5 * (early_s + late_s))
+    shown = json.loads(perseus("show", plan_file, "--deadline", deadline_s, "--format", "json").out)
+    assert early_s < shown["iteration_time_s"] <= deadline_s * (1.0 + 1e-9)
+    assert shown["energy_j"] < plans.energy_j[40]
+    told = perseus("show", plan_file, "--deadline", deadline_s).out
+    assert told.startswith(f"between plans 40 and 41 of {len(plans)}: ")

@@ -39,6 +39,21 @@ def test_it_writes_the_plans_that_were_asked_for(tmp_path: Path) -> None:
     assert written.effective_energy_j.tolist() == wanted.effective_energy_j.tolist()
 
 
+def test_the_time_that_the_objective_allows_has_a_plan_of_its_own(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("profile.json", "request.json", "plan.json")]
+    wanted = build(PROFILE, SCHEDULE, blocking_power_w=70.0, reserve_pct=1.0)
+    deadline_s = float(wanted.iteration_time_s[30:32].mean())
+    objective = Objective("deadline", deadline_s=deadline_s)
+    write_profile(PROFILE, files[0])
+    write_request(files[1], replace(REQUEST, objective=objective))
+    assert started(*files).returncode == 0
+    plans = read_plans(files[2])
+    assert len(plans) == len(wanted) + 1
+    chosen = select(plans, objective)
+    assert chosen.energy_j < select(wanted, objective).energy_j
+    assert chosen.iteration_time_s == pytest.approx(deadline_s, rel=1e-4)
+
+
 def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path: Path) -> None:
     """Beside the training: the job finds in the file what it would have worked out itself."""
     profile = replace(textbook_profile([1.0, 1.1], variation=0.01), blocking_w={1410: 70.0, 750: 50.0})

@@ -1,0 +1,109 @@
+"""A plan for a time between two of the frontier: valid, certified, and no dearer than both of them mixed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perseus_ds.device import ClockChange
+from perseus_ds.plan import PlanSet, build, dumps, loads, verify
+from perseus_ds.plan.between import with_plan_at
+from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp
+from perseus_ds.plan.checking.times_by_networkx import check_times_by_networkx
+from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.textbook_gpu import textbook_profile
+
+PROFILE = textbook_profile([1.0, 1.2, 0.9])
+WAITING = replace(PROFILE, blocking_w={1410: 70.0, 300: 40.0})
+
+
+def planned(switching: Switching = Switching(), *, waiting: bool = False) -> PlanSet:  # noqa: B008
+    return build(
+        WAITING if waiting else PROFILE,
+        textbook("1f1b", stages=3, microbatches=5),
+        blocking_power_w=70.0,
+        reserve_pct=0.5,
+        switching=switching,
+    )
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.004])
+def plans(request: pytest.FixtureRequest) -> PlanSet:
+    return planned(Switching(ClockChange.lasting(request.param)))
+
+
+def times_between(plans: PlanSet, count: int) -> list[tuple[int, float]]:
+    """Some times with the plan behind each: in the middle, and near to either side."""
+    after = np.linspace(1, len(plans) - 1, count).astype(int)
+    shares = np.resize([0.5, 0.02, 0.97], count)
+    times_s = plans.iteration_time_s
+    between_s = times_s[after - 1] + shares * (times_s[after] - times_s[after - 1])
+    return list(zip(after.tolist(), between_s.tolist(), strict=True))
+
+
+def test_it_takes_as_long_as_asked_and_costs_no_more_than_the_mixture(plans: PlanSet) -> None:
+    found = []
+    for after, time_s in times_between(plans, 60):
+        grown = with_plan_at(plans, time_s)
+        found.append(len(grown) - len(plans))
+        if not found[-1]:
+            continue
+        early_s, late_s = plans.iteration_time_s[after - 1 : after + 1]
+        early_j, late_j = plans.effective_energy_j[after - 1 : after + 1]
+        mixed_j = early_j + (time_s - early_s) / (late_s - early_s) * (late_j - early_j)
+        assert early_s < grown.iteration_time_s[after] <= time_s
+        least_j = mixed_j if not plans.change.call_s else early_j  # parts that are too short cost a little
+        assert grown.effective_energy_j[after] <= least_j * (1.0 + 1e-6)
+        assert grown.waiting_gap_pct[after] < 0.1
+    assert sum(found) >= 0.9 * len(found)
+
+
+def test_every_certificate_holds(plans: PlanSet) -> None:
+    for after, time_s in times_between(plans, 7):
+        grown = with_plan_at(plans, time_s)
+        assert verify(grown) == len(grown)
+        check_times_by_networkx(grown, [after])
+        check_bounds_by_lp(grown, [after])
+
+
+def test_it_is_written_and_read_like_any_other(plans: PlanSet) -> None:
+    after, time_s = times_between(plans, 3)[1]
+    grown = with_plan_at(plans, time_s)
+    again = loads(dumps(grown))
+    assert len(again) == len(plans) + 1
+    for mine, own in zip(
+        grown.plan(after).portions().values(), again.plan(after).portions().values(), strict=True
+    ):
+        assert [part.option for part in own] == [part.option for part in mine]
+        assert [part.share for part in own] == pytest.approx([part.share for part in mine], abs=1e-9)
+
+
+def test_the_plans_around_stay_what_they_were(plans: PlanSet) -> None:
+    after, time_s = times_between(plans, 3)[1]
+    grown = with_plan_at(plans, time_s)
+    for old, new in ((after - 1, after - 1), (after, after + 1), (0, 0), (len(plans) - 1, len(plans))):
+        assert plans.plan(old).portions() == grown.plan(new).portions()
+        assert plans.plan(old).energy_j == grown.plan(new).energy_j
+
+
+def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -> None:
+    times_s = plans.iteration_time_s
+    for time_s in (0.5 * times_s[0], times_s[0], times_s[3], times_s[-1], 2.0 * times_s[-1]):
+        assert with_plan_at(plans, float(time_s)) is plans
+
+
+@pytest.mark.parametrize(
+    ("switching", "waiting"),
+    [
+        (Switching(split="never"), False),
+        (Switching(budget=ChangeBudget(3.0)), False),
+        (Switching(ClockChange.lasting(0.002), waits="auto"), True),
+    ],
+)
+def test_what_a_mixture_could_break_is_left_alone(switching: Switching, *, waiting: bool) -> None:
+    plans = planned(switching, waiting=waiting)
+    times_s = plans.iteration_time_s
+    middle = len(plans) // 2
+    assert with_plan_at(plans, float(times_s[middle - 1 : middle + 1].mean())) is plans
