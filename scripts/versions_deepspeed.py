@@ -8,7 +8,7 @@ from pathlib import Path
 
 import deepspeed
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import ranks
 
 from perseus_ds.run_directory import RunDirectory, read_events

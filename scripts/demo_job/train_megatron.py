@@ -20,7 +20,7 @@ import torch
 from gpt import VOCABULARY, microbatches, standard_library
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 import megatron_on_cpu
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.distributed import (

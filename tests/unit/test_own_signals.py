@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1] / "e2e"
+TESTS = Path(__file__).parents[1] / "support"
 CHILD = "import signal; print(signal.getsignal(signal.SIGHUP).name, signal.getsignal(signal.SIGINT).__name__)"
 STARTED_BY_NOHUP = f"""
 import signal, subprocess, sys

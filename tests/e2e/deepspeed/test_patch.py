@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-PATCH = Path(__file__).parents[2] / "patches" / "deepspeed-0.19.8.patch"
+PATCH = Path(__file__).parents[3] / "patches" / "deepspeed-0.19.8.patch"
 RELEASE = "0.19.8"
 
 # Stands in for us and says when it is called.

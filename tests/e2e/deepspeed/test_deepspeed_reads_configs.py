@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-FILES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
+FILES = sorted((Path(__file__).parents[3] / "configs").glob("*.json"))
 
 # Gives each file as many replicas as its batch sizes ask for.
 PROGRAM = """

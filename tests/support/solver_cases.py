@@ -17,7 +17,7 @@ from perseus_ds.solver import OptionTable, Problem
 BLOCKING_W = 83.64
 PUBLISHED = "gpt3-175b_a100-sxm_profile.csv"
 SOURCES = ("simulated", "published")
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def published(name: str) -> Path:

@@ -18,7 +18,7 @@ from perseus_ds.device import ConflictKind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-SERVICE = Path(__file__).parent / "guard" / "service.py"
+SERVICE = Path(__file__).parents[1] / "guard" / "service.py"
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
 
 

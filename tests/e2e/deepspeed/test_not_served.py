@@ -17,6 +17,8 @@ from ranks import batches, build, config, losses, run_ranks
 
 from perseus_ds.adapters.deepspeed.seam import crashes_with_timers
 
+SUPPORT = str(Path(__file__).parents[2] / "support")
+
 pytestmark = pytest.mark.e2e
 
 
@@ -55,7 +57,15 @@ if __name__ == "__main__":
 def timed(perseus: dict[str, Any] | None) -> subprocess.CompletedProcess[str]:
     content = config(perseus=perseus, wall_clock_breakdown=True)
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(Path(__file__).parent), json.dumps(content)],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            PROGRAM,
+            SUPPORT,
+            json.dumps(content),
+        ],
         capture_output=True,
         text=True,
         check=False,

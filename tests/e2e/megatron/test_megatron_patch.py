@@ -20,7 +20,7 @@ pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
 pytestmark = pytest.mark.e2e
 
-PATCH = Path(__file__).parents[2] / "patches" / "megatron-lm-core-0.16.patch"
+PATCH = Path(__file__).parents[3] / "patches" / "megatron-lm-core-0.16.patch"
 
 # What stands around the hunks, as far as the patched lines need it; the hunks' own lines are put in between.
 BEFORE = """
