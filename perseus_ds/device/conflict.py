@@ -94,9 +94,10 @@ class Sighting:
 
 _TOLERANCE_MHZ = 30  # assumed: two steps of the grid, for parts whose clock wavers with temperature
 
+_THERMAL = EventReason.SW_THERMAL | EventReason.HW_THERMAL
 _BY_REASON = (
     (EventReason.SW_POWER_CAP, ConflictKind.POWER_CAP),
-    (EventReason.SW_THERMAL | EventReason.HW_THERMAL, ConflictKind.THERMAL),
+    (_THERMAL, ConflictKind.THERMAL),
     (EventReason.HW_SLOWDOWN | EventReason.HW_POWER_BRAKE, ConflictKind.HW_SLOWDOWN),
 )
 
@@ -107,16 +108,21 @@ def is_at(locked_mhz: int, achieved: Achieved) -> bool:
 
 
 def conflicts(
-    locked_mhz: int, achieved: Achieved, *, reached: bool, settled: bool = True
+    locked_mhz: int, achieved: Achieved, *, held_mhz: float = 0.0, idle: bool = False, settled: bool = True
 ) -> tuple[Conflict, ...]:
-    """Judge one look at a GPU: ``settled`` says that its lock has had time, ``reached`` that it was seen.
+    """Judge one look at a GPU; ``settled`` says that its lock has had time, ``idle`` that nobody works on it.
 
-    The device's own reasons come first. A clock that was reached and has moved without any reason was moved
-    by somebody else; one that was never reached may be the device's doing. An idle GPU may clock down, lock
-    or not, and is left alone.
+    Only somebody else puts a clock above its lock. One below it has mostly been lowered by the device, which
+    gives a reason or does not: that is normal under full load. It was somebody else where the device gives no
+    reason and was measured to hold this clock, or a higher one (``held_mhz``), under the job's load. A reason
+    without effect is none, and heat is always worth a line. An idle GPU may clock down, lock or not.
     """
-    seen = [kind for reasons, kind in _BY_REASON if achieved.event_reasons & reasons]
-    idle = bool(achieved.event_reasons & EventReason.GPU_IDLE)
-    if settled and not seen and not idle and not is_at(locked_mhz, achieved):
-        seen.append(ConflictKind.FOREIGN_CLOCK if reached else ConflictKind.NOT_HELD)
+    above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
+    below = achieved.clock_mhz < locked_mhz - _TOLERANCE_MHZ
+    reasons = achieved.event_reasons
+    seen = [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]
+    if settled and above:
+        seen.append(ConflictKind.FOREIGN_CLOCK)
+    elif settled and below and not seen and not idle and not reasons & EventReason.GPU_IDLE:
+        seen.append(ConflictKind.FOREIGN_CLOCK if locked_mhz <= held_mhz else ConflictKind.NOT_HELD)
     return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)

@@ -122,6 +122,13 @@ class Gpu(ABC):
         """Say who works on this device just now; ``None`` where nobody does, or nobody can tell."""
         return None
 
+    def load_pct(self) -> int | None:
+        """Say how busy this device has been of late; ``None`` where it cannot be asked.
+
+        An idle device clocks as it likes, lock or not, and does not always say that it is idle.
+        """
+        return None
+
     def conflicts(self) -> tuple[Sighting, ...]:
         """Say who was seen at work against us on this device; nothing where nobody looks."""
         return ()

@@ -43,6 +43,10 @@ class ReadThroughGpu(Gpu):
         """As the reader says."""
         return self._reader.power_profiles()
 
+    def load_pct(self) -> int | None:
+        """As the reader says."""
+        return self._reader.load_pct()
+
     def busy(self) -> str | None:
         """As the reader says."""
         return self._reader.busy()

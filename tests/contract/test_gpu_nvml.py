@@ -107,6 +107,27 @@ def test_whether_the_memory_clock_can_be_locked_is_told_without_trying(
 
 
 @pytest.mark.parametrize(
+    ("numbers", "highest_mhz"),
+    [
+        ({}, 1410),
+        ({"app_mhz": 1155, "default_app_mhz": 1155}, 1410),
+        ({"app_mhz": 1200, "default_app_mhz": 1155}, 1200),
+        ({"boost_mhz": 1305}, 1305),
+        ({"app_mhz": 1200, "default_app_mhz": 1155, "boost_mhz": 1305}, 1200),
+    ],
+    ids=["none", "the default is no ceiling", "application clock", "customer boost", "both"],
+)
+def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int], highest_mhz: int) -> None:
+    """A lock overrides an application clock upwards."""
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.capabilities().default_clock_mhz == highest_mhz
+        with pytest.raises(DeviceUnsupportedError):
+            gpu.lock_clock(highest_mhz + 15)
+
+
+@pytest.mark.parametrize(
     ("numbers", "says"),
     [
         ({}, None),

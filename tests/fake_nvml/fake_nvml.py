@@ -55,6 +55,12 @@ _NUMBERS = [
     "ignores",
     "minor",
     "jitter_mhz",
+    "idle_mhz",
+    "clamp_mhz",
+    "flicker_reasons",
+    "app_mhz",
+    "default_app_mhz",
+    "boost_mhz",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

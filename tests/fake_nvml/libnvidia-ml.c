@@ -38,6 +38,10 @@ typedef struct {
   uint64_t ignores;                                 /* resets that succeed and do nothing, yet to come */
   uint64_t minor;                                   /* /dev/nvidiaN */
   uint64_t jitter_mhz;                              /* the clock that is read jumps below the one in force */
+  uint64_t idle_mhz;                                /* where it falls, lock or not, while its load is 0; 0 = stays */
+  uint64_t clamp_mhz;                               /* the most that it holds under load, with no reason; 0 = any */
+  uint64_t flicker_reasons;                         /* bits that are up at nine looks of ten */
+  uint64_t app_mhz, default_app_mhz, boost_mhz;     /* application clock, its default, customer boost; 0 = none */
 } gpu_t;
 
 typedef struct {
@@ -85,6 +89,8 @@ static void leave(const gpu_t *g) {
 
 static uint64_t clock_at(const gpu_t *g, uint64_t at_us) {
   uint64_t wanted = g->locked_mhz && !g->forgets ? g->locked_mhz : g->high_mhz;
+  if (g->idle_mhz && !g->utilization) return g->idle_mhz;
+  if (g->clamp_mhz && g->utilization && wanted > g->clamp_mhz) wanted = g->clamp_mhz;
   return at_us < g->changed_us + g->settle_us ? g->previous_mhz : wanted;
 }
 
@@ -260,7 +266,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(
 #endif
     gpu_t *g, unsigned long long *reasons) {
   CHECK(g);
-  *reasons = g->reasons;
+  *reasons = g->reasons | (drawn(10) ? g->flicker_reasons : 0);
   return SUCCESS;
 }
 
@@ -312,6 +318,27 @@ int nvmlDeviceResetGpuLockedClocks(gpu_t *g) {
   g->resets++;
   leave(g);
   return SUCCESS;
+}
+
+static int told(uint64_t mhz, unsigned *clock) {
+  if (!mhz) return NOT_SUPPORTED;
+  *clock = (unsigned)mhz;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetApplicationsClock(gpu_t *g, unsigned type, unsigned *clock) {
+  CHECK(g);
+  return type == 2 ? NOT_SUPPORTED : told(g->app_mhz, clock);
+}
+
+int nvmlDeviceGetDefaultApplicationsClock(gpu_t *g, unsigned type, unsigned *clock) {
+  CHECK(g);
+  return type == 2 ? NOT_SUPPORTED : told(g->default_app_mhz, clock);
+}
+
+int nvmlDeviceGetMaxCustomerBoostClock(gpu_t *g, unsigned type, unsigned *clock) {
+  CHECK(g);
+  return type == 2 ? NOT_SUPPORTED : told(g->boost_mhz, clock);
 }
 
 int nvmlDeviceGetMinorNumber(gpu_t *g, unsigned *minor) {

@@ -13,6 +13,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.device.nvidia.nvml_optional import (
     SIGNS_OF_WORK,
+    ceiling_mhz_of,
     enforced_profiles,
     instant_power_w,
     why_no_memory_clock,
@@ -97,16 +98,15 @@ class NvmlGpu(Gpu):
         self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
 
     def achieved(self) -> Achieved:
-        """Read SM and memory clock, and why they are so."""
-        nvml, handle = self._nvml, self._handle
-        return Achieved(
-            self._ask(
-                lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)), name="read clock"
-            ),
-            self._ask(
-                lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)), name="read clock"
-            ),
-            EventReason(self._ask(lambda: int(self._reasons()), name="read event reasons") & _KNOWN_BITS),
+        """Read SM and memory clock, and why they are so: all reasons before and after, since none is dated."""
+        before = self._ask(self._reasons, name="read event reasons")
+        clock_mhz, memory_mhz = self._clock(self._nvml.NVML_CLOCK_SM), self._clock(self._nvml.NVML_CLOCK_MEM)
+        after = self._ask(self._reasons, name="read event reasons")
+        return Achieved(clock_mhz, memory_mhz, EventReason((before | after) & _KNOWN_BITS))
+
+    def _clock(self, sort: int) -> int:
+        return self._ask(
+            lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, sort)), name="read clock"
         )
 
     def energy_j(self) -> float:
@@ -139,6 +139,10 @@ class NvmlGpu(Gpu):
         if all(one is None for one in told):
             return "its driver does not tell whether somebody works on it"
         return next(filter(None, told), None)
+
+    def load_pct(self) -> int | None:
+        """Read the driver's own figure, of the last sixth of a second to second."""
+        return self._optional(lambda: int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
 
     def now_s(self) -> float:
         """Read the host's monotonic clock."""
@@ -195,11 +199,13 @@ class NvmlGpu(Gpu):
             if memory
             else None
         )
+        ceiling_mhz = ceiling_mhz_of(nvml, handle)
+        clocks = tuple(one for one in clocks or () if ceiling_mhz is None or one <= ceiling_mhz)
         counted = self._optional(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
         persistent = self._optional(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle)))
         why_not = missing_right() if clocks else f"{self._what} lists no clocks"
         return Capabilities(
-            tuple(sorted(clocks or (), reverse=True)),
+            tuple(sorted(clocks, reverse=True)),
             tuple(sorted(memory, reverse=True)),
             can_lock=why_not is None,
             why_not=why_not,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ctypes import byref
 from types import ModuleType
 
@@ -57,6 +58,22 @@ def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tup
     if architecture == _HOPPER:
         return "Hopper takes one only at the next load of the driver"
     return None
+
+
+def ceiling_mhz_of(nvml: ModuleType, handle: object) -> int | None:
+    """The clock above which an operator does not want this GPU; ``None``: there is no such.
+
+    That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
+    would override both upwards. The default application clock is none: GPUs boost above it.
+    """
+    found = []
+    with suppress(nvml.NVMLError):
+        set_mhz = int(nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        if set_mhz != int(nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS)):
+            found.append(set_mhz)
+    with suppress(nvml.NVMLError):
+        found.append(int(nvml.nvmlDeviceGetMaxCustomerBoostClock(handle, nvml.NVML_CLOCK_GRAPHICS)))
+    return min(filter(None, found), default=None)
 
 
 def process_on(nvml: ModuleType, handle: object) -> str:

@@ -40,7 +40,8 @@ def locked(gpu: GuardedGpu, clock_mhz: int) -> None:
 
 
 def test_a_throttled_gpu_is_said_and_control_goes_on(node: FakeNvml, gpu: GuardedGpu) -> None:
-    node.state.gpu[0].reasons = 0x4
+    node.state.gpu[0].reasons, node.state.gpu[0].forgets = 0x4, 1
+    node.state.gpu[0].clamp_mhz, node.state.gpu[0].utilization = 750, 90
     assert eventually(lambda: said(gpu, "power cap"))
     gpu.lock_clock(705)
     gpu.sync()
@@ -48,7 +49,7 @@ def test_a_throttled_gpu_is_said_and_control_goes_on(node: FakeNvml, gpu: Guarde
 
 
 def test_a_foreign_clock_is_said_and_control_given_up(node: FakeNvml, gpu: GuardedGpu) -> None:
-    node.state.gpu[0].locked_mhz = 510
+    node.state.gpu[0].locked_mhz = 1200
     assert eventually(lambda: said(gpu, "somebody else changed the clock"))
     assert eventually(lambda: node.locked_mhz() == [0, 0])
     with pytest.raises(DeviceUnavailableError, match="somebody else changed the clock"):
@@ -109,9 +110,62 @@ def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: 
 
 
 def test_a_lock_that_was_there_before_the_job_is_said(node: FakeNvml) -> None:
-    node.state.gpu[0].locked_mhz = 720
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml")).gpu as gpu:
         assert eventually(lambda: said(gpu, "locked before this job came"))
         assert said(gpu, "720 MHz")
         assert gpu.preexisting_mhz == 720
     assert node.locked_mhz() == [720, 0]
+
+
+def test_a_lock_of_an_operator_shows_when_the_job_begins_to_work(node: FakeNvml) -> None:
+    """The GPU is idle when it is taken, and stands where idle ones do."""
+    state = node.state.gpu[0]
+    state.locked_mhz, state.idle_mhz = 720, 345
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        assert gpu.preexisting_mhz is None
+        state.utilization = 60
+        assert eventually(lambda: gpu.preexisting_mhz == 720)
+        assert said(gpu, "720 MHz")
+        gpu.lock_clock(900)
+        gpu.sync()
+    assert node.locked_mhz() == [720, 0]
+
+
+def test_an_idle_gpu_that_does_not_say_so_is_not_taken_for_locked(node: FakeNvml) -> None:
+    """345 MHz without a reason were once put back at the end of the job, as a lock."""
+    node.state.gpu[0].idle_mhz = 345
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        assert gpu.preexisting_mhz is None
+        gpu.lock_clock(900)
+        gpu.sync()
+    assert node.locked_mhz() == [0, 0]
+
+
+def test_neither_a_clamp_nor_an_idle_phase_without_a_reason_is_somebody_else(node: FakeNvml) -> None:
+    """The lock was reached, then full load came and went: control was once given up for either."""
+    state = node.state.gpu[0]
+    state.clamp_mhz, state.idle_mhz = 1200, 210
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.expect(call_s=0.0, latency_s=0.03, held_mhz=1200)
+        state.utilization = 90
+        gpu.lock_clock(1395)
+        assert eventually(lambda: said(gpu, "never reached"))
+        gpu.lock_clock(1005)
+        gpu.sync()
+        state.utilization = 0
+        time.sleep(3.0)
+        assert gpu.given_up() is None
+        state.utilization = 90
+        state.locked_mhz = 510
+        assert eventually(lambda: gpu.given_up() is not None), "a held clock that is lower now was changed"
+
+
+def test_a_power_cap_bit_without_effect_is_nothing(node: FakeNvml) -> None:
+    """SW_POWER_CAP is up at nine looks of ten on a loaded H100, at clocks that hold."""
+    node.state.gpu[0].flicker_reasons, node.state.gpu[0].utilization = 0x4, 90
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        gpu.sync()
+        time.sleep(2.0)
+        assert gpu.conflicts() == ()

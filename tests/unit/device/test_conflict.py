@@ -20,16 +20,21 @@ from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
         ),
         (850, EventReason.HW_POWER_BRAKE, [ConflictKind.HW_SLOWDOWN]),
         (210, EventReason.GPU_IDLE, []),
+        (900, EventReason.SW_POWER_CAP, []),
+        (900, EventReason.HW_SLOWDOWN, []),
+        (1200, EventReason.SW_POWER_CAP, [ConflictKind.FOREIGN_CLOCK]),
+        (510, EventReason.NONE, [ConflictKind.FOREIGN_CLOCK]),
     ],
 )
 def test_the_devices_own_reasons_come_before_suspicion(
     seen_mhz: int, reasons: EventReason, kinds: list[ConflictKind]
 ) -> None:
-    assert [found.kind for found in conflicts(900, Achieved(seen_mhz, 1593, reasons), reached=True)] == kinds
+    assert [found.kind for found in conflicts(900, Achieved(seen_mhz, 1593, reasons), held_mhz=900)] == kinds
 
 
-def test_a_clock_that_was_never_reached_accuses_nobody() -> None:
-    [found] = conflicts(1980, Achieved(1755, 2619, EventReason.NONE), reached=False)
+def test_a_clock_above_what_the_gpu_held_in_the_sweep_accuses_nobody() -> None:
+    """Under full load many fall below their lock and give no reason, though it was reached at first."""
+    [found] = conflicts(1965, Achieved(1580, 2619, EventReason.NONE), held_mhz=1500)
     assert found.kind is ConflictKind.NOT_HELD
     assert found.rule is Rule.KNOW
 
@@ -42,7 +47,7 @@ def test_a_clock_that_was_never_reached_accuses_nobody() -> None:
 def test_a_clock_on_its_way_is_judged_by_reasons_alone(
     reasons: EventReason, kinds: list[ConflictKind]
 ) -> None:
-    seen = conflicts(900, Achieved(1410, 1593, reasons), reached=True, settled=False)
+    seen = conflicts(900, Achieved(1410, 1593, reasons), settled=False)
     assert [found.kind for found in seen] == kinds
 
 
@@ -53,6 +58,10 @@ def test_samples_are_said_to_be_left_out_where_they_are() -> None:
     assert {kind for kind in ConflictKind if kind.rule is Rule.GO_ON} == spoilt | uncontrolled
 
 
+def test_an_idle_gpu_that_does_not_say_so_accuses_nobody() -> None:
+    assert conflicts(900, Achieved(345, 1593, EventReason.NONE), held_mhz=1410, idle=True) == ()
+
+
 @pytest.mark.parametrize("kind", ConflictKind)
 def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
     assert kind.text
@@ -60,5 +69,5 @@ def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
 
 
 def test_the_line_names_both_clocks() -> None:
-    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE), reached=True)
+    [found] = conflicts(900, Achieved(1410, 1593, EventReason.NONE), held_mhz=900)
     assert found.line.endswith(": 900 MHz asked, 1410 MHz seen")

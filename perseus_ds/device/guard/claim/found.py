@@ -89,5 +89,5 @@ def _look(gpu: Gpu) -> tuple[int | None, str | None]:
     for look in range(_LOOKS):
         time.sleep(_BETWEEN_LOOKS_S if look else 0)
         samples.append(insist(gpu.achieved, for_s=_READ_S))
-    idle = all(sample.event_reasons & EventReason.GPU_IDLE for sample in samples)
-    return preexisting_lock_mhz(samples, gpu.capabilities()), "idle" if idle else None
+    idle = gpu.load_pct() == 0 or all(sample.event_reasons & EventReason.GPU_IDLE for sample in samples)
+    return preexisting_lock_mhz(samples, gpu.capabilities(), idle=idle), "idle" if idle else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim import journal, unseen
@@ -50,6 +51,7 @@ class GpuClaim:
                 backend=backend,
             )
             journal.write(self._journal)
+            self._earlier = unseen.find(self.uuid)
             unseen.forget(self.uuid)
             self._journal_path = journal.path_of(self.uuid)
         except BaseException:
@@ -65,6 +67,20 @@ class GpuClaim:
         self.keep_journal()
         self._last_mhz = clock_mhz
         self.gpu.lock_clock(clock_mhz)
+
+    def adopt(self, standing_mhz: int) -> bool:
+        """Take a clock that stands for an operator's lock, unless an earlier guard had left it; return which.
+
+        Raises:
+            DeviceError: the journal cannot be written, or what was left not be put back.
+        """
+        if self._earlier is not None and self._earlier.may_be(standing_mhz):
+            apply_preexisting(self.gpu, self._earlier.preexisting_mhz)
+            return False
+        self.preexisting_mhz = standing_mhz
+        self._journal = replace(self._journal, preexisting_mhz=standing_mhz)
+        journal.write(self._journal)
+        return True
 
     def keep_journal(self) -> None:
         """See that the journal is there, and write it again if not.

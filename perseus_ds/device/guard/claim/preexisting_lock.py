@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from perseus_ds.device.record import Achieved, Capabilities, EventReason
 
 
-def preexisting_lock_mhz(samples: Sequence[Achieved], able: Capabilities) -> int | None:
+def preexisting_lock_mhz(
+    samples: Sequence[Achieved], able: Capabilities, *, idle: bool = False
+) -> int | None:
     """The clock that an operator has locked, as far as it shows.
 
     A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
     throttled), is held by somebody. Anything less clear counts as free, since to restore a lock that was
-    never there would leave a GPU slow.
+    never there would leave a GPU slow. An ``idle`` GPU stands wherever it likes, and may not say why.
     """
+    if idle:
+        return None
     seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
     if len(seen) != 1:
         return None

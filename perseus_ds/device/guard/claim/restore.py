@@ -105,6 +105,8 @@ def _hidden(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> str | Non
     moved = held_mhz is not None and wanted_mhz is None and not is_at(held_mhz, seen)
     if moved and (not reasons or seen.clock_mhz > (held_mhz or 0)):
         return None
+    if held_mhz is not None and not is_at(held_mhz, seen) and gpu.load_pct() == 0:
+        return "idle"
     if held_mhz is not None and not reasons:
         raise _StandsError.at(wanted_mhz, seen.clock_mhz)
     return _why_hidden(reasons)

@@ -44,6 +44,13 @@ class GuardedGpu(ReadThroughGpu):
         self._guard = guard
         self._dated = taken.dated
         self.preexisting_mhz = taken.preexisting_mhz
+        client.on_found = self._note_found
+
+    def _note_found(self, clock_mhz: int) -> None:
+        """Take note of an operator's lock that the guard saw later, when the GPU worked."""
+        self.preexisting_mhz = clock_mhz
+        if self._guard is not None:
+            self._guard.preexisting_mhz = clock_mhz
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Ask the guard for a clock; returns at once.

@@ -223,7 +223,8 @@ class ClientConnection:
         return self._policy.clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
-        self._send({"is": "conflict", "kind": kind.name, "line": line})
+        found_mhz = None if self._control is None else self._control.claim.preexisting_mhz
+        self._send({"is": "conflict", "kind": kind.name, "line": line, "found_mhz": found_mhz})
 
     def _send(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""

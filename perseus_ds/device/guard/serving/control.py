@@ -12,13 +12,15 @@ from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock
 from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
+from perseus_ds.device.guard.claim.standing import Standing
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
 
 _LONGEST_LEASE_S = 600.0
 _SHORTEST_LEASE_S = 0.1
 _PATIENCE_S = 2.0  # with a driver that refuses to be read at the start
-_STRIKES = 3  # looks in a row before a foreign clock counts as one
+_STRIKES = 3  # looks in a row before a clock above its lock counts as foreign
+_STRIKES_BELOW = 8  # one below it: the driver's figure of the load is up to a second old
 
 _CLEAR_S = 0.002  # no look so shortly before a request is due
 _MOST_WAITING = 4096
@@ -75,6 +77,7 @@ class Control:
         self._stored_mhz: int | None = None
         self._done = self._late_raises = 0
         self._expected = Expected()
+        self._found = Standing(claim, now_s) if claim.preexisting_mhz is None else None
         self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
 
@@ -127,6 +130,7 @@ class Control:
         if len(self._agenda) >= _MOST_WAITING:
             raise DeviceUnsupportedError(f"malformed message: {_MOST_WAITING} requests wait already")
         now_s = self._now_s()
+        self._found = None if clock_mhz is not None else self._found
         self._agenda.put(DatedClock(now_s if due_s is None else due_s, clock_mhz, number=number))
         self._take_due(now_s)
 
@@ -181,6 +185,7 @@ class Control:
                 self._agenda.clear()
                 self._writer.release()
             self._write()
+            self._find_standing()
             if not self._is_close(self._agenda.due_s):
                 self._observe()
         except DeviceError:
@@ -194,8 +199,19 @@ class Control:
         if self._is_close(request_s) and not self._writer.pending:
             return request_s
         lapse_s = None if self._lapsed else self._renewed_s + self._lease_s
-        times_s = (request_s, self._writer.due_s(), lapse_s)
+        look_s = None if self._found is None else self._found.due_s
+        times_s = (request_s, self._writer.due_s(), lapse_s, look_s)
         return min((time_s for time_s in times_s if time_s is not None), default=None)
+
+    def _find_standing(self) -> None:
+        """Say it once if a clock was locked before ours, as a GPU shows only while it works."""
+        if self._found is None:
+            return
+        found_mhz = self._found.look()
+        if found_mhz is not None:
+            self._found = None
+            kind = ConflictKind.PREEXISTING_LOCK
+            self._warn(kind, f"{kind.text}: {found_mhz} MHz")
 
     def _is_close(self, due_s: float | None) -> bool:
         """Whether a request is due so soon that a look at the clock could delay it."""
@@ -233,14 +249,30 @@ class Control:
             raise
         if seen is None:
             return
-        found = conflicts(seen.locked_mhz, seen.achieved, reached=seen.reached, settled=seen.settled)
+        found = conflicts(
+            seen.locked_mhz,
+            seen.achieved,
+            held_mhz=self._expected.held_mhz,
+            idle=seen.achieved.clock_mhz < seen.locked_mhz and self._idle(),
+            settled=seen.settled,
+        )
         for conflict in found:
             self._warn(conflict.kind, conflict.line)
         fatal = [conflict for conflict in found if conflict.rule is Rule.GIVE_UP]
         if seen.settled:
             self._strikes = self._strikes + 1 if fatal else 0
-        if self._strikes >= _STRIKES:
+        above = seen.achieved.clock_mhz > seen.locked_mhz
+        if self._strikes >= (_STRIKES if above else _STRIKES_BELOW):
             raise DeviceUnavailableError(fatal[0].line, hint="control is given up")
+
+    def _idle(self) -> bool:
+        """Whether nobody has worked on the GPU of late; an unknown load may be one."""
+        try:
+            return self.claim.gpu.load_pct() == 0
+        except DeviceLostError:
+            raise
+        except DeviceError:
+            return True  # the next look tells
 
     def _observe_profiles(self) -> None:
         """Say it once for every change: the new profiles are what the next look compares with."""
