@@ -2,7 +2,7 @@
 
 from perseus_ds.device.calibration import Calibration, calibrate, calibrate_together, measured
 from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts
+from perseus_ds.device.clock_agenda import AskedClocks, ClockAgenda, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
@@ -15,6 +15,7 @@ from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, 
 __all__ = [
     "DEFAULT_PAIR",
     "Achieved",
+    "AskedClocks",
     "Backend",
     "Calibration",
     "Capabilities",

@@ -10,6 +10,7 @@ from typing import Protocol
 LATE_S = 0.005
 """From when on a change that is stored later than planned counts as late, in wall-clock seconds."""
 _MOST = 0.01
+_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +121,25 @@ class ClockAgenda:
 
     def _drop(self, request: DatedClock) -> None:
         self.counts.overtaken += request.clock_mhz is not None  # rest between iterations may give way
+
+
+class AskedClocks:
+    """Which core clock was asked for when, by the rule of the agenda, as far back as anybody looks."""
+
+    def __init__(self) -> None:
+        self._asked: deque[DatedClock] = deque(maxlen=_KEPT)
+
+    def put(self, request: DatedClock) -> None:
+        """Note a request, the newest of the stream."""
+        while self._asked and self._asked[-1].due_s > request.due_s:
+            self._asked.pop()
+        self._asked.append(request)
+
+    def steady_mhz(self, since_s: float, until_s: float) -> int | None:
+        """The one clock asked for during all of a stretch; None: several, or the device's own choice."""
+        for request in reversed(list(self._asked)):
+            if request.due_s <= since_s:
+                return request.clock_mhz
+            if request.due_s <= until_s:
+                return None
+        return None

@@ -107,6 +107,11 @@ def is_at(locked_mhz: int, achieved: Achieved) -> bool:
     return abs(achieved.clock_mhz - locked_mhz) <= _TOLERANCE_MHZ
 
 
+def is_held(asked_mhz: int, seen_mhz: int) -> bool:
+    """Whether a clock that was seen is no lower than the one asked for, as closely as parts hold it."""
+    return seen_mhz >= asked_mhz - _TOLERANCE_MHZ
+
+
 def conflicts(
     locked_mhz: int, achieved: Achieved, *, held_mhz: float = 0.0, idle: bool = False, settled: bool = True
 ) -> tuple[Conflict, ...]:

@@ -98,7 +98,7 @@ class NvmlGpu(Gpu):
         self._ask(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle), name="reset the clock")
 
     def achieved(self) -> Achieved:
-        """Read SM and memory clock, and why they are so: all reasons before and after, since none is dated."""
+        """Read SM and memory clock, and why they are so: the reasons before and after."""
         before = self._ask(self._reasons, name="read event reasons")
         clock_mhz, memory_mhz = self._clock(self._nvml.NVML_CLOCK_SM), self._clock(self._nvml.NVML_CLOCK_MEM)
         after = self._ask(self._reasons, name="read event reasons")

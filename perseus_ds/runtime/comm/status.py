@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device import EventReason
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.straggler import ReplicaStatus
@@ -149,14 +147,14 @@ class StatusExchange:
         layout: StatusLayout,
         *,
         arrivals: Arrivals,
-        watch: EnergyWatch,
+        capped: Callable[[Iteration], bool],
         conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
     ) -> None:
         self._channel = channel
         self._layout = layout
         self._arrivals = arrivals
-        self._watch = watch
+        self._capped = capped
         self._conflict_monitor = conflict_monitor
         self._notices = notices
 
@@ -229,7 +227,3 @@ class StatusExchange:
         job_status = self._layout.job_status(numbers)
         self._conflict_monitor.learn(job_status.conflicts)
         return job_status
-
-    def _capped(self, iteration: Iteration) -> bool:
-        _, reasons = self._watch.clock_between(iteration.start_s, iteration.end_s)
-        return EventReason(reasons).spoils

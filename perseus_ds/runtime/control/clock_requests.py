@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from perseus_ds.device import DatedClock, Gpu, RequestCounts
+from perseus_ds.device import AskedClocks, DatedClock, Gpu, RequestCounts
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.runtime.control.local_clocks import HostAlarm, LocalClocks
@@ -80,6 +80,7 @@ class ClockRequests:
         self._closing = False
         self._clocks = gpu.dated_clocks() or LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
         self.error: PerseusError | None = None
+        self.asked = AskedClocks()
         self._queue: Queue[object] | None = None
         if virtual is None:
             self._queue = threads.queue(object)
@@ -131,7 +132,10 @@ class ClockRequests:
             at_s = request.issued_s if request.moment is None else request.moment.wait()
             if math.isfinite(at_s) and not self._closing:
                 asks = request.asks
-                self._clocks.ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])
+                dated = [DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks]
+                self._clocks.ask(dated)
+                for one in dated:
+                    self.asked.put(one)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import cast
 
 from perseus_ds.device import Calibration
+from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
 from perseus_ds.profile import Computation, Point, Profile, Sweep, Window, candidate_clocks
 from perseus_ds.profile.estimate import Estimate, estimate
@@ -113,11 +114,15 @@ def profile_of(
         clock: max(0.0, window.blocking_power_w + leaks_w[clock])
         for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
     }
+    held = held_clocks(sweep.clocks_mhz, windows)
+    blocking_w = {clock: power_w for clock, power_w in blocking_w.items() if clock in held}
     fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
     return Profile(
         points={
             key: tuple(
-                _scaled(_warmed(point, leaks_w[point.clock_mhz]), _larger(key, windows)) for point in points
+                _scaled(_warmed(point, leaks_w[point.clock_mhz]), _larger(key, windows))
+                for point in points
+                if point.clock_mhz in held
             )
             for key, points in sweep.points.items()
         },
@@ -131,6 +136,20 @@ def profile_of(
         window_s=context.config.profile.min_window_s,
         calibration=calibration,
     )
+
+
+def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:
+    """The clocks that every GPU held under the job's load, and the highest, which stands for their own choice.
+
+    What was measured at a clock that does not hold is of another one: whatever power or heat allowed just
+    then. A clock that nobody read counts as held.
+    """
+    held = {
+        clock
+        for clock, window in zip(clocks_mhz, windows, strict=False)
+        if all(one.achieved_mhz is None or is_held(clock, one.achieved_mhz) for one in window.points.values())
+    }
+    return frozenset({clocks_mhz[0]} | held)
 
 
 def _warmed(point: Point, leaks_w: float) -> Point:

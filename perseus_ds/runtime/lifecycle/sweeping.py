@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from perseus_ds.device import Calibration
+from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, differ, write_profile
@@ -16,12 +17,19 @@ from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.plan_requests import plan_request
-from perseus_ds.runtime.lifecycle.profiling import pooled, profile_of, sizes_in, sweeps_of, window_estimate
+from perseus_ds.runtime.lifecycle.profiling import (
+    held_clocks,
+    pooled,
+    profile_of,
+    sizes_in,
+    sweeps_of,
+    window_estimate,
+)
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
-from perseus_ds.runtime.observe.control_watch import ControlWatch
+from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 
 _SHORT_WINDOWS = 4
 _LONG_SWEEP = 7  # windows: shorter ones cool no GPU by enough to tell what that spares
@@ -43,12 +51,12 @@ class Sweeping:
         self,
         context: JobContext,
         watch: EnergyWatch,
-        control: ControlWatch,
+        monitor: ConflictMonitor,
         calibration: Calibration | None,
     ) -> None:
         self._context = context
         self._watch = watch
-        self._control = control
+        self._monitor = monitor
         self._calibration = calibration
         self._short_windows = 0
         self._sizes: dict[int, float] | None = None
@@ -135,6 +143,13 @@ class Sweeping:
                 )
         return self._sizes
 
+    def _log_not_held(self, clocks_mhz: Sequence[int]) -> None:
+        self._context.log.event(
+            "not_held",
+            f"{', '.join(map(str, clocks_mhz))} MHz do not hold under this job's load: no plan uses them",
+            clocks_mhz=list(clocks_mhz),
+        )
+
     def _log_size(self) -> None:
         """Say for which size the profile holds, where sizes differ."""
         if differ(np.array(self._seen)):
@@ -202,7 +217,9 @@ class Sweeping:
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration]) -> Estimate:
         sizes = self._sizes_of(window)
-        return window_estimate(self._watch, self._control, clock_mhz, window, sizes=sizes, heat=self._heat)
+        return window_estimate(
+            self._watch, self._monitor.control, clock_mhz, window, sizes=sizes, heat=self._heat
+        )
 
     def _log_observed(self, seen: Pooled) -> None:
         rows = [
@@ -227,6 +244,12 @@ class Sweeping:
         context = self._context
         files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
         for group, (sweep, windows) in enumerate(zip(sweeps.sweeps, sweeps.windows, strict=True)):
+            held = held_clocks(sweep.clocks_mhz, windows)
+            lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
+            if lost:
+                self._log_not_held(lost)
+            if group == context.job.group:
+                self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
             calibration = self._calibration if group == 0 else None  # rank 0's GPU is of the first
             profile = profile_of(
                 context, sweep, windows, leakage=leakages[group], group=group, calibration=calibration
@@ -241,3 +264,15 @@ class Sweeping:
             return False
         context.log.event("profiled", where)
         return True
+
+
+def _steadiest(sweep: Sweep, windows: Sequence[Pooled]) -> int:
+    """The highest clock that was read back under load where it was asked for; 0 where none was."""
+    seen = zip(sweep.clocks_mhz, windows, strict=False)
+    read = [(clock, [one.achieved_mhz for one in window.points.values()]) for clock, window in seen]
+    held = [
+        clock
+        for clock, achieved in read
+        if achieved and all(mhz is not None and is_held(clock, mhz) for mhz in achieved)
+    ]
+    return max(held, default=0)

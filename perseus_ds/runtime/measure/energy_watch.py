@@ -127,11 +127,15 @@ class EnergyWatch:
 
     def clock_between(self, start_s: float, end_s: float) -> tuple[int | None, int]:
         """The median clock read in a stretch of time, in MHz, and all event reasons seen in it."""
-        seen = [achieved for time_s, achieved in list(self._clocks) if start_s <= time_s <= end_s]
+        seen = [achieved for _, achieved in self.looks_between(start_s, end_s)]
         if not seen:
             return None, 0
         reasons = reduce(or_, (achieved.event_reasons for achieved in seen))
         return int(median(achieved.clock_mhz for achieved in seen)), int(reasons)
+
+    def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
+        """All looks at the clock in a stretch of time."""
+        return [look for look in list(self._clocks) if start_s <= look[0] <= end_s]
 
     def forget(self, before_s: float) -> None:
         """Drop all changes before a moment but the last one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from perseus_ds.device import ConflictKind, Gpu, Sighting
+from perseus_ds.device import Capabilities, ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, PerseusError
 from perseus_ds.files import read_json
 from perseus_ds.run_directory import RunDirectory, write_json
@@ -46,6 +46,11 @@ class ConflictMonitor:
         for sighting in self._gpu.conflicts():
             self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
         return self._gpu.given_up()
+
+    def expect_held(self, clock_mhz: int, able: Capabilities) -> None:
+        """Take note of the highest clock that this GPU held under the job's load (0: none is known)."""
+        call_s, latency_s = able.switch_call_s, able.switch_latency_s
+        self._gpu.expect(call_s=call_s, latency_s=latency_s, held_mhz=clock_mhz)
 
     def sightings(self) -> tuple[Sighting, ...]:
         """All that was seen on this rank."""

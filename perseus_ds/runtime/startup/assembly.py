@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perseus_ds.device import Calibration
+from perseus_ds.device import AskedClocks, Calibration
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
@@ -20,9 +20,10 @@ from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.arrivals import Arrivals
+from perseus_ds.runtime.measure.capped import is_capped
 from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.recorder import Recorder
+from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
@@ -75,7 +76,7 @@ class Assembly:
             clock_requests=requests.counts,
         )
         session = Session(
-            self._lifecycle(start, calibration, books),
+            self._lifecycle(start, calibration, books, requests.asked),
             recorder=Recorder(self._stopwatch, context.job.order),
             sequencer=ClockSequencer(
                 requests,
@@ -96,7 +97,11 @@ class Assembly:
         return session
 
     def _lifecycle(
-        self, start: StartDecision, calibration: Calibration | None, books: RankBooks
+        self,
+        start: StartDecision,
+        calibration: Calibration | None,
+        books: RankBooks,
+        asked: AskedClocks,
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits)
@@ -104,16 +109,21 @@ class Assembly:
             context,
             start,
             sizes=self._sizes,
-            status_exchange=self._status_exchange(),
-            sweeping=Sweeping(context, self._watch, self._monitor.control, calibration),
+            status_exchange=self._status_exchange(asked),
+            sweeping=Sweeping(context, self._watch, self._monitor, calibration),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
         )
         self._undo.append(lifecycle.close)
         return lifecycle
 
-    def _status_exchange(self) -> StatusExchange:
+    def _status_exchange(self, asked: AskedClocks) -> StatusExchange:
         context, job = self._context, self._context.job
+
+        def capped(iteration: Iteration) -> bool:
+            looks = self._watch.looks_between(iteration.start_s, iteration.end_s)
+            return is_capped(looks, asked, settle_s=2.0 * context.capabilities.switch_latency_s)
+
         replicas = job.replicas if context.config.straggler.enabled else 1
         notices = None
         if job.rank == 0 and replicas > 1:
@@ -125,7 +135,7 @@ class Assembly:
             context.channel,
             StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
             arrivals=self._arrivals,
-            watch=self._watch,
+            capped=capped,
             conflict_monitor=self._monitor,
             notices=notices,
         )

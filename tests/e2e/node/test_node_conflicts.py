@@ -29,7 +29,7 @@ def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], *, leaves
     """Train while something befalls the victim's GPU; the losses are those of a job without us."""
 
     def held() -> bool:
-        return all(mhz == 1410 for mhz in node.locked_mhz())
+        return all(mhz == (node.state.gpu[0].boost_mhz or 1410) for mhz in node.locked_mhz())
 
     def strike() -> None:
         time.sleep(1.0)  # the guard reads a clock back four times a second: let it see this one reached
@@ -65,9 +65,11 @@ def announced(said: list[Said], words: str) -> list[int]:
 
 def test_a_foreign_clock_ends_our_control_and_not_the_training(node: FakeNvml, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
+    for state in node.state.gpu:
+        state.boost_mhz = 1200  # an operator's ceiling: the highest clock that a job asks for
 
     def change() -> None:
-        node.state.gpu[VICTIM].locked_mhz = 510
+        node.state.gpu[VICTIM].locked_mhz = 1410
 
     said = afflicted(node, run_dir, change, leaves=True)
     assert conflicts(run_dir) == [("foreign_clock", VICTIM, "give_up")]
@@ -90,6 +92,7 @@ def test_a_throttled_gpu_is_said_and_goes_on(
 
     def throttle() -> None:
         node.state.gpu[VICTIM].reasons = reasons
+        node.state.gpu[VICTIM].utilization, node.state.gpu[VICTIM].clamp_mhz = 90, 1000
 
     said = afflicted(node, run_dir, throttle, leaves=False)
     assert conflicts(run_dir) == [(kind, VICTIM, "go_on")]

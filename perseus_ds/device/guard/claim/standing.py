@@ -1,4 +1,4 @@
-"""Somebody's lock found after a GPU was taken and before ours: an idle GPU does not show it, a busy one does."""
+"""Somebody's lock, found after a GPU was taken and before ours: only a GPU that works shows it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from perseus_ds.device import EventReason
 from perseus_ds.errors import EngineError
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.comm.control_channel import ControlChannel
@@ -52,13 +51,12 @@ class Rank:
 
     def __init__(self, *, behind: int = 0) -> None:
         self.channel = Alone()
-        self.conflict_monitor, self.watch, self.notices = MagicMock(), MagicMock(), MagicMock()
+        self.conflict_monitor, self.notices, self.capped = MagicMock(), MagicMock(), False
         self.conflict_monitor.unpublished.return_value = ()
-        self.watch.clock_between.return_value = (1410, 0)
         self.notices.announced = np.array([1.3, 1.0])
         parts: dict[str, Any] = {
             "conflict_monitor": self.conflict_monitor,
-            "watch": self.watch,
+            "capped": lambda _: self.capped,
             "notices": self.notices,
         }
         self.status_exchange = StatusExchange(
@@ -103,7 +101,7 @@ def test_an_unknown_iteration_stays_unknown() -> None:
 
 def test_caps_and_announcements_are_told() -> None:
     rank = Rank()
-    rank.watch.clock_between.return_value = (1000, int(EventReason.SW_THERMAL))
+    rank.capped = True
     rank.turn(0, 0)
     job_status = rank.turn(1, 1)
     assert job_status is not None
