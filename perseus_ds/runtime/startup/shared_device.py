@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections.abc import Callable
 
 from perseus_ds.device import Choice, DeviceRequest, choose
 from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
+
+_PATIENCE_S = 2.0
+_AT_EXIT_S = 45.0  # a guard insists for 30 s with a driver that refuses
 
 _open: dict[DeviceRequest, SharedDevice] = {}
 
@@ -18,11 +24,14 @@ class SharedDevice:
     next one asks, and a clock is asked for as it stands, whoever asked last.
     """
 
-    def __init__(self, request: DeviceRequest, choice: Choice) -> None:
+    def __init__(self, request: DeviceRequest, choice: Choice, *, patience_s: float = _PATIENCE_S) -> None:
         self._request = request
         self._users = 0
         self._holder: object = None
         self._requests: ClockRequests | None = None
+        self._patience_s = patience_s
+        self._closing: threading.Thread | None = None
+        atexit.register(self.finish)
         self.choice = choice
 
     def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
@@ -52,11 +61,46 @@ class SharedDevice:
             self._ask_default()
             return
         _open.pop(self._request, None)
+        if isinstance(self.choice.gpu, SimulatedGpu):
+            self._close()
+        else:
+            self._close_in_time()
+
+    def _close(self) -> None:
         try:
             if self._requests is not None:
                 self._requests.close()
         finally:
             self.choice.gpu.close()
+
+    def _close_in_time(self) -> None:
+        """Close beside the training, which waits for a moment; the end of the process waits for the rest.
+
+        Raises:
+            DeviceError: it failed, or has not answered yet.
+        """
+        errors: list[Exception] = []
+
+        def close() -> None:
+            try:
+                self._close()
+            except Exception as error:  # noqa: BLE001  # raised below, if anybody is there yet
+                errors.append(error)
+
+        self._closing = threading.Thread(target=close, name="perseus-close", daemon=True)
+        self._closing.start()
+        self._closing.join(self._patience_s)
+        if errors:
+            raise errors[0]
+        if self._closing.is_alive():
+            raise DeviceUnavailableError(
+                "the GPU's driver does not answer: its clock is put back when it does"
+            )
+
+    def finish(self) -> None:
+        """Wait for a close that was not waited for, at the end of the process."""
+        if self._closing is not None:
+            self._closing.join(_AT_EXIT_S)
 
     def _ask_default(self) -> None:
         self._holder = self

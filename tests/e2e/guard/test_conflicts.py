@@ -142,6 +142,19 @@ def test_an_idle_gpu_that_does_not_say_so_is_not_taken_for_locked(node: FakeNvml
     assert node.locked_mhz() == [0, 0]
 
 
+def test_a_clock_where_an_idle_gpu_stands_is_none_that_it_works_at(node: FakeNvml) -> None:
+    """1155 MHz of an idle GPU count as a lock until it works, and would be its baseline."""
+    state = node.state.gpu[0]
+    state.idle_mhz = 1155
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        assert gpu.preexisting_mhz == 1155
+        state.utilization = 60
+        assert eventually(lambda: gpu.preexisting_mhz is None)
+        gpu.lock_clock(900)
+        gpu.sync()
+    assert node.locked_mhz() == [0, 0]
+
+
 def test_neither_a_clamp_nor_an_idle_phase_without_a_reason_is_somebody_else(node: FakeNvml) -> None:
     """The lock was reached, then full load came and went: control was once given up for either."""
     state = node.state.gpu[0]

@@ -23,7 +23,7 @@ FINAL_ELSEWHERE = (15, 16, 8, 4, 17, 3, 2, 13, 25)
 
 def journaled(node: FakeNvml, *, boot: str | None = None) -> None:
     """A GPU as a killed guard leaves it."""
-    node.state.gpu[0].locked_mhz = 660
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 660, 50
     uuid, boot_id = UUID.format(0), boot or journal.boot_id()
     journal.write(Journal(uuid, "Fake A100", None, "a job that was killed", 1, boot_id))
 
@@ -140,6 +140,7 @@ def test_an_idle_gpu_shows_no_clock_and_its_journal_is_kept_as_done(node: FakeNv
     assert (told.returncode, told.stdout) == (0, f"{UUID.format(0)}: put back, not to be seen while idle\n")
     assert done_files(node) == [UUID.format(0)]
     assert reset(node).stdout == told.stdout, "it is looked at again"
+    node.state.gpu[0].utilization = 50
     node.state.gpu[0].reasons = node.state.gpu[0].ignores = 0  # somebody works on it: the clock is seen
     assert not free(node)
     told = reset(node)
@@ -158,6 +159,7 @@ def test_a_done_journal_keeps_our_clock_apart_from_an_operators(node: FakeNvml) 
             gpu.sync()
         assert done_files(node) == [UUID.format(0)]
         gpu_state.locked_mhz, gpu_state.reasons, gpu_state.ignores = standing_mhz, 0, 0
+        gpu_state.utilization = 50
         with choose(DeviceRequest("nvml")).gpu as gpu:
             assert gpu.preexisting_mhz == found_mhz
             assert done_files(node) == []

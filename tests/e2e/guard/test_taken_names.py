@@ -111,7 +111,7 @@ def test_a_taken_name_holds_no_clock_and_who_took_it_is_said(node: FakeNvml, tak
 
 def test_neither_does_it_where_no_journal_is(node: FakeNvml, take: Take) -> None:
     taken(take("and a full backlog"))
-    node.state.gpu[0].locked_mhz = 660
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 660, 50
     [done] = reset_all((UUID.format(0),))
     assert done.outcome is Outcome.RESTORED
     assert "user 12345" in done.detail
@@ -147,7 +147,7 @@ def test_root_is_believed_and_every_asker_is_told_the_holder(node: FakeNvml) -> 
     for _ in range(200):  # more than wait in any backlog
         with pytest.raises(DeviceUnavailableError, match=rf"\(user 0, process {os.getpid()}\)"):
             NodeLock(UUID.format(0))
-    node.state.gpu[0].locked_mhz = 660
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 660, 50
     [done] = reset_all((UUID.format(0),))
     assert done.outcome is Outcome.HELD
     assert node.locked_mhz() == [660, 0]

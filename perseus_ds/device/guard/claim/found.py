@@ -24,12 +24,14 @@ class Found:
     """What stood there. What a killed guard had left was ``put_back``, and ``hidden`` is why it is not seen.
 
     ``preexisting_mhz`` is the lock that comes back at the end (``None``: none), ``remarks`` are for the log.
+    ``unsure``: the GPU was idle, and may run elsewhere when it works.
     """
 
     preexisting_mhz: int | None = None
     put_back: bool = False
     hidden: str | None = None
     remarks: tuple[str, ...] = ()
+    unsure: bool = False
 
 
 def put_right(gpu: Gpu, uuid: str, *, for_s: float) -> Found:
@@ -72,9 +74,10 @@ def _standing(gpu: Gpu, uuid: str, for_s: float) -> Found:
     standing_mhz, hidden = _look(gpu) if sees_the_node() else (None, None)
     earlier = unseen.find(uuid)
     if earlier is None or standing_mhz is None:
-        return Found(standing_mhz, hidden=None if earlier is None else hidden)
+        unsure = standing_mhz is not None and hidden is not None
+        return Found(standing_mhz, hidden=None if earlier is None else hidden, unsure=unsure)
     if not earlier.may_be(standing_mhz):
-        return Found(standing_mhz)
+        return Found(standing_mhz, unsure=hidden is not None)
     remark = f"an earlier guard had put it back unseen, and it stood at {standing_mhz} MHz"
     hidden = restore(gpu, earlier.preexisting_mhz, for_s=for_s)
     return Found(earlier.preexisting_mhz, put_back=True, hidden=hidden, remarks=(remark,))
@@ -89,5 +92,8 @@ def _look(gpu: Gpu) -> tuple[int | None, str | None]:
     for look in range(_LOOKS):
         time.sleep(_BETWEEN_LOOKS_S if look else 0)
         samples.append(insist(gpu.achieved, for_s=_READ_S))
-    idle = gpu.load_pct() == 0 or all(sample.event_reasons & EventReason.GPU_IDLE for sample in samples)
-    return preexisting_lock_mhz(samples, gpu.capabilities(), idle=idle), "idle" if idle else None
+    able = gpu.capabilities()
+    free = all(sample.clock_mhz >= able.default_clock_mhz for sample in samples)
+    says_so = all(sample.event_reasons & EventReason.GPU_IDLE for sample in samples)
+    idle = says_so or (not free and insist(gpu.load_pct, for_s=_READ_S) == 0)
+    return preexisting_lock_mhz(samples, able, idle=idle), "idle" if idle else None

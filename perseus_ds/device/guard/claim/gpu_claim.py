@@ -41,6 +41,7 @@ class GpuClaim:
         try:
             found = put_right(gpu, self.uuid, for_s=min(_BEGIN_S, patience_s))
             self.preexisting_mhz, self.remarks = found.preexisting_mhz, found.remarks
+            self.unsure = found.unsure
             self._journal = Journal(
                 uuid=self.uuid,
                 name=printable(identity.name)[:256],
@@ -68,19 +69,23 @@ class GpuClaim:
         self._last_mhz = clock_mhz
         self.gpu.lock_clock(clock_mhz)
 
-    def adopt(self, standing_mhz: int) -> bool:
-        """Take a clock that stands for an operator's lock, unless an earlier guard had left it; return which.
+    def adopt(self, standing_mhz: int | None) -> None:
+        """Take what a working GPU shows for what was there: an operator's lock, or none (``None``).
+
+        A lock that an earlier guard had left is put back.
 
         Raises:
             DeviceError: the journal cannot be written, or what was left not be put back.
         """
-        if self._earlier is not None and self._earlier.may_be(standing_mhz):
-            apply_preexisting(self.gpu, self._earlier.preexisting_mhz)
-            return False
-        self.preexisting_mhz = standing_mhz
-        self._journal = replace(self._journal, preexisting_mhz=standing_mhz)
-        journal.write(self._journal)
-        return True
+        self.unsure = False
+        earlier = self._earlier
+        if standing_mhz is not None and earlier is not None and earlier.may_be(standing_mhz):
+            standing_mhz = earlier.preexisting_mhz
+            apply_preexisting(self.gpu, standing_mhz)
+        if standing_mhz != self.preexisting_mhz:
+            self.preexisting_mhz = standing_mhz
+            self._journal = replace(self._journal, preexisting_mhz=standing_mhz)
+            journal.write(self._journal)
 
     def keep_journal(self) -> None:
         """See that the journal is there, and write it again if not.

@@ -14,13 +14,13 @@ def preexisting_lock_mhz(
 
     A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
     throttled), is held by somebody. Anything less clear counts as free, since to restore a lock that was
-    never there would leave a GPU slow. An ``idle`` GPU stands wherever it likes, and may not say why.
+    never there would leave a GPU slow. An ``idle`` GPU may stand far below without saying why; a clock in
+    the upper half of its range counts for the moment, until the GPU works.
     """
-    if idle:
-        return None
     seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
     if len(seen) != 1:
         return None
     clock_mhz, reasons = seen.pop()
     held = reasons is EventReason.NONE and able.clocks_mhz[-1:] != (clock_mhz,)
-    return clock_mhz if held and clock_mhz in able.clocks_mhz[1:] else None
+    low = idle and 2 * clock_mhz < able.default_clock_mhz
+    return clock_mhz if held and not low and clock_mhz in able.clocks_mhz[1:] else None

@@ -24,24 +24,23 @@ class Standing:
         self._samples: deque[Achieved] = deque(maxlen=_LOOKS)
         self.due_s: float | None = now_s() + _EVERY_S if _is_telling(claim) else None
 
-    def look(self) -> int | None:
-        """Look when it is time; return the lock that was found, once the claim has it."""
+    def look(self) -> bool:
+        """Look when it is time; return whether the claim now has what was there."""
         if self.due_s is None or self._now_s() < self.due_s:
-            return None
+            return False
         self.due_s = self._now_s() + _EVERY_S
         try:
             seen, load_pct = self._claim.gpu.achieved(), self._claim.gpu.load_pct()
+            if not load_pct:
+                self._samples.clear()
+                return False
+            self._samples.append(seen)
+            if len(self._samples) == _LOOKS:
+                self._claim.adopt(preexisting_lock_mhz(list(self._samples), self._claim.gpu.capabilities()))
+                self.due_s = None
         except DeviceError:
-            return None  # the next look tells
-        if not load_pct:
-            self._samples.clear()
-            return None
-        self._samples.append(seen)
-        if len(self._samples) < _LOOKS:
-            return None
-        able = self._claim.gpu.capabilities()
-        found_mhz = preexisting_lock_mhz(list(self._samples), able)
-        return found_mhz if found_mhz is not None and self._claim.adopt(found_mhz) else None
+            self._samples.clear()  # the next look tells
+        return self.due_s is None
 
 
 def _is_telling(claim: GpuClaim) -> bool:

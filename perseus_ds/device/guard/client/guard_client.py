@@ -53,7 +53,7 @@ class GuardClient:
         self.dated = DatedRequests(self._send_queue, lambda: self.failure)
         self._expects: Message | None = None
         self._on_lost = on_lost
-        self.on_found: Callable[[int], None] = lambda _: None
+        self.on_found: Callable[[int | None], None] = lambda _: None
         self._connect = connect
         self._wanted = b""
         self._heartbeat: Heartbeat | None = None
@@ -224,7 +224,7 @@ class GuardClient:
             kind = str(message.get("kind"))
             self.conflict_lines[kind] = str(message.get("line"))
             found_mhz = message.get("found_mhz")
-            if kind == ConflictKind.PREEXISTING_LOCK.name and isinstance(found_mhz, int):
+            if kind == ConflictKind.PREEXISTING_LOCK.name and isinstance(found_mhz, int | None):
                 self.on_found(found_mhz)
             self.conflicts[kind] += 1
         elif "late_raises" in message and self.dated.learn(message):

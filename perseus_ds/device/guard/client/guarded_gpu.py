@@ -46,7 +46,7 @@ class GuardedGpu(ReadThroughGpu):
         self.preexisting_mhz = taken.preexisting_mhz
         client.on_found = self._note_found
 
-    def _note_found(self, clock_mhz: int) -> None:
+    def _note_found(self, clock_mhz: int | None) -> None:
         """Take note of an operator's lock that the guard saw later, when the GPU worked."""
         self.preexisting_mhz = clock_mhz
         if self._guard is not None:

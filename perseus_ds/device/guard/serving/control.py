@@ -77,7 +77,7 @@ class Control:
         self._stored_mhz: int | None = None
         self._done = self._late_raises = 0
         self._expected = Expected()
-        self._found = Standing(claim, now_s) if claim.preexisting_mhz is None else None
+        self._found = Standing(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
 
@@ -204,14 +204,14 @@ class Control:
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     def _find_standing(self) -> None:
-        """Say it once if a clock was locked before ours, as a GPU shows only while it works."""
-        if self._found is None:
+        """Say it if a clock was locked before ours, or was not, as a GPU shows only while it works."""
+        before_mhz = self.claim.preexisting_mhz
+        if self._found is None or not self._found.look():
             return
-        found_mhz = self._found.look()
-        if found_mhz is not None:
-            self._found = None
-            kind = ConflictKind.PREEXISTING_LOCK
-            self._warn(kind, f"{kind.text}: {found_mhz} MHz")
+        self._found, found_mhz = None, self.claim.preexisting_mhz
+        if found_mhz != before_mhz:
+            kind, now = ConflictKind.PREEXISTING_LOCK, "none" if found_mhz is None else f"{found_mhz} MHz"
+            self._warn(kind, f"{kind.text}: {now}, as the GPU shows since it works")
 
     def _is_close(self, due_s: float | None) -> bool:
         """Whether a request is due so soon that a look at the clock could delay it."""

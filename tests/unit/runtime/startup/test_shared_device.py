@@ -1,9 +1,28 @@
 """One GPU under several engines: opened once, its clock one at a time, closed after the last."""
 
-from perseus_ds.device import DeviceRequest, SimulatedSettings
+import threading
+
+import pytest
+from runtime_fakes import NotingGpu
+
+from perseus_ds.device import Choice, DeviceRequest, SimulatedSettings
 from perseus_ds.device.simulated import SimulatedGpu
+from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 from perseus_ds.runtime.control.clock_requests import Ask, Request
-from perseus_ds.runtime.startup.shared_device import shared_device
+from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
+
+
+class HangingGpu(NotingGpu):
+    """Its driver takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def close(self) -> None:
+        assert self.answers.wait(60.0)
+        super().close()
+
 
 REQUEST = DeviceRequest("simulated", simulated=SimulatedSettings(switch_latency_s=0.0))
 OTHER = DeviceRequest("simulated", local_rank=1, simulated=SimulatedSettings(switch_latency_s=0.0))
@@ -44,3 +63,22 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
     assert gpu.true_now().clock_mhz == gpu.model.max_clock_mhz
     assert device.take("b")
     device.release()
+
+
+def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_training() -> None:
+    gpu = HangingGpu()
+    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test"), patience_s=0.01).use()
+    with pytest.raises(DeviceUnavailableError, match="does not answer: its clock is put back when it does"):
+        device.release()
+    assert gpu.asked == []
+    gpu.answers.set()
+    device.finish()
+    assert gpu.asked == [None]
+
+
+def test_a_close_that_fails_says_so() -> None:
+    gpu = NotingGpu()
+    gpu.fails = DeviceLostError("gone")
+    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use()
+    with pytest.raises(DeviceLostError, match="gone"):
+        device.release()
