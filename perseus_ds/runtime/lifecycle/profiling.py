@@ -139,7 +139,7 @@ def profile_of(
 
 
 def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:
-    """The clocks that every GPU held under the job's load, and the highest, which stands for its own choice.
+    """The clocks that every GPU held under load, and the highest, which stands for its own choice.
 
     What was measured at a clock that does not hold is of another one: whatever power or heat allowed just
     then. A clock that nobody read counts as held.

@@ -93,9 +93,7 @@ class SharedDevice:
         if errors:
             raise errors[0]
         if self._closing.is_alive():
-            raise DeviceUnavailableError(
-                "the GPU's driver does not answer: its clock is put back when it does"
-            )
+            raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
 
     def finish(self) -> None:
         """Wait for a close that was not waited for, at the end of the process."""
