@@ -348,10 +348,13 @@ class CudaStopwatch(Stopwatch):
 
     def time_of(self, mark: _Mark) -> float:
         """When the device reached a mark that it has reached, on any thread; not a number if it was lost."""
-        after_s = self._after_s(mark, mark.anchor)
-        if self._ties.empty:  # none was read yet
-            return math.nan if mark.anchor.seen_s is None else mark.anchor.seen_s + after_s
-        return self._ties.host_s(self._device_s(mark.anchor) + after_s)
+        anchor = mark.anchor
+        after_s = self._after_s(mark, anchor)
+        if not self._ties.empty:
+            at_s = self._ties.host_s(self._device_s(anchor) + after_s)
+        else:  # no tie was read yet
+            at_s = math.nan if anchor.seen_s is None else anchor.seen_s + after_s
+        return min(max(at_s, anchor.issued_s), self._now_s())  # whatever the device's clock did meanwhile
 
     def give_back(self, event: CudaEvent) -> None:
         """Take an event back that was slept on."""
@@ -369,9 +372,11 @@ class CudaStopwatch(Stopwatch):
 
     def _after_s(self, mark: _Mark, anchor: _Anchor) -> float:
         """Read a mark while the training thread may be reading it too: what that has read is what counts."""
+        if mark is anchor:
+            return 0.0
         begin, event = anchor.event, mark.event
         after_s = math.nan
-        if begin is not None and event is not None and begin is not event:
+        if begin is not None and event is not None:
             with self._guarded:
                 after_s = begin.elapsed_time(event) * 1e-3
         return after_s if math.isnan(mark.after_s) else mark.after_s

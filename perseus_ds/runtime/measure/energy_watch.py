@@ -18,6 +18,7 @@ from perseus_ds.runtime.measure.threads import HostThreads, Threads
 _READS_PER_PERIOD = 2
 _READS_PER_CLOCK_READ = 5
 _KEPT = 100_000
+_AWAY = 10.0  # periods
 _LEAST_S = 0.02  # between two looks: some counters move every millisecond
 _PATIENCE_S = 2.0  # for a look under way when the watch is closed: a driver may block for minutes
 _LEAST_COUNTED = 100
@@ -102,7 +103,7 @@ class EnergyWatch:
         try:
             restarts = self._source.restarts
             now_s, energy_j = self._source.read()
-            if self._source.restarts > restarts:
+            if self._source.restarts > restarts or self._looked_away(now_s):
                 self._changes.clear()
                 self._last_j = None
             if self._last_j is not None and energy_j != self._last_j:
@@ -117,6 +118,10 @@ class EnergyWatch:
                 self._clocks.append((now_s, self._gpu.achieved()))
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
+
+    def _looked_away(self, now_s: float) -> bool:
+        """Whether the driver, or the host, held a look up for so long that its change has no date."""
+        return self._last_j is not None and now_s - self._looked_s > _AWAY * (self.period_s or 0.0)
 
     def trace(self, since_s: float) -> CounterTrace:
         """All changes since a moment, with the last one before it."""
