@@ -1,0 +1,67 @@
+"""What an installation brings: all that the package imports, and no tool of the tests."""
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN = {"deepspeed", "networkx", "numpy", "nvidia-ml-py", "omegaconf", "torch"}
+HOST = "deepspeed"
+"""Its modules are taken as the job has loaded them."""
+NEVER_INSTALLED = {"megatron": "megatron-core", "megatron_core": "megatron-core", "amdsmi": "amdsmi"}
+"""Imported where they are: a framework that is its users' own, a vendor's driver library (an extra)."""
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {Requirement(one).name for one in requirements}
+
+
+def imported() -> set[str]:
+    """Distributions that some file of the package imports; ``testing`` is for those who have pytest."""
+    found: set[str] = set()
+    for path in (ROOT / "perseus_ds").rglob("*.py"):
+        if path.parent.name == "testing":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                found.add(node.module.partition(".")[0])
+    others = found - sys.stdlib_module_names - {"perseus_ds"} - NEVER_INSTALLED.keys()
+    known = packages_distributions()
+    return {known[name][0].lower().replace("_", "-") for name in others}
+
+
+def brought_by(name: str) -> set[str]:
+    """What a distribution itself needs, extras apart."""
+    return named([one for one in requires(name) or () if "extra ==" not in one])
+
+
+def test_an_installation_brings_what_the_package_imports_and_nothing_else() -> None:
+    wanted = named(PROJECT["dependencies"])
+    assert wanted >= OWN
+    assert wanted <= imported() | {HOST}
+    missing = imported() - wanted
+    along = set().union(*(brought_by(name) for name in wanted))
+    assert missing <= {name.lower() for name in along}
+
+
+def test_tools_of_tests_and_documentation_are_extras() -> None:
+    extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
+    tools = {"pytest", "hypothesis", "mypy", "ruff", "import-linter", "cosmic-ray", "mkdocs-material"}
+    assert tools <= named(extras["dev"]) | named(extras["docs"])
+    for brought in (PROJECT["dependencies"], extras["demo"]):
+        assert named(brought).isdisjoint(tools)
+
+
+def test_the_demo_installs_no_tools_and_the_tests_all() -> None:
+    assert "scripts/setup demo\n" in (ROOT / "scripts" / "demo").read_text()
+    for command in ("test", "check"):
+        assert "scripts/setup\n" in (ROOT / "scripts" / command).read_text()
+    assert {"perseus_ds"} <= named(PROJECT["optional-dependencies"]["dev"])
