@@ -8,9 +8,8 @@ from perseus_ds.schedule.join import dag_of
 from perseus_ds.schedule.orders import TEXTBOOK, textbook
 from perseus_ds.schedule.rendezvous import with_rendezvous
 from perseus_ds.schedule.repeats import with_repeats_named
-from perseus_ds.schedule.schedule import Order, Schedule
+from perseus_ds.schedule.schedule import Order, Schedule, first_forwards, last_backwards
 from perseus_ds.schedule.validate import validate
-from perseus_ds.schedule.waits import first_forwards, last_backwards
 
 __all__ = [
     "TEXTBOOK",

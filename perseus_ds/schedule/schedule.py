@@ -9,6 +9,7 @@ from perseus_ds.errors import InvalidScheduleError
 from perseus_ds.schedule.instruction import Instruction, Kind
 
 Order = tuple[Instruction, ...]
+_BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,17 @@ class Schedule:
         """Return what hands on the gradient of each (stage, microbatch): its ``B`` or its ``I``."""
         handing = {Kind.BACKWARD, Kind.BACKWARD_INPUT}
         return {(i.stage, i.microbatch): i for order in self.orders for i in order if i.kind in handing}
+
+
+def first_forwards(order: Order) -> frozenset[Instruction]:
+    """The first forward of every stage: gathered parameters are waited for there."""
+    first: dict[int, Instruction] = {}
+    for instruction in order:
+        if instruction.kind is Kind.FORWARD:
+            first.setdefault(instruction.stage, instruction)
+    return frozenset(first.values())
+
+
+def last_backwards(order: Order) -> frozenset[Instruction]:
+    """The last backward of every stage, whole or split: hooks start the gradients' reduction there."""
+    return frozenset({i.stage: i for i in order if i.kind in _BACKWARDS}.values())
