@@ -1,6 +1,9 @@
 """What an installation brings: all that the package imports, and no tool of the tests."""
 
 import ast
+import os
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires
@@ -60,8 +63,56 @@ def test_tools_of_tests_and_documentation_are_extras() -> None:
         assert named(brought).isdisjoint(tools)
 
 
-def test_the_demo_installs_no_tools_and_the_tests_all() -> None:
+def test_the_demo_sets_up_for_jobs_and_the_tests_for_all() -> None:
     assert "scripts/setup demo\n" in (ROOT / "scripts" / "demo").read_text()
     for command in ("test", "check"):
         assert "scripts/setup\n" in (ROOT / "scripts" / command).read_text()
     assert {"perseus_ds"} <= named(PROJECT["optional-dependencies"]["dev"])
+
+
+INTERPRETER = """#!/usr/bin/env bash
+case "$*" in
+  *"venv --clear .venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+  *"pip install"*) echo "$*" >>installed ;;
+esac
+"""
+"""Stands in for Python: makes environments of itself, and writes down what pip is asked for."""
+
+
+def setup(checkout: Path, *words: str) -> tuple[str, list[str]]:
+    """Call ``scripts/setup``: what it says last, and what of the package it installed."""
+    (checkout / "installed").write_text("")
+    done = subprocess.run(
+        [checkout / "scripts" / "setup", *words],
+        env=os.environ | {"PYTHON": str(checkout / "python")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = (checkout / "installed").read_text().split()
+    return done.stdout.splitlines()[-1], [word for word in asked if word.startswith(".[")]
+
+
+def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("scripts/setup", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "python").write_text(INTERPRETER)
+    (tmp_path / "python").chmod(0o755)
+    ready, good = "setup: the environment in .venv is ready", "setup: the environment in .venv is up to date"
+    assert setup(tmp_path, "demo") == (ready, [".[demo]"])
+    assert setup(tmp_path, "demo") == (good, [])
+    assert setup(tmp_path) == (ready, [".[dev]"])
+    assert setup(tmp_path) == (good, [])
+    assert setup(tmp_path, "demo") == (good, []), "what has the tools has all that the demo needs"
+    (tmp_path / "pyproject.toml").write_text("changed")
+    assert setup(tmp_path, "demo") == (ready, [".[demo]"])
+    assert setup(tmp_path) == (ready, [".[dev]"])
+
+
+def test_an_environment_that_is_not_there_is_refused() -> None:
+    told = subprocess.run([ROOT / "scripts" / "setup", "tests"], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr.strip()) == (
+        1,
+        "setup: there is no environment 'tests' (demo, or nothing for all)",
+    )
