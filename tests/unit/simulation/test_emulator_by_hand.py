@@ -170,6 +170,8 @@ def test_what_is_announced_is_answered_though_nothing_is_slow() -> None:
     found = emulator.play(8, [parse_disturbance("announced:pipeline=1,factor=1.3,from=2")])
     assert [(one.replica, one.cause) for one in found.decisions[-1].stragglers] == [(1, Cause.ANNOUNCED)]
     assert found.decisions[-1].waiting == (0, 2)
+    assert found.plan[:4, 0].tolist() == [found.plan[0, 0]] * 4
+    assert (found.plan[4:, 0] != found.plan[0, 0]).all(), "iteration 2 decides what 4 plays"
 
 
 @pytest.mark.parametrize(("microbatches", "found"), [(6, True), (9, False)])
