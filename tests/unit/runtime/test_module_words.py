@@ -1,0 +1,82 @@
+"""What is said of modules: whatever changes how long they take makes another job of it."""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch.distributed._composable import checkpoint
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointImpl,
+    checkpoint_wrapper,
+    offload_wrapper,
+)
+from torch.nn import Linear, Module, Sequential
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from perseus_ds.runtime.module_words import modules_in_words
+
+
+def layers() -> Sequential:
+    return Sequential(Linear(2, 2), Linear(2, 2), Linear(2, 2))
+
+
+def words(*modules: Module) -> str:
+    return modules_in_words(modules, device_type="cpu")
+
+
+def compiled(layer: Module) -> Module:
+    """Nothing is compiled before it is called; what torch imports for it is deprecated by torch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        layer.compile()
+    return layer
+
+
+def asked_to_checkpoint(layer: Module) -> Module:
+    layer.gradient_checkpointing = True  # type: ignore[assignment]
+    return layer
+
+
+def every_second(layer: Module) -> Module:
+    layer.activation_checkpoint_interval = 2  # type: ignore[assignment]
+    return layer
+
+
+SELECTIVE = partial(
+    checkpoint_wrapper,
+    checkpoint_impl=CheckpointImpl.NO_REENTRANT,
+    context_fn=partial(create_selective_checkpoint_contexts, []),
+)
+
+
+def test_as_they_are_they_are_plain() -> None:
+    assert words(layers(), layers()) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (checkpoint_wrapper, "checkpointed"),
+        (SELECTIVE, "checkpointed selectively"),
+        (checkpoint, "checkpointed"),
+        (asked_to_checkpoint, "checkpointed"),
+        (every_second, "checkpointed every 2 layers"),
+        (offload_wrapper, "offloaded"),
+        pytest.param(compiled, "compiled", marks=pytest.mark.thorough),  # imports the compiler
+    ],
+)
+def test_every_layer_that_is_run_otherwise_is_counted(change: Callable[[Module], Module], said: str) -> None:
+    changed = layers()
+    for place in (0, 2):
+        changed[place] = change(changed[place])
+    assert words(changed, layers()) == f"2 {said}"
+    assert words(changed, checkpoint_wrapper(Linear(2, 2))) != words(changed)
+
+
+def test_the_precision_of_autocast_is_said() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert words(layers()) == "autocast to bfloat16"
+        assert words(offload_wrapper(Linear(2, 2))) == "1 offloaded, autocast to bfloat16"
+    assert words(layers()) == "plain"
