@@ -4,7 +4,7 @@
 |---|---|---|---|
 | ended | the event | no | nothing |
 | failed | the line, on this rank | yes, unless it goes on alone | its error |
-| followed | nothing: who failed has said why | no | that another rank failed |
+| followed | the event, without a line: who failed has said why | no | that another rank failed |
 | parted | the line, on rank 0 | no: all of them know | that their batches differ |
 """
 
@@ -27,15 +27,13 @@ class Ending:
 
     def log(self, log: EventLog) -> None:
         """Say what there is to say."""
-        if self.silent:
-            return
         if self.error is None:
             log.event("ended")
             return
         line = f"off, training goes on at default clocks: {self.error}"
         if self.tells:
             log.line_here(line)
-        log.event("disabled", None if self.tells else line, reason=str(self.error))
+        log.event("disabled", None if self.tells or self.silent else line, reason=str(self.error))
 
 
 def ended() -> Ending:

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.lifecycle.leaving import followed, parted
 from perseus_ds.runtime.lifecycle.session import Session
@@ -162,3 +162,17 @@ def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[s
         log.line_once("hello")
         log.line_once("hello")
     assert capsys.readouterr().out == "perseus: hello\n"
+
+
+def test_rank_0_records_that_it_followed_another_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one that failed said why, and cannot write the journal: it is rank 0's."""
+    directory = RunDirectory(tmp_path)
+    log = EventLog(0)
+    log.writes_to(directory)
+    followed().log(log)
+    [event] = read_events(directory.events)
+    assert event["event"] == "disabled"
+    assert "another rank" in str(event["reason"])
+    assert capsys.readouterr().out == ""
