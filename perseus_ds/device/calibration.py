@@ -110,7 +110,7 @@ def _found(
     told = [switch for switch in switches if switch.told]
     return Calibration(
         call_s=median(switch.call_s for switch in switches) if switches else None,
-        up_s=_typical_s([switch for switch in told if switch.to_mhz > switch.from_mhz]),
+        up_s=_typical_s([switch for switch in told if switch.to_mhz > switch.from_mhz], seen=True),
         down_s=_typical_s([switch for switch in told if switch.to_mhz < switch.from_mhz]),
         together_s=together_s,
         counter_period_s=period_s,
@@ -211,6 +211,14 @@ def _wait_for(gpu: Gpu, clock_mhz: int, pause: Pause) -> tuple[float, float] | N
         pause(_POLL_S)
 
 
-def _typical_s(switches: Sequence[Switch]) -> float | None:
-    known_s = [switch.total_s for switch in switches if switch.total_s is not None]
+def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | None:
+    """The median; with ``seen`` of when the new clock was there at the latest.
+
+    A higher clock that comes half a look late costs time, one that comes half a look early next to nothing.
+    """
+    known_s = [
+        switch.total_s + (switch.blur_s / 2 if seen else 0.0)
+        for switch in switches
+        if switch.total_s is not None
+    ]
     return median(known_s) if known_s else None

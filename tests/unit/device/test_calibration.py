@@ -47,6 +47,16 @@ def test_the_latency_and_the_counters_period_are_found(time: VirtualTime, latenc
     assert gpu.achieved().clock_mhz == 1410
 
 
+@pytest.mark.parametrize("latency_s", [0.006, 0.0375, 0.038, 0.0384])
+def test_a_higher_clock_is_in_force_no_later_than_it_is_said_to_be(
+    time: VirtualTime, latency_s: float
+) -> None:
+    """Half a look too early and every kernel behind a change begins at the lower clock."""
+    found = calibrate(simulated(time, switch_latency_s=latency_s), pause=time.pass_s)
+    assert found.up_s is not None
+    assert latency_s - 1e-9 <= found.up_s <= latency_s + 0.002
+
+
 def test_calibration_ends_with_the_first_clock_that_is_not_reached(time: VirtualTime) -> None:
     slow = simulated(time, switch_latency_s=30.0)
     began_s = time.now_s()
