@@ -15,7 +15,7 @@ from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
-from perseus_ds.runtime.lifecycle.phases import ASIDE, Phase, Running, Step, Unplanned, WarmUp
+from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
@@ -146,12 +146,12 @@ class Lifecycle:
                 self._sizes.join(self._joined)
             if self.active_plan is not None:
                 self.active_plan.observe(index, job_status)
-        iteration_s = None if job_status is None else job_status.iteration_s
+        ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
-            self._opening = self._opening.following(index, passed, iteration_s)
+            self._opening = self._opening.following(ended)
             return
         if (phase := self._phase) is not None:
-            self._phases[self._present] = phase.following(index, passed, iteration_s)
+            self._phases[self._present] = phase.following(ended)
         if job_status is not None:
             self._take_in(job_status)
 

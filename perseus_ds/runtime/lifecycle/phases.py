@@ -6,7 +6,6 @@ collected alike, never from what one rank alone can see.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -38,21 +37,30 @@ ASIDE = Step()
 """Default clocks, counted for nothing."""
 
 
-class Phase(ABC):
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is known when iteration ``index`` has ended.
+
+    ``passed`` are those that the device has finished since, ``iteration_s`` is how long the slowest rank's
+    last one took, None where not all ranks know theirs.
+    """
+
+    index: int
+    passed: Sequence[Iteration]
+    iteration_s: float | None
+
+
+class Phase:
     """What iterations are run by: ``step`` is the coming one's, `following` what comes after it."""
 
     step: Step = ASIDE
 
-    def begins(self, index: int) -> None:  # noqa: B027 - most phases need not know
+    def begins(self, index: int) -> None:
         """Iteration ``index`` begins, and is run by ``step``."""
 
-    @abstractmethod
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
-        """The phase of the next iteration.
-
-        ``index`` is the iteration that just ended, ``passed`` those that the device has finished since,
-        ``iteration_s`` how long the slowest rank's last one took, None where not all ranks know theirs.
-        """
+    def following(self, ended: Ended) -> Phase:  # noqa: ARG002  # most phases stay, whatever happened
+        """The phase of the next iteration: this one, as long as nothing else is said."""
+        return self
 
 
 class WarmUp(Phase):
@@ -62,11 +70,10 @@ class WarmUp(Phase):
         self._left = iterations
         self._opens = opens
 
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
+    def following(self, ended: Ended) -> Phase:
         """Open when enough iterations have passed and their duration is known."""
-        del index, passed
         self._left -= 1
-        return self if self._left > 0 or iteration_s is None else self._opens(iteration_s)
+        return self if self._left > 0 or ended.iteration_s is None else self._opens(ended.iteration_s)
 
 
 class Unplanned(Phase):
@@ -74,21 +81,11 @@ class Unplanned(Phase):
 
     step = Step(mode=Mode.BASELINE)
 
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
-        """Stay."""
-        del index, passed, iteration_s
-        return self
-
 
 class Planning(Phase):
     """Train on at default clocks until the plan is there: who asked for it brings what follows."""
 
     step = Step(rests=True)
-
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
-        """Stay."""
-        del index, passed, iteration_s
-        return self
 
 
 class Profiling(Phase):
@@ -120,13 +117,12 @@ class Profiling(Phase):
         self._settling = settling
         self.step = Step(policy_at(sweep.clock_mhz))
 
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
+    def following(self, ended: Ended) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
-        del iteration_s
         if self._first is None:
-            self._first, self._settling = index + self._settling, 1
-        self._window.extend(i for i in passed if i.index >= self._first and not i.resumed)
-        window = [i for i in self._window if i.index < index][: self._iterations]
+            self._first, self._settling = ended.index + self._settling, 1
+        self._window.extend(i for i in ended.passed if i.index >= self._first and not i.resumed)
+        window = [i for i in self._window if i.index < ended.index][: self._iterations]
         if len(window) < self._iterations:
             return self
         self._window, self._first = [], None
@@ -188,10 +184,9 @@ class Running(Phase):
         if self._ran_plan:
             self.active_plan.will_run(index)
 
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
+    def following(self, ended: Ended) -> Phase:
         """Stay; move on within the cycle of plan and audit."""
-        del passed, iteration_s
-        changed = self.active_plan.changed_after(index)
+        changed = self.active_plan.changed_after(ended.index)
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._coming))

@@ -14,7 +14,7 @@ from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
-from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Running
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
@@ -74,7 +74,7 @@ class Job:
             )
             for rank in self.ranks:
                 rank.active_plan.observe(self.index, job_status)
-                rank.following(self.index, [], job_status.iteration_s)
+                rank.following(Ended(self.index, [], job_status.iteration_s))
             self.index += 1
         return rows
 

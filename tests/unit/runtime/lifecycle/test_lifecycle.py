@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -17,10 +16,9 @@ from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import FixedClock
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
-from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Running, Step
+from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Planning, Running, Step
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.recorder import Iteration
 
 
 class At(Phase):
@@ -30,8 +28,8 @@ class At(Phase):
         self.step = Step(FixedClock(clock_mhz), Mode.PERSEUS, rests=True)
         self.iterations = 0
 
-    def following(self, index: int, passed: Sequence[Iteration], iteration_s: float | None) -> Phase:
-        del index, passed, iteration_s
+    def following(self, ended: Ended) -> Phase:
+        assert ended.iteration_s == 1.0
         self.iterations += 1
         return self
 

@@ -11,6 +11,7 @@ from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
+    Ended,
     Phase,
     Planning,
     Profiling,
@@ -55,7 +56,7 @@ def walk(
         rows.append(f"{run_by(phase.step.clock_policy)} {LETTERS[phase.step.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
         passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
-        phase = phase.following(index, passed, iteration_s)
+        phase = phase.following(Ended(index, passed, iteration_s))
     return rows
 
 
@@ -190,7 +191,7 @@ def test_rest_rests() -> None:
 def test_alone_the_plan_runs_on_without_audits() -> None:
     audits: list[int] = []
     phase = running(audits)
-    phase.following(0, [], GOOD)
+    phase.following(Ended(0, [], GOOD))
     phase.alone()
     assert walk(phase, [None] * 50) == ["plan -"] * 1 + ["plan P"] * 49
     assert audits == []
@@ -225,7 +226,7 @@ def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration(
     for index in range(24):
         phase.begins(index)
         rows.append((phase.active_plan.plan, LETTERS[phase.step.mode]))
-        phase.following(index, [iteration(index)], GOOD)
+        phase.following(Ended(index, [iteration(index)], GOOD))
     first = [plan for plan, _ in rows].index(0)
     assert rows[first] == (0, "-")
     assert rows[first + 1] == (0, "P")
