@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perseus_ds.device import Capabilities, ClockChange
+from perseus_ds.config import Objective
+from perseus_ds.device import Calibration, Capabilities, ClockChange
 from perseus_ds.plan import PlanRequest
-from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.budget import GPUS_PER_NODE, ChangeBudget
 from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, read_timelines, write_timelines
 from perseus_ds.profile import read_profile
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+
+_DRIVER_SHARE = 0.5  # of a node's driver lock, which reads of energy and clocks need too
+_LEAST_QUEUE_S = 0.002  # below, waiting for each other is what a host's own noise is
 
 
 def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
@@ -31,11 +35,25 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         reserve_pct=objective.reserve_pct,
         split=objective.split,
         waits=objective.waits,
-        budget=ChangeBudget(objective.changes_per_s, objective.node_changes_per_s),
+        budget=budget_of(objective, profile.calibration, context.capabilities, ranks=job.ranks),
         timelines=_prepared(context),
         objective=objective,
         change=ClockChange.of(context.capabilities),
     )
+
+
+def budget_of(
+    objective: Objective, calibration: Calibration | None, able: Capabilities, *, ranks: int
+) -> ChangeBudget:
+    """What the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
+
+    ``calibration`` is of the job's GPUs, alone and all at once.
+    """
+    per_node = objective.node_changes_per_s
+    if per_node is None and calibration is not None:
+        queue_s = ClockChange.of(able, calibration, gpus=min(ranks, GPUS_PER_NODE)).queue_s
+        per_node = _DRIVER_SHARE / queue_s if queue_s >= _LEAST_QUEUE_S else None
+    return ChangeBudget(objective.changes_per_s, per_node)
 
 
 @dataclass(frozen=True, slots=True)
