@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array
 
-from perseus_ds.solver import Problem
+from perseus_ds.solver import OptionTable, Problem
 from perseus_ds.solver.hull import hull_of
 
 
@@ -96,3 +96,14 @@ def brute_force(problem: Problem) -> list[tuple[float, float]]:
         )
         for choice in itertools.product(*(range(len(table)) for table in tables))
     ]
+
+
+def lower_hull(table: OptionTable) -> list[tuple[float, float]]:
+    """Corners of the convex curve through the options, the least cost first, then ever faster and dearer."""
+    points = sorted({*zip(table.duration_s.tolist(), table.cost_j.tolist(), strict=True)})
+    here = min(points, key=lambda point: (point[1], point[0]))
+    corners = [here]
+    while faster := [point for point in points if point[0] < here[0]]:
+        here = min(faster, key=lambda point: ((point[1] - here[1]) / (here[0] - point[0]), point[0]))
+        corners.append(here)
+    return corners

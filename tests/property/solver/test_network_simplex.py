@@ -9,24 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from solver_cases import random_problem, seeds
+from solver_oracles import lower_hull
 
-from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver import Problem, solve_frontier
 
 TENTHS = 10
 """Durations and delays of these problems are tenths of a second."""
 UNITS = 10**6
 """Flow per watt: prices are quotients of small numbers, so that this is all that is rounded."""
-
-
-def lower_hull(table: OptionTable) -> list[tuple[float, float]]:
-    """Corners of the convex curve through the options, the least cost first, then ever faster and dearer."""
-    points = sorted({*zip(table.duration_s.tolist(), table.cost_j.tolist(), strict=True)})
-    here = min(points, key=lambda point: (point[1], point[0]))
-    corners = [here]
-    while faster := [point for point in points if point[0] < here[0]]:
-        here = min(faster, key=lambda point: ((point[1] - here[1]) / (here[0] - point[0]), point[0]))
-        corners.append(here)
-    return corners
 
 
 def circulation(problem: Problem) -> tuple[nx.MultiDiGraph, float]:
