@@ -1,20 +1,16 @@
 """A place for every activity, in the order of the relaxed plan: the best partial plans go on side by side."""
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
-# `_continued` and `_try_places` are one loop each, long by a line for every array that they hand on.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices, slowest_within
 from perseus_ds.solver.beam.columns import columns_of
 from perseus_ds.solver.beam.front import (
-    Codes,
     Front,
     Steps,
-    begin_after,
     front_for,
     keep_best,
     level_code,
@@ -23,7 +19,7 @@ from perseus_ds.solver.beam.front import (
     time_code,
 )
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number
+from perseus_ds.solver.compiling.compiled import compiled, inner, number
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 
@@ -53,16 +49,42 @@ class Guide(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What every lane has to pay yet, by its place in its order and its level there, and for a change there.
+    """What every lane has to pay yet, by its place in its order and its state there, and for a change.
 
-    Shape: ``ahead`` [lanes, longest order + 1, levels]; ``toll`` [lanes, longest order + 1].
+    A state is a level and how many changes are left: ``left * levels + level``; where changes are not
+    counted none is ever left. Every lane begins in the state ``home``.
+
+    Shape: ``ahead`` [lanes, longest order + 1, states]; ``toll``, ``home`` [lanes].
     """
 
     ahead: Floats
     toll: Floats
+    home: Indices
+    extra: float
+
+    @classmethod
+    def none(cls) -> Self:
+        """No lanes."""
+        return cls(np.zeros((0, 1, 1)), np.zeros(0), np.zeros(0, np.int32), 0.0)
 
 
-def beam(
+class _Search(NamedTuple):
+    """All that a beam reads.
+
+    Shape: ``column`` [activities], where the ends of each stand in a front.
+    """
+
+    graph: Graph
+    delay: Ints
+    choices: Choices
+    levels: Levels
+    guide: Guide
+    outlook: Outlook
+    column: Indices
+    leaning: float
+
+
+def beam(  # noqa: PLR0917 - what is searched, and how
     graph: Graph,
     delay: Ints,
     choices: Choices,
@@ -78,7 +100,7 @@ def beam(
     option, what it costs at the flow's price above the best; of every wait, its toll. So partial plans over
     the same activities compare fairly, and ``width`` of them go on. ``leaning`` is the share of the strain
     that counts against one: ends out of step will cost tolls later. Where changes of level cost, so does what
-    every lane still has to pay from its level on: one that has paid for a change and one that has not yet
+    every lane still has to pay from its state on: one that has paid for a change and one that has not yet
     compare fairly.
 
     Shape: returns [activities].
@@ -86,30 +108,15 @@ def beam(
     """
     count = len(guide.order)
     levels = Levels.none(count, len(choices.length)) if levels is None else levels
-    outlook = Outlook(np.zeros((0, 1, 1)), np.zeros((0, 1))) if outlook is None else outlook
-    lanes = len(outlook.toll)
+    outlook = Outlook.none() if outlook is None else outlook
     column = np.empty(count, dtype=np.int32)
     columns = columns_of(graph, guide.order, column)
-    fronts = front_for(width, columns, lanes), front_for(width, columns, lanes)
-    fronts[0].togo[0] = outlook.ahead[:, 0].min(axis=1).sum() if lanes else 0.0
+    fronts = front_for(width, columns, outlook.home), front_for(width, columns, outlook.home)
+    fronts[0].togo[0] = sum(outlook.ahead[lane, 0, state] for lane, state in enumerate(outlook.home))
     steps = steps_for(width * int((guide.high - guide.low).max() + 2))
     origin, place = np.empty((2, count, width), dtype=np.int32)
-    open_for = np.diff(graph.first_after)
-    filled = _run(
-        graph,
-        delay,
-        choices,
-        levels,
-        guide,
-        outlook,
-        leaning,
-        column,
-        open_for,
-        *fronts,
-        steps,
-        origin,
-        place,
-    )
+    search = _Search(graph, delay, choices, levels, guide, outlook, column, leaning)
+    filled = _run(search, *fronts, steps, origin, place)
     front = fronts[count % 2]
     last = np.flatnonzero(np.diff(graph.first_after) == 0)
     paid = front.spent[:filled] + front.togo[:filled] - front.end[:filled, column[last]] @ guide.price[last]
@@ -117,218 +124,135 @@ def beam(
 
 
 @compiled
-def _run(
-    graph: Graph,
-    delay: Ints,
-    choices: Choices,
-    levels: Levels,
-    guide: Guide,
-    outlook: Outlook,
-    leaning: float,
-    column: Indices,
-    open_for: Indices,
-    front: Front,
-    other: Front,
-    steps: Steps,
-    origin: Indices,
-    place: Indices,
+def _run(  # noqa: PLR0917
+    search: _Search, front: Front, other: Front, steps: Steps, origin: Indices, place: Indices
 ) -> int:
     """Take activity after activity; return how many partial plans have become whole ones."""
+    graph, levels = search.graph, search.levels
+    open_for = graph.first_after[1:] - graph.first_after[:-1]
     filled = number(1)
-    for turn in range(len(guide.order)):
-        activity = guide.order[turn]
+    for turn in range(len(search.guide.order)):
+        activity = search.guide.order[turn]
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             open_for[graph.before[row]] -= 1
-        size = _continued(
-            graph,
-            delay,
-            choices,
-            levels,
-            guide,
-            outlook,
-            leaning,
-            column,
-            open_for,
-            front,
-            filled,
-            steps,
-            activity,
-        )
-        filled = keep_best(
-            front,
-            steps,
-            size,
-            column[activity],
-            levels.lane[activity],
-            levels.level,
-            other,
-            origin[turn],
-            place[turn],
-        )
+        size = _continued(search, open_for, front, filled, steps, activity)
+        at, lane = search.column[activity], levels.lane[activity]
+        filled = keep_best(front, steps, size, at, lane, other, origin[turn], place[turn])
         front, other = other, front
     return filled
 
 
 @inner
-def _continued(
-    graph: Graph,
-    delay: Ints,
-    choices: Choices,
-    levels: Levels,
-    guide: Guide,
-    outlook: Outlook,
-    leaning: float,
-    column: Indices,
-    open_for: Indices,
-    front: Front,
-    filled: int,
-    steps: Steps,
-    activity: int,
+def _continued(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop; records are read into locals before it
+    search: _Search, open_for: Indices, front: Front, filled: int, steps: Steps, activity: int
 ) -> int:
-    """Try the places around the relaxed one, and that of the lane's level, behind every partial plan."""
-    for at in range(len(steps.seat)):
-        steps.seat[at] = -1
-    lane = levels.lane[activity]
+    """Try the places around the relaxed one, and that of the lane's level, behind every partial plan.
+
+    Of two with the same ends and states the better stays. Returns how many there are.
+    """
+    graph, choices, guide, levels, leaning = (
+        search.graph,
+        search.choices,
+        search.guide,
+        search.levels,
+        search.leaning,
+    )
+    first, last = graph.first_before[activity], graph.first_before[activity + 1]
+    before, before_arc, column, delay = graph.before, graph.before_arc, search.column, search.delay
+    own_column, price, due, wish = (
+        column[activity],
+        guide.price[activity],
+        guide.due[activity],
+        guide.end[activity],
+    )
+    tolls, prices, ends, length, cost = guide.toll, guide.price, guide.end, choices.length, choices.cost
+    lane, level_of, dwell, width = levels.lane[activity], levels.level, levels.dwell, levels.place.shape[1]
+    toll, counted = 0.0, 0
+    own, ahead, onward = (
+        levels.place[levels.table[activity]],
+        search.outlook.ahead[0:0, 0],
+        search.outlook.ahead[0:0, 0],
+    )
+    if lane >= 0:
+        toll = search.outlook.toll[lane]
+        counted = width if search.outlook.ahead.shape[2] > width else 0
+        at = levels.at[activity]
+        ahead, onward = search.outlook.ahead[lane, at : at + 1], search.outlook.ahead[lane, at + 1 : at + 2]
+    end, spent, strain, togo, code, state, since = front
+    (
+        to_old,
+        to_place,
+        to_end,
+        to_state,
+        to_since,
+        to_spent,
+        to_strain,
+        to_togo,
+        to_worth,
+        to_total,
+        to_code,
+        seat,
+    ) = steps
+    seat[:] = -1
     size = number(0)
     for old in range(filled):
-        begin, spent, strain, code = begin_after(
-            graph.first_before[activity],
-            graph.first_before[activity + 1],
-            graph.before,
-            graph.before_arc,
-            column,
-            open_for,
-            delay,
-            guide.toll,
-            guide.price,
-            guide.end,
-            front.end,
-            old,
-            front.spent[old],
-            front.strain[old],
-            front.code[old],
-        )
+        begin = 0
+        for row in range(first, last):
+            begin = max(begin, end[old, column[before[row]]] + delay[before_arc[row]])
+        base, strained, mixed = spent[old], strain[old], code[old]
+        for row in range(first, last):
+            who, arc = before[row], before_arc[row]
+            ended = end[old, column[who]]
+            base += tolls[arc] * (begin - ended - delay[arc])
+            if open_for[who] == 0:
+                strained -= prices[who] * abs(ended - ends[who])
+                mixed ^= time_code(column[who], ended)
         low, high = guide.low[activity], guide.high[activity]
-        if begin + choices.length[low] > guide.due[activity]:
-            low = slowest_within(choices, activity, guide.due[activity] - begin)
-        here, since, togo, toll, kept = -1, 0, front.togo[old], 0.0, -1
+        if begin + length[low] > due:
+            low = slowest_within(choices, activity, due - begin)
+        here, was, held, rest, kept = -1, 0, 0, togo[old], -1
         if lane >= 0:
-            here, since = front.level[old, lane], front.since[old, lane]
-            toll = outlook.toll[lane, levels.at[activity]]
-            kept = levels.place[levels.table[activity], here] if here >= 0 else -1
-            if here >= 0:
-                togo -= outlook.ahead[lane, levels.at[activity], here]
-            else:
-                togo -= outlook.ahead[lane, levels.at[activity]].min()
-        size = _try_places(
-            begin,
-            spent,
-            strain,
-            code,
-            togo,
-            old,
-            low,
-            high,
-            kept,
-            guide.due[activity],
-            guide.end[activity],
-            guide.price[activity],
-            leaning,
-            column[activity],
-            lane,
-            here,
-            since,
-            levels.dwell,
-            toll,
-            outlook.ahead,
-            levels.at[activity] + 1,
-            levels.level,
-            choices.length,
-            choices.cost,
-            steps.old,
-            steps.place,
-            steps.end,
-            steps.since,
-            steps.spent,
-            steps.strain,
-            steps.togo,
-            steps.worth,
-            steps.scratch,
-            steps.code,
-            steps.seat,
-            size,
-        )
-    return size
-
-
-@inlined
-def _try_places(
-    begin: int,
-    spent: float,
-    strain: float,
-    code: np.uint64,
-    togo: float,
-    old: int,
-    low: int,
-    high: int,
-    kept: int,
-    due: int,
-    wish: int,
-    price: float,
-    leaning: float,
-    column: int,
-    lane: int,
-    here: int,
-    since: int,
-    dwell: int,
-    toll: float,
-    ahead: Floats,
-    following: int,
-    level: Indices,
-    length: Ints,
-    cost: Floats,
-    to_old: Indices,
-    to_place: Indices,
-    to_end: Ints,
-    to_since: Ints,
-    to_spent: Floats,
-    to_strain: Floats,
-    to_togo: Floats,
-    to_worth: Floats,
-    to_total: Floats,
-    to_code: Codes,
-    seat: Indices,
-    size: int,
-) -> int:
-    """Append what continues one partial plan; of two with the same ends and levels keep the better."""
-    first = low - 1 if kept >= 0 and not low <= kept <= high else low
-    for step in range(first, high + 1):
-        place = kept if step < low else step
-        end = begin + length[place]
-        if end > due:
-            if step < low:
+            was, held = state[old, lane], since[old, lane]
+            here = was % width
+            rest -= ahead[0, was]
+            kept = own[here]
+            mixed ^= level_code(lane, was)
+        for step in range(low - 1 if kept >= 0 and not low <= kept <= high else low, high + 1):
+            there = kept if step < low else step
+            ended = begin + length[there]
+            if ended > due:
+                if step < low:
+                    continue
+                break
+            paid, after, now, changed, said = (
+                base + cost[there] + price * length[there],
+                rest,
+                was,
+                held,
+                mixed,
+            )
+            if lane >= 0:
+                if level_of[there] != here:
+                    now, changed = was - here - counted + level_of[there], begin
+                    paid += toll * (HASTE if changed - held < dwell else 1.0)
+                    if now < 0:
+                        now += counted
+                        paid += search.outlook.extra
+                after += onward[0, now]
+                said ^= level_code(lane, now)
+            said ^= time_code(own_column, ended)
+            seated_at = seated(seat, to_code, said)
+            row = seat[seated_at]
+            if row < 0:
+                row = seat[seated_at] = size
+                size += 1
+            elif paid + after >= to_total[row]:
                 continue
-            break
-        paid, after, changed = spent + cost[place] + price * length[place], togo, since
-        mixed = code ^ time_code(column, end)
-        if lane >= 0:
-            to = level[place]
-            if here >= 0 and to != here:
-                changed = begin
-                paid += toll * (HASTE if changed - since < dwell else 1.0)
-            after += ahead[lane, following, to]
-            mixed ^= level_code(lane, to) ^ level_code(lane, here)
-        at = seated(seat, to_code, mixed)
-        row = seat[at]
-        if row < 0:
-            row = seat[at] = size
-            size += 1
-        elif paid + after >= to_total[row]:
-            continue
-        to_old[row], to_place[row], to_end[row], to_since[row] = old, place, end, changed
-        to_spent[row], to_togo[row], to_code[row], to_total[row] = paid, after, mixed, paid + after
-        to_strain[row] = strain + price * abs(end - wish)
-        to_worth[row] = paid + after + leaning * to_strain[row]
+            to_old[row], to_place[row], to_end[row] = old, there, ended
+            to_state[row], to_since[row] = now, changed
+            to_spent[row], to_togo[row], to_code[row], to_total[row] = paid, after, said, paid + after
+            to_strain[row] = strained + price * abs(ended - wish)
+            to_worth[row] = paid + after + leaning * to_strain[row]
     return size
 
 

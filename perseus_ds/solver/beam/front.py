@@ -1,5 +1,4 @@
 """Partial plans over the same activities side by side, and what continues them."""
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ class Front(NamedTuple):
     An activity is open until all its followers have begun; ``end`` has a column for each that can be open
     at once. ``spent``: by how much the plan is above the relaxed bound whatever follows, apart from a
     constant; ``strain``: how far its open ends are from the relaxed ones, weighed with the flow; ``togo``:
-    what all lanes have to pay yet; ``code``: equal where all ends and levels are. ``level`` is that of each
-    lane (-1 before its first activity), ``since`` when it was taken.
+    what all lanes have to pay yet; ``code``: equal where all ends and states are. ``state`` is that of each
+    lane, ``since`` when its level was taken.
 
-    Shape: ``end`` [plans, columns]; ``level``, ``since`` [plans, lanes]; the others [plans].
+    Shape: ``end`` [plans, columns]; ``state``, ``since`` [plans, lanes]; the others [plans].
     """
 
     end: Ints
@@ -34,12 +33,12 @@ class Front(NamedTuple):
     strain: Floats
     togo: Floats
     code: Codes
-    level: Indices
+    state: Indices
     since: Ints
 
 
-def front_for(width: int, columns: int, lanes: int) -> Front:
-    """Allocate; the first plan is the empty one."""
+def front_for(width: int, columns: int, home: Indices) -> Front:
+    """Allocate; the first plan is the empty one, with every lane in its own state of ``home``."""
     spent, strain, togo = np.zeros((3, width))
     return Front(
         end=np.zeros((width, columns), dtype=np.int64),
@@ -47,13 +46,13 @@ def front_for(width: int, columns: int, lanes: int) -> Front:
         strain=strain,
         togo=togo,
         code=np.zeros(width, dtype=np.uint64),
-        level=np.full((width, lanes), -1, dtype=np.int32),
-        since=np.full((width, lanes), LONG_AGO, dtype=np.int64),
+        state=np.tile(home, (width, 1)),
+        since=np.full((width, len(home)), LONG_AGO, dtype=np.int64),
     )
 
 
 class Steps(NamedTuple):
-    """What continues the partial plans of a front: the activity's end, and the place it was given.
+    """What continues the partial plans of a front: its end, its lane's state, the place it was given.
 
     Shape: [steps]; ``seat`` [a power of two], the steps by their code.
     """
@@ -61,6 +60,7 @@ class Steps(NamedTuple):
     old: Indices
     place: Indices
     end: Ints
+    state: Indices
     since: Ints
     spent: Floats
     strain: Floats
@@ -73,12 +73,12 @@ class Steps(NamedTuple):
 
 def steps_for(size: int) -> Steps:
     """Allocate for ``size`` steps, with twice as many seats."""
-    old, place = np.empty((2, size), dtype=np.int32)
+    old, place, state = np.empty((3, size), dtype=np.int32)
     end, since = np.empty((2, size), dtype=np.int64)
     spent, strain, togo, worth, scratch = np.empty((5, size))
     code = np.empty(size, dtype=np.uint64)
     seat = np.empty(2 ** (2 * size - 1).bit_length(), dtype=np.int32)
-    return Steps(old, place, end, since, spent, strain, togo, worth, scratch, code, seat)
+    return Steps(old, place, end, state, since, spent, strain, togo, worth, scratch, code, seat)
 
 
 @inlined
@@ -94,38 +94,6 @@ def time_code(column: int, end: int) -> np.uint64:
 def level_code(lane: int, level: int) -> np.uint64:
     """A code of one lane's level; joined with those of the ends by exclusive or."""
     return time_code(lane + (1 << 20), level + 1)
-
-
-@inlined
-def begin_after(
-    first: int,
-    last: int,
-    before: Indices,
-    before_arc: Indices,
-    column: Indices,
-    open_for: Indices,
-    delay: Ints,
-    toll: Floats,
-    price: Floats,
-    wish: Ints,
-    end: Ints,
-    old: int,
-    spent: float,
-    strain: float,
-    code: np.uint64,
-) -> tuple[int, float, float, np.uint64]:
-    """When the next activity can begin in one partial plan, the tolls paid, and who is open no more."""
-    begin = 0
-    for row in range(first, last):
-        begin = max(begin, end[old, column[before[row]]] + delay[before_arc[row]])
-    for row in range(first, last):
-        who, arc = before[row], before_arc[row]
-        ended = end[old, column[who]]
-        spent += toll[arc] * (begin - ended - delay[arc])
-        if open_for[who] == 0:
-            strain -= price[who] * abs(ended - wish[who])
-            code ^= time_code(column[who], ended)
-    return begin, spent, strain, code
 
 
 @inlined
@@ -166,41 +134,33 @@ def nth(values: Floats, size: int, rank: int) -> float:
 
 
 @inner
-def keep_best(
-    front: Front,
-    steps: Steps,
-    size: int,
-    column: int,
-    lane: int,
-    level: Indices,
-    new: Front,
-    origin: Indices,
-    place: Indices,
+def keep_best(  # noqa: PLR0917
+    front: Front, steps: Steps, size: int, column: int, lane: int, new: Front, origin: Indices, place: Indices
 ) -> int:
     """Copy the best continuations into the new front; return how many.
 
-    Shape: ``level`` [places]; ``origin``, ``place`` [width], where each comes from.
+    Shape: ``origin``, ``place`` [width], where each comes from.
     """
+    worth, scratch, step_old, step_place = steps.worth, steps.scratch, steps.old, steps.place
+    end, state, since = front.end, front.state, front.since
+    new_end, new_state, new_since = new.end, new.state, new.since
     width, bar, filled = len(new.spent), np.inf, 0
     if size > width:
-        for at in range(size):
-            steps.scratch[at] = steps.worth[at]
-        bar = nth(steps.scratch, size, width - 1)
+        scratch[:size] = worth[:size]
+        bar = nth(scratch, size, width - 1)
     for at in range(size):
-        if steps.worth[at] > bar or filled == width:
+        if worth[at] > bar or filled == width:
             continue
-        old = steps.old[at]
-        origin[filled], place[filled] = old, steps.place[at]
-        for other in range(new.end.shape[1]):
-            new.end[filled, other] = front.end[old, other]
-        new.end[filled, column] = steps.end[at]
+        old = step_old[at]
+        origin[filled], place[filled] = old, step_place[at]
+        for other in range(new_end.shape[1]):
+            new_end[filled, other] = end[old, other]
+        new_end[filled, column] = steps.end[at]
         new.spent[filled], new.strain[filled] = steps.spent[at], steps.strain[at]
         new.togo[filled], new.code[filled] = steps.togo[at], steps.code[at]
-        for other in range(new.level.shape[1]):
-            new.level[filled, other] = front.level[old, other]
-            new.since[filled, other] = front.since[old, other]
+        for other in range(new_state.shape[1]):
+            new_state[filled, other], new_since[filled, other] = state[old, other], since[old, other]
         if lane >= 0:
-            new.level[filled, lane] = level[steps.place[at]]
-            new.since[filled, lane] = steps.since[at]
+            new_state[filled, lane], new_since[filled, lane] = steps.state[at], steps.since[at]
         filled += 1
     return filled

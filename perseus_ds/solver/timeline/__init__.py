@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from perseus_ds.solver.timeline.allowance import Allowance
 from perseus_ds.solver.timeline.lanes import Lanes
-from perseus_ds.solver.timeline.timelines import Allowance, timelines
+from perseus_ds.solver.timeline.timelines import timelines
 
 __all__ = ["Allowance", "Lanes", "timelines"]

@@ -1,5 +1,5 @@
 """What is still to be paid along each lane: the least that levels and changes cost from here to the end."""
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
+# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
 from __future__ import annotations
 
@@ -9,65 +9,71 @@ from perseus_ds.solver.beam.beam import Outlook
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.compiling.compiled import compiled
-from perseus_ds.solver.problem import Floats, Indices, Ints
+from perseus_ds.solver.problem import Floats, Indices, OptionTable
 from perseus_ds.solver.timeline.lanes import Lanes
+
+COUNTED = 6_000_000
+"""Numbers that an outlook may hold to count the changes that are left; else tolls keep them few."""
 
 
 def outlook_of(
-    choices: Choices, lanes: Lanes, levels: Levels, price: Floats, toll: Floats, *, slant: float
+    tables: tuple[OptionTable, ...],
+    choices: Choices,
+    lanes: Lanes,
+    levels: Levels,
+    price: Floats,
+    toll: Floats,
+    home: Indices,
+    most: int | None,
 ) -> Outlook:
-    """For every lane, place in its order and level before it: the least that the rest costs at these prices.
+    """For every lane, place in its order and state before it: the least that the rest costs at these prices.
 
     With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
-    dynamic program over (activity, level): what a beam has to know of the future.
+    dynamic program over (activity, changes left, level): what a beam has to know of the future. At most so
+    many changes (``most``) are counted, in the place of tolls of their own.
 
-    The first change of a lane costs that share (``slant``) less than its toll, the last as much more: where
-    all rounds of a schedule are alike, one toll would make all of them change or none.
-
-    Shape: ``price`` [activities]; ``toll`` [lanes]. The last row is the way back to level 0.
-    Cost: activities times levels squared.
+    Shape: ``price`` [activities]; ``toll``, ``home`` (levels) [lanes]. The last row is the way back home.
+    Cost: activities times states.
     """
-    longest = max(map(len, lanes.orders))
-    ahead = np.zeros((len(lanes), longest + 1, levels.place.shape[1]))
-    tolls = toll[:, None] * np.linspace(1.0 - slant, 1.0 + slant, longest + 1)
+    width, longest = levels.place.shape[1], max(map(len, lanes.orders))
+    left = 0 if most is None else most
+    extra = max(float(np.ptp(table.cost_j)) for table in tables)
+    ahead = np.full((len(lanes), longest + 1, (left + 1) * width), np.inf)
     for lane, order in enumerate(lanes.orders):
-        _look_back(
-            order,
-            levels.table,
-            levels.place,
-            choices.length,
-            choices.cost,
-            price,
-            tolls[lane],
-            ahead[lane],
-        )
-    return Outlook(ahead, tolls)
+        at_home = np.arange(width) == home[lane]
+        ahead[lane, len(order)] = toll[lane]
+        if most is not None:
+            ahead[lane, len(order), :width] += extra
+        ahead[lane, len(order)].reshape(-1, width)[:, at_home] = 0.0
+        _look_back(order, choices, levels, price, toll[lane], extra, most is not None, ahead[lane])
+    return Outlook(ahead, toll, (left * width + home).astype(np.int32), extra)
 
 
 @compiled
 def _look_back(
     order: Indices,
-    table: Indices,
-    place: Indices,
-    length: Ints,
-    cost: Floats,
+    choices: Choices,
+    levels: Levels,
     price: Floats,
-    toll: Floats,
+    toll: float,
+    extra: float,
+    counted: bool,  # noqa: FBT001
     found: Floats,
 ) -> None:
-    levels = place.shape[1]
-    for level in range(levels):
-        found[len(order), level] = toll[len(order)] if level else 0.0
+    length, cost, width = choices.length, choices.cost, levels.place.shape[1]
     for at in range(len(order) - 1, -1, -1):
         activity = order[at]
-        row = place[table[activity]]
-        least = np.inf
-        for to in range(levels):
-            if row[to] >= 0:
-                worth = cost[row[to]] + price[activity] * length[row[to]] + found[at + 1, to]
-                found[at, to] = worth
-                least = min(least, worth)
-            else:
-                found[at, to] = np.inf
-        for here in range(levels):
-            found[at, here] = min(found[at, here], least + toll[at])
+        row, worth = levels.place[levels.table[activity]], price[activity]
+        fewer = 0.0  # the least with one change fewer left
+        for left in range(found.shape[1] // width):
+            base, least = left * width, np.inf
+            for level in range(width):
+                if row[level] >= 0:
+                    found[at, base + level] = (
+                        cost[row[level]] + worth * length[row[level]] + found[at + 1, base + level]
+                    )
+                    least = min(least, found[at, base + level])
+            changed = toll + ((fewer if left else least + extra) if counted else least)
+            for level in range(width):
+                found[at, base + level] = min(found[at, base + level], changed)
+            fewer = least

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -10,16 +9,19 @@ from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver.beam.beam import Guide, beam
-from perseus_ds.solver.beam.guide import guide_at
+from perseus_ds.solver.beam.choices import places_within
+from perseus_ds.solver.beam.guide import BAND, guide_at
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
-from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
+from perseus_ds.solver.problem import Floats, Indices, Problem
+from perseus_ds.solver.timeline.allowance import Allowance, Rung
 from perseus_ds.solver.timeline.holding import changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
 from perseus_ds.solver.timeline.moments import Timelines, best_moments, freedom_of
-from perseus_ds.solver.timeline.outlook import outlook_of
+from perseus_ds.solver.timeline.outlook import COUNTED, outlook_of
+from perseus_ds.solver.timeline.prices import Prices, packed, priced
 from perseus_ds.solver.timeline.uniform import one_level_each
 
 FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
@@ -28,84 +30,26 @@ NARROWEST, WIDEST = 16, 1024
 """Partial plans side by side, at least and at most."""
 WORK, FIRST_WORK = 25_000, 400_000
 """Partial plans that one beam may continue, and one for the shortest time, whose plan most users run."""
-LEANING, LEANINGS = 0.3, (0.3, 0.1, 0.6, 1.0)
-"""Shares of the strain that beams count; those for the shortest time try all, at several tolls."""
-SLANT, SLANTS = 0.8, (0.8, 0.0)
-"""By how much tolls rise along a lane; for the shortest time they also stay level."""
+LEANING, LEANINGS = 0.3, (0.1, 0.3, 1.0)
+"""Shares of the strain that beams count; those for the shortest time try all."""
 ROUNDS = 3
-"""How often these are moved again from where they came to."""
+"""How often changes are moved again from where they came to."""
 POLISHED = 3
 """How many of the best searches for the shortest time get their changes moved."""
-EXCESS, FACTORS = (0.8, 0.95, 1.0, 1.15, 1.5), (0.85, 0.95, 1.0, 1.3, 1.8, 2.5)
-"""By how much a lane's toll turns, by how many times too many changes it makes."""
-HASTEN = 0.5
-"""By how much more it turns each time that a lane still makes too many."""
-HURRIED = 1.2
-"""What holding a level too shortly counts for."""
-TURNS, FIRST_TURNS = 8, 16
-"""Tolls that are tried for a time."""
+TURNS, TURN = 14, 1.25
+"""How often tolls are raised where lanes change too often, and by how much."""
+FACTORS = 0.7, 1.0, 1.5
+"""Of these tolls, for the shortest time."""
+FEWER = 0.7
+"""Share of a rung's changes that prices are made for: the others keep lanes in step."""
+DEPTH = 4_000
+"""Activities times rungs that are searched for the shortest time, one rung at least."""
+LARGE = 2_000
+"""Activities from which on only the best of these searches is moved, and once."""
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
 REACH = 3
 """For how many anchors from its own a search is made plans of."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Allowance:
-    """How often lanes may change level: each by itself, and all of a group together; None is without limit.
-
-    Units: changes per second.
-    Shape: ``group_of`` [lanes].
-    """
-
-    lane_per_s: float | None = None
-    group_per_s: float | None = None
-    group_of: Indices | None = None
-
-    def none_in(self, time_s: float) -> bool:
-        """Whether not even one lane may change in that time."""
-        limits = [limit for limit in (self.lane_per_s, self.group_per_s) if limit is not None]
-        return min(limits, default=np.inf) * time_s < 1.0
-
-    def spare(self, changes: Ints, time_s: float) -> Ints:
-        """How many changes each lane may still make; those of a group are shared out evenly.
-
-        Shape: [lanes].
-        """
-        left = np.full(len(changes), np.iinfo(np.int64).max >> 1)
-        if self.lane_per_s is not None:
-            left = int(self.lane_per_s * time_s) - changes
-        if self.group_per_s is not None:
-            group_of = self.groups(len(changes))
-            together = np.bincount(group_of, weights=changes)
-            each = (int(self.group_per_s * time_s) - together) // np.bincount(group_of)
-            left = np.minimum(left, each[group_of].astype(np.int64))
-        return left
-
-    def groups(self, lanes: int) -> Indices:
-        """Group of every lane: all are one where nothing else is said."""
-        return np.zeros(lanes, np.int32) if self.group_of is None else self.group_of
-
-    def excess(self, changes: Ints, time_s: float) -> Floats:
-        """How many times too many changes each lane makes; at most 1 where all is well.
-
-        Shape: [lanes].
-        """
-        found = np.zeros(len(changes))
-        if self.lane_per_s is not None:
-            found = _ratio(changes, np.floor(self.lane_per_s * time_s))
-        if self.group_per_s is not None:
-            group_of = self.groups(len(changes))
-            together = np.bincount(group_of, weights=changes)
-            found = np.maximum(found, _ratio(together, np.floor(self.group_per_s * time_s))[group_of])
-        return found
-
-
-def _ratio(changes: Ints | Floats, allowed: Floats | float) -> Floats:
-    allowed = np.broadcast_to(allowed, changes.shape)
-    return np.where(
-        changes > allowed, changes / np.maximum(allowed, 0.5), changes / np.maximum(allowed, 1.0) * 0.999
-    )
 
 
 def timelines(
@@ -133,7 +77,7 @@ def timelines(
     found: list[Timelines] = []
     for number, anchor in enumerate(anchors.tolist()):
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
-        found += search.first(wanted_s[:until]) if number == 0 else search.next(wanted_s[anchor:until])
+        found += search.plans(wanted_s[anchor:until], first=number == 0)
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
     duration_s, cost_j = blended(problem, choice, other, share)
     graph = frontier.whole.graph
@@ -156,54 +100,51 @@ def _anchors(times: int, most: int) -> Indices:
 
 
 class _Search:
-    """From time to time, ascending: the tolls that kept one budget are a good start for the next."""
+    """Plans for one time after another, each by itself."""
 
     def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:
         self._frontier, self._lanes, self._allowance = frontier, lanes, allowance
         self._choices, self._levels = leveled(frontier.whole, lanes)
+        self._packed = packed(lanes.orders)
         self._least_part_s = least_part_s
         tables, options = frontier.whole.problem.tables, self._choices.option
         self._place_of = np.full((len(tables), max(map(len, tables))), -1, np.int32)
         for activity, table in enumerate(frontier.whole.problem.table_of.tolist()):
             places = np.arange(self._choices.first[activity], self._choices.last[activity] + 1)
             self._place_of[table, options[places]] = places
-        spans_j = [float(np.ptp(table.cost_j)) for table in frontier.whole.problem.tables]
-        self._least_toll = 1e-3 * max(spans_j)
+        span_j = max(float(np.ptp(table.cost_j)) for table in frontier.whole.problem.tables)
+        self._least_toll = 1e-3 * span_j
         self._width, self._widest = (
             min(max(work // len(self._choices.first), NARROWEST), WIDEST) for work in (WORK, FIRST_WORK)
         )
-        self._floor = self._least_toll if lanes.dwell_s > 0.0 else 0.0  # haste is a multiple of it
-        self._toll = np.full(len(lanes), self._floor)
-        self._streak = np.zeros(len(lanes))
-        self._fewest = np.inf
+        self._fewest = 2**62
 
-    def first(self, times_s: Floats) -> list[Timelines]:
-        """Plans from the shortest time on, which most users run: searched widely."""
-        time_s, found = float(times_s[0]), []
-        for _ in range(FIRST_TURNS):
-            one = self._tried(time_s, self._width, LEANING, SLANT)
-            if one is not None:
-                found.append(one)
-                break
-        for leaning, slant in product(LEANINGS, SLANTS) if found else ():
-            one = self._tried(time_s, self._widest, leaning, slant)
-            if one is not None:
-                found.append(one)
-        found = list({place.tobytes(): place for place in found}.values())
-        found.sort(key=lambda place: float(self._choices.cost[place].sum()))
-        return self._uniform(times_s[:1]) + [
-            one for place in found[:POLISHED] for one in self._moved(place, times_s, ROUNDS)
-        ]
+    def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
+        """Plans for the first time, moved to the others: of the budget's rung, and of stricter ones as well.
 
-    def next(self, times_s: Floats) -> list[Timelines]:
-        """Plans from a longer time on."""
+        What a stricter rung finds is allowed here too. Rungs are searched alike whoever asks, and left out
+        only where their bound proves that they find nothing better: a budget never gets a worse plan than a
+        stricter one. So it is for the shortest time where few activities leave room; else few rungs are
+        searched.
+        """
         time_s = float(times_s[0])
-        if not self._allowance.none_in(time_s):
-            for _ in range(TURNS):
-                place = self._tried(time_s, self._width, LEANING, SLANT)
-                if place is not None:
-                    return self._moved(place, times_s)
-        return self._uniform(times_s[:1])
+        found = self._uniform(times_s[:1])
+        least_j = min((self._cost_j(one) for one in found), default=np.inf)
+        asked = self._allowance.within(time_s, len(self._lanes))
+        if asked.none:
+            return found
+        deep = max(1, DEPTH // len(self._choices.first)) if first else 1
+        for rung in asked.down():
+            prices = self._priced(time_s, rung)
+            if prices.bound >= least_j and found:
+                break
+            plans = self._searched(times_s, rung, prices, first=first)
+            least_j = min([least_j, *(self._cost_j(one) for one in plans)])
+            found += plans
+            deep -= bool(plans)
+            if not deep:
+                break
+        return found
 
     def allowed(self, found: Timelines, time_s: Floats) -> NDArray[np.bool_]:
         """Which plans change no more often than they may, and hold every level long enough.
@@ -211,24 +152,75 @@ class _Search:
         Shape: ``time_s`` [plans], also returned.
         """
         changes = changes_of(self._frontier.whole.problem, self._lanes, found)
-        few = [(self._allowance.excess(*plan) <= 1.0).all() for plan in zip(changes, time_s, strict=True)]
+        few = [
+            self._allowance.within(float(lasts_s), len(self._lanes)).allows(own)
+            for own, lasts_s in zip(changes, time_s, strict=True)
+        ]
         held = [not self._hurried(found.row(row)).any() for row in range(len(time_s))]
         return np.array(few, np.bool_) & np.array(held, np.bool_)
 
     def complaint(self) -> str:
         """Say how near a plan came to what is allowed."""
-        return f"no plan changes a clock so seldom: the least found is {self._fewest:.3g} per second"
+        return f"no plan changes a clock so seldom: the least found is {self._fewest} in an iteration"
 
-    def _tried(self, time_s: float, width: int, leaning: float, slant: float) -> Indices | None:
-        """Search at the present tolls, turn them by what came of it; None where it changes too often."""
-        place = self._searched(time_s, width, leaning, slant)
+    def _priced(self, time_s: float, rung: Rung) -> Prices:
+        whole, guide = self._frontier.whole, self._guide(time_s)
+        flows, wanted = (guide.price, guide.toll), whole.within(time_s)
+        return priced(whole, self._choices, self._levels, self._packed, rung, flows, wanted)
+
+    def _searched(self, times_s: Floats, rung: Rung, prices: Prices, *, first: bool) -> list[Timelines]:
+        """Search at the rung's own prices and at those of fewer changes, which leave some to keep in step."""
+        time_s = float(times_s[0])
+        found: list[Indices] = []
+        fewer = self._priced(time_s, rung.part(FEWER))
+        for one in (fewer, prices) if first else (fewer,):
+            guide, toll = self._follow(time_s, one), one.toll
+            if self._lanes.dwell_s > 0.0:  # haste is a multiple of it
+                toll = np.maximum(toll, self._least_toll)
+            most = None
+            for _ in range(TURNS):
+                place = self._tried(rung, guide, toll, one.home, most, self._width, LEANING)
+                if place is not None:
+                    found.append(place)
+                    break
+                if most is None and self._counted(rung) is not None:
+                    most = self._counted(rung)
+                else:
+                    toll = TURN * np.maximum(toll, self._least_toll)
+            for leaning, factor in product(LEANINGS, FACTORS) if first else ():
+                place = self._tried(rung, guide, factor * toll, one.home, most, self._widest, leaning)
+                if place is not None:
+                    found.append(place)
+        found = list({place.tobytes(): place for place in found}.values())
+        found.sort(key=lambda place: float(self._choices.cost[place].sum()))
+        many = first and len(self._choices.first) < LARGE
+        rounds, best = (ROUNDS, POLISHED) if many else (1, 1)
+        return [one for place in found[:best] for one in self._moved(place, times_s, rung, rounds)]
+
+    def _tried(  # noqa: PLR0917
+        self,
+        rung: Rung,
+        guide: Guide,
+        toll: Floats,
+        home: Indices,
+        most: int | None,
+        width: int,
+        leaning: float,
+    ) -> Indices | None:
+        """Places of a plan; None where a lane changes too often or too hurriedly."""
+        whole, choices = self._frontier.whole, self._choices
+        ahead = outlook_of(
+            whole.problem.tables, choices, self._lanes, self._levels, guide.price, toll, home, most
+        )
+        place = beam(whole.graph, whole.delay, choices, guide, width, leaning, self._levels, ahead)
         one = self._whole(place)
-        changes = changes_of(self._frontier.whole.problem, self._lanes, one)[0]
-        excess = self._allowance.excess(changes, time_s)
-        excess = np.where(self._hurried(one.row(0)), np.maximum(excess, HURRIED), excess)
-        self._fewest = min(self._fewest, float(changes.max()) / time_s)
-        self._turn_toll(excess)
-        return place if (excess <= 1.0).all() else None
+        changes = changes_of(whole.problem, self._lanes, one)[0]
+        self._fewest = min(self._fewest, int(changes.max()))
+        return place if rung.allows(changes) and not self._hurried(one.row(0)).any() else None
+
+    def _counted(self, rung: Rung) -> int | None:
+        size = len(self._lanes) * max(map(len, self._lanes.orders)) * self._levels.place.shape[1]
+        return rung.lane if rung.lane is not None and (rung.lane + 1) * size <= COUNTED else None
 
     def _hurried(self, one: Timelines) -> NDArray[np.bool_]:
         """Lanes that hold a level for less than the dwell.
@@ -239,7 +231,7 @@ class _Search:
             return np.zeros(len(self._lanes), np.bool_)
         return shortest_holds_s(self._frontier.whole, self._lanes, one) < self._lanes.dwell_s * (1.0 - 1e-9)
 
-    def _moved(self, place: Indices, times_s: Floats, rounds: int = 1) -> list[Timelines]:
+    def _moved(self, place: Indices, times_s: Floats, rung: Rung, rounds: int) -> list[Timelines]:
         """The plan as it was found, and with its changes at better moments for all times.
 
         The best of one round for the shortest time is where the next begins.
@@ -247,33 +239,33 @@ class _Search:
         problem, found = self._frontier.whole.problem, [self._whole(place)]
         if np.isinf(self._least_part_s):
             return found
-        time_s = float(times_s[0])
-        price, ends = self._guide(time_s).price, (place, place)
+        ends, price = (place, place), self._guide(float(times_s[0])).price
         for _ in range(rounds):
             last = found[-1].first(1)
-            spare = self._allowance.spare(changes_of(problem, self._lanes, last)[0], time_s)
+            spare = rung.spare(changes_of(problem, self._lanes, last)[0])
             freedom = freedom_of(self._choices, self._lanes, self._levels, ends, price=price, spare=spare)
             found.append(best_moments(self._frontier, freedom, times_s, least_part_s=self._least_part_s))
             begin, end = (option[0] for option in found[-1][:2])
             ends = self._place_of[problem.table_of, begin], self._place_of[problem.table_of, end]
         return found
 
+    def _cost_j(self, one: Timelines) -> float:
+        """What the first plan costs."""
+        return float(blended(self._frontier.whole.problem, *one.first(1))[1].sum())
+
     def _guide(self, time_s: float) -> Guide:
         return guide_at(self._frontier, self._choices, time_s, self._frontier.whole.within(time_s))
 
-    def _turn_toll(self, excess: Floats) -> None:
-        """Raise the toll of lanes that change too often, faster each time; once none does, lower some."""
-        factor, over = np.array(FACTORS)[np.searchsorted(EXCESS, excess)], excess > 1.0
-        self._streak = np.where(over, self._streak + 1.0, 0.0)
-        if over.any():
-            factor = np.where(over, factor * (1.0 + HASTEN * (self._streak - 1.0)), 1.0)
-        toll = np.where(over, np.maximum(self._toll, self._least_toll), self._toll) * factor
-        self._toll = np.where(toll < self._least_toll, self._floor, toll)
-
-    def _searched(self, time_s: float, width: int, leaning: float, slant: float) -> Indices:
-        whole, choices, guide = self._frontier.whole, self._choices, self._guide(time_s)
-        ahead = outlook_of(choices, self._lanes, self._levels, guide.price, self._toll, slant=slant)
-        return beam(whole.graph, whole.delay, choices, guide, width, leaning, self._levels, ahead)
+    def _follow(self, time_s: float, prices: Prices) -> Guide:
+        """The relaxed optimum's times, this rung's prices, and the places of both."""
+        choices, guide = self._choices, self._guide(time_s)
+        mean = places_within(choices, prices.mean)
+        return guide._replace(
+            price=prices.price,
+            toll=prices.across,
+            low=np.minimum(guide.low, np.maximum(choices.first, mean - BAND)),
+            high=np.maximum(guide.high, np.minimum(choices.last, mean + 1 + BAND)),
+        )
 
     def _whole(self, place: Indices) -> Timelines:
         """One plan without splits."""
