@@ -87,6 +87,7 @@ def long_enough(fast: Floats, fast_s: Floats, slow_s: Floats, least_s: float) ->
     """Share of the faster option: more of it, or all, where a part would be too short; none stays none."""
     if least_s <= 0.0:
         return np.minimum(1.0, np.ceil(fast * GRAIN) / GRAIN)
-    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, least_s / fast_s), fast)
+    alone = np.divide(least_s, fast_s, out=np.full_like(fast_s, np.inf), where=fast_s > 0.0)
+    more = np.where((fast > 0.0) & (fast < 1.0), np.maximum(fast, alone), fast)
     more = np.ceil(more * GRAIN) / GRAIN
     return np.where((more <= 0.0) | ((1.0 - more) * slow_s >= least_s), more, 1.0)

@@ -9,7 +9,7 @@ from solver_cases import noisy_pipeline, random_problem, seeds
 from solver_oracles import longest_path, relaxed_cost
 
 from perseus_ds.errors import CertificateError
-from perseus_ds.solver import Plans, Problem, blended, check_plans, solve_frontier, split
+from perseus_ds.solver import OptionTable, Plans, Problem, blended, check_plans, solve_frontier, split
 
 
 def options_of(problem: Problem, plans: Plans, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,6 +58,15 @@ def test_no_part_is_shorter_than_allowed_and_no_plan_is_late(least_part_s: float
         assert rest_s[halves].min(initial=np.inf) >= least_part_s * (1 - 1e-6)
     if least_part_s >= 0.2:
         assert (plans.share == 1.0).all()
+
+
+def test_an_option_that_takes_no_time_has_no_part_that_lasts() -> None:
+    instant = OptionTable(np.array([0.0, 1.0]), np.array([5.0, 1.0]))
+    whole_s = OptionTable(np.array([0.5]), np.array([2.0]))
+    problem = Problem((instant, whole_s), np.array([0, 1]), np.array([0]), np.array([1]), np.zeros(1))
+    plans = split(problem, solve_frontier(problem), np.array([0.5, 1.0, 1.5]), least_part_s=0.2)
+    assert plans.time_s.tolist() == [0.5, 1.5]
+    assert (plans.share == 1.0).all()
 
 
 @pytest.mark.parametrize("field", ["cost_j", "time_s", "bound_j", "choice", "other", "share"])
