@@ -21,6 +21,7 @@ Ready = Callable[[], float]
 """When a parked thread can go on, as things stand: a host moment, infinite while that is not known."""
 
 NEVER_S = math.inf
+_LEAST_S = 1e-9  # what a double still tells apart after weeks
 
 
 class _Gone(BaseException):
@@ -164,12 +165,12 @@ class VirtualHost:
     def python(self, for_s: float) -> None:
         """Run Python: whoever wants the GIL gets it after the switch interval."""
         me, left_s = self._me(), for_s
-        while left_s > 1e-12:
+        while left_s > _LEAST_S:
             began_s = self._now_s
             end_s = began_s + left_s
             self._park(me, lambda end_s=end_s: min(end_s, self._preempted_s()))
             left_s -= self._now_s - began_s
-            if left_s > 1e-12:
+            if left_s > _LEAST_S:
                 self._release(me)
                 self._acquire(me)
 
