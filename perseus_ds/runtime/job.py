@@ -17,11 +17,20 @@ FOR_THE_READER = ("replicas",)
 
 
 @dataclass(frozen=True, slots=True)
+class GpuAddress:
+    """Where to find a device: its host, and its PCI bus id there (the UUID where it has none)."""
+
+    host: str
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """This rank's place in the job, the job's schedule, and its fingerprint (alike on all ranks).
 
     ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
-    ``left_out`` is what of this rank's order is not measured (`Place`).
+    ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
+    replica.
     """
 
     rank: int
@@ -32,6 +41,7 @@ class Job:
     fingerprint: Mapping[str, str]
     groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
     left_out: frozenset[Instruction] = frozenset()
+    gpus: tuple[tuple[GpuAddress, ...], ...] = ()
 
     @property
     def order(self) -> Order:

@@ -110,7 +110,9 @@ class PlannedRun:
                 max_cost_pct=answers.max_cost_pct,
                 exposed=2 + behind,
             ),
-            reporter=StragglerReporter(self._context.log, [self._frontiers[group] for group in groups]),
+            reporter=StragglerReporter(
+                self._context.log, [self._frontiers[group] for group in groups], job.gpus
+            ),
             behind=behind,
         )
 

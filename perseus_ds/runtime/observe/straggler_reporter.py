@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from perseus_ds.plan import PlanSet
+from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import Straggler, StragglerDecision
 
+_MOST_GPUS = 4
+
 
 class StragglerReporter:
-    """One line when the stragglers that others wait for are other ones than before; the rest is journal."""
+    """One line when the stragglers that others wait for are other ones than before; the rest is journal.
 
-    def __init__(self, log: EventLog, frontiers: Sequence[PlanSet]) -> None:
+    Shape: ``frontiers``, ``gpus`` [replicas]; no ``gpus`` where nobody knows them.
+    """
+
+    def __init__(
+        self, log: EventLog, frontiers: Sequence[PlanSet], gpus: Sequence[Sequence[GpuAddress]] = ()
+    ) -> None:
         self._log = log
         self._frontiers = frontiers
+        self._gpus = gpus
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[int, ...] = ()
 
@@ -43,7 +53,7 @@ class StragglerReporter:
     ) -> None:
         assert decision.sync_time_s is not None
         slow = "; ".join(
-            f"replica {one.replica} is {one.slowdown:.2f} times slower than its peers "
+            f"replica {one.replica}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
             f"({one.cause.text}{_sureness(one)})"
             for one in awaited
         )
@@ -54,13 +64,13 @@ class StragglerReporter:
             f"straggler: {slow}; the others meet it at {decision.sync_time_s:.4g} s with plan "
             f"{plans[waiting]} of {len(self._frontiers[waiting])}: {saving_pct:.1f} % energy saved on "
             "each of them as planned",
-            **_facts(decision, plans),
+            **self._facts(decision, plans),
             predicted_saving_pct=saving_pct,
         )
 
     def _note_aims(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
         if tuple(plans) != self._chosen and decision.sync_time_s is not None:
-            self._log.event("straggler", None, **_facts(decision, plans))
+            self._log.event("straggler", None, **self._facts(decision, plans))
 
     def _saving_pct(self, replica: int, plan: int, sync_time_s: float) -> float:
         """Against default clocks beside the same straggler: both wait until all meet."""
@@ -71,25 +81,38 @@ class StragglerReporter:
         default_j = baseline.energy_j + baseline.blocking_power_w * frontier.schedule.ranks * extra_s
         return 100.0 * (1.0 - (float(frontier.effective_energy_j[plan]) + waiting_j) / default_j)
 
+    def _facts(self, decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
+        return {
+            "sync_time_s": decision.sync_time_s,
+            "stragglers": [
+                {
+                    "replica": one.replica,
+                    "slowdown": one.slowdown,
+                    "cause": one.cause.value,
+                    "doubt": one.doubt,
+                    "gpus": [asdict(gpu) for gpu in self._gpus_of(one)],
+                }
+                for one in decision.stragglers
+            ],
+            "waiting": list(decision.waiting),
+            "plans": list(plans),
+        }
+
+    def _where(self, straggler: Straggler) -> str:
+        """On which hosts, and on which GPUs where they are few."""
+        hosts: dict[str, list[str]] = {}
+        gpus = self._gpus_of(straggler)
+        for one in gpus:
+            hosts.setdefault(one.host, []).append(one.gpu)
+        few = len(gpus) <= _MOST_GPUS
+        told = [f"{host}: {', '.join(each)}" if few else host for host, each in hosts.items()]
+        return f" ({'; '.join(told)})" if told else ""
+
+    def _gpus_of(self, straggler: Straggler) -> Sequence[GpuAddress]:
+        return self._gpus[straggler.replica] if straggler.replica < len(self._gpus) else ()
+
 
 def _sureness(straggler: Straggler) -> str:
     """How sure the measurement is, rounded down; nothing where none is concluded from."""
     sure_pct = math.floor(1e4 * (1.0 - straggler.doubt)) / 100.0
     return f", {min(sure_pct, 99.99):g} % sure" if straggler.doubt else ""
-
-
-def _facts(decision: StragglerDecision, plans: Sequence[int]) -> dict[str, object]:
-    return {
-        "sync_time_s": decision.sync_time_s,
-        "stragglers": [
-            {
-                "replica": one.replica,
-                "slowdown": one.slowdown,
-                "cause": one.cause.value,
-                "doubt": one.doubt,
-            }
-            for one in decision.stragglers
-        ],
-        "waiting": list(decision.waiting),
-        "plans": list(plans),
-    }

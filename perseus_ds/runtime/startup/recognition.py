@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,15 +16,19 @@ from perseus_ds.plan.solving.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
-from perseus_ds.runtime.job import Job, digest, schedule_traits
+from perseus_ds.runtime.job import GpuAddress, Job, digest, schedule_traits
 from perseus_ds.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint."""
+    """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
+
+    ``gpu`` is the model's name, ``address`` the one device.
+    """
 
     place: Place
+    address: GpuAddress
     gpu: str
     driver: str
     traits: Mapping[str, str]
@@ -38,7 +43,8 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
 
     def mine() -> Member:
         identity = gpu.identify()
-        return Member(adapter.place(), identity.name, identity.driver, adapter.traits())
+        address = GpuAddress(socket.gethostname(), identity.pci_bus_id or identity.uuid)
+        return Member(adapter.place(), address, identity.name, identity.driver, adapter.traits())
 
     return channel.gather_results(mine)
 
@@ -64,6 +70,7 @@ def recognise(
             Placement(m.place.replica, m.place.pipeline_rank, m.gpu, m.driver) for m in members
         ),
         left_out=here.left_out,
+        gpus=_gpus(members),
     )
 
 
@@ -74,6 +81,14 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
         for stage, weight in member.place.weights.items():
             weights.setdefault(stage, weight)
     return dict(sorted(weights.items()))
+
+
+def _gpus(members: Sequence[Member]) -> tuple[tuple[GpuAddress, ...], ...]:
+    """The devices of each replica, in the order of ranks."""
+    replicas: dict[int, list[GpuAddress]] = {}
+    for member in members:
+        replicas.setdefault(member.place.replica, []).append(member.address)
+    return tuple(tuple(gpus) for _, gpus in sorted(replicas.items()))
 
 
 def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusConfig) -> Mapping[str, str]:

@@ -1,5 +1,6 @@
 """A straggler's coming and going: said once each, with what those who wait save."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Cause, Straggler, StragglerDecision
 
 SLOW = Straggler(1, 1.25, Cause.MEASURED, doubt=0.00316)
 PLANS = hand_made()
+GPUS = [GpuAddress("node1", f"0000:{bus:02x}:00.0") for bus in range(5)]
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def folder(tmp_path: Path) -> RunDirectory:
 def reporter(folder: RunDirectory) -> StragglerReporter:
     log = EventLog(0)
     log.writes_to(folder)
-    return StragglerReporter(log, [PLANS, PLANS])
+    return StragglerReporter(log, [PLANS, PLANS], [GPUS, GPUS[2:]])
 
 
 def decided(
@@ -47,7 +50,8 @@ def test_coming_and_going_are_a_line_each(
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2
     assert said[0].startswith(
-        "perseus: straggler: replica 1 is 1.25 times slower than its peers "
+        "perseus: straggler: replica 1 (node1: 0000:02:00.0, 0000:03:00.0, 0000:04:00.0) is 1.25 times slower"
+        " than its peers "
         "(slower than its plan, 99.68 % sure)"
     )
     assert f"with plan {last} of {len(PLANS)}: " in said[0]
@@ -56,13 +60,22 @@ def test_coming_and_going_are_a_line_each(
     assert [event["event"] for event in events] == ["straggler", "straggler_gone"]
     assert events[0]["plans"] == [last, 0]
     (straggler,) = events[0]["stragglers"]
-    assert straggler == {"replica": 1, "slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
+    gpus = [{"host": "node1", "gpu": f"0000:0{bus}:00.0"} for bus in (2, 3, 4)]
+    figures = {"slowdown": 1.25, "cause": Cause.MEASURED.value, "doubt": 0.00316}
+    assert straggler == {"replica": 1, **figures, "gpus": gpus}
     ranks, baseline = PLANS.schedule.ranks, PLANS.baseline
     beside_j = baseline.energy_j + baseline.blocking_power_w * ranks * (
         sync_time_s - baseline.iteration_time_s
     )
     now_j = float(PLANS.effective_energy_j[last]) + PLANS.blocking_power_w * ranks * sync_time_s
     assert events[0]["predicted_saving_pct"] == pytest.approx(100.0 * (1.0 - now_j / beside_j))
+
+
+def test_of_a_replica_of_many_gpus_the_hosts_are_named(
+    reporter: StragglerReporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter.report(decided(replace(SLOW, replica=0), sync_time_s=1.0), [0, 0])
+    assert "replica 0 (node1) is 1.25 times slower" in capsys.readouterr().out
 
 
 def test_another_plan_beside_the_same_straggler_is_for_the_journal(

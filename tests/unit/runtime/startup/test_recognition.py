@@ -12,6 +12,7 @@ import torch
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.runtime.adapter import Place, untested
+from perseus_ds.runtime.job import GpuAddress, Job
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.startup.recognition import Member, recognise
 from perseus_ds.schedule import Schedule, textbook
@@ -26,11 +27,14 @@ def members(*, replicas: int = 1, peers: int = 1) -> list[Member]:
         for rank in range(2)
         for _ in range(peers)
     ]
-    return [Member(place, "A100", "550", {"framework": "1.0"}) for place in places]
+    return [
+        Member(place, GpuAddress("node1", f"0000:{rank:02x}:00.0"), "A100", "550", {"framework": "1.0"})
+        for rank, place in enumerate(places)
+    ]
 
 
-def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
-    """As every rank makes it; all have to agree."""
+def recognised(ranks: Sequence[Member]) -> Job:
+    """As every rank makes it; all have to agree on what is the job's."""
 
     def schedule(places: Sequence[Place]) -> Schedule:
         return joined(places, name="test")
@@ -41,11 +45,21 @@ def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
             ranks,
             channel=cast("Any", SimpleNamespace(rank=rank, size=len(ranks))),
             config=PerseusConfig(),
-        ).fingerprint
+        )
         for rank in range(len(ranks))
     ]
-    assert all(one == made[0] for one in made)
+    assert all((one.fingerprint, one.gpus) == (made[0].fingerprint, made[0].gpus) for one in made)
     return made[0]
+
+
+def fingerprint(ranks: Sequence[Member]) -> Mapping[str, str]:
+    return recognised(ranks).fingerprint
+
+
+def test_a_replica_knows_where_its_gpus_are() -> None:
+    first, second = recognised(members(replicas=2)).gpus
+    assert first == (GpuAddress("node1", "0000:00:00.0"), GpuAddress("node1", "0000:01:00.0"))
+    assert second == (GpuAddress("node1", "0000:02:00.0"), GpuAddress("node1", "0000:03:00.0"))
 
 
 def test_the_degree_of_tensor_parallelism_is_what_replicas_and_stages_leave() -> None:
