@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,8 @@ FACTORS = 0.7, 1.0, 1.5
 """Of these tolls, for the shortest time."""
 FEWER = 0.7
 """Share of a rung's changes that prices are made for: the others keep lanes in step."""
-DEPTH = 4_000
-"""Activities times rungs that are searched for the shortest time, one rung at least."""
+LADDER = 400
+"""Activities up to which stricter rungs are searched for the shortest time, not the budget's own alone."""
 LARGE = 2_000
 """Activities from which on only the best of these searches is moved, and once."""
 AS_LONG = 1.0 + 1e-9
@@ -124,8 +124,8 @@ class _Search:
 
         What a stricter rung finds is allowed here too. Rungs are searched alike whoever asks, and left out
         only where their bound proves that they find nothing better: a budget never gets a worse plan than a
-        stricter one. So it is for the shortest time where few activities leave room; else few rungs are
-        searched.
+        stricter one. So it is for the shortest time of problems that are not large; else the budget's own
+        number of changes is searched, and rungs only where that finds nothing.
         """
         time_s = float(times_s[0])
         found = self._uniform(times_s[:1])
@@ -133,16 +133,15 @@ class _Search:
         asked = self._allowance.within(time_s, len(self._lanes))
         if asked.none:
             return found
-        deep = max(1, DEPTH // len(self._choices.first)) if first else 1
-        for rung in asked.down():
-            prices = self._priced(time_s, rung)
-            if prices.bound >= least_j and found:
+        alone = not first or len(self._choices.first) > LADDER
+        for rung in chain([asked], asked.down()) if alone else asked.down():
+            own = self._priced(time_s, rung) if first else None
+            if own is not None and own.bound >= least_j and found:
                 break
-            plans = self._searched(times_s, rung, prices, first=first)
+            plans = self._searched(times_s, rung, own)
             least_j = min([least_j, *(self._cost_j(one) for one in plans)])
             found += plans
-            deep -= bool(plans)
-            if not deep:
+            if alone and plans:
                 break
         return found
 
@@ -168,12 +167,15 @@ class _Search:
         flows, wanted = (guide.price, guide.toll), whole.within(time_s)
         return priced(whole, self._choices, self._levels, self._packed, rung, flows, wanted)
 
-    def _searched(self, times_s: Floats, rung: Rung, prices: Prices, *, first: bool) -> list[Timelines]:
-        """Search at the rung's own prices and at those of fewer changes, which leave some to keep in step."""
-        time_s = float(times_s[0])
+    def _searched(self, times_s: Floats, rung: Rung, own: Prices | None) -> list[Timelines]:
+        """Search at prices of fewer changes, which leave some to keep in step.
+
+        With the rung's own prices, for the shortest time, at those as well, and widely.
+        """
+        time_s, first = float(times_s[0]), own is not None
         found: list[Indices] = []
         fewer = self._priced(time_s, rung.part(FEWER))
-        for one in (fewer, prices) if first else (fewer,):
+        for one in (fewer,) if own is None else (fewer, own):
             guide, toll = self._follow(time_s, one), one.toll
             if self._lanes.dwell_s > 0.0:  # haste is a multiple of it
                 toll = np.maximum(toll, self._least_toll)
