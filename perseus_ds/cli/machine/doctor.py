@@ -5,7 +5,8 @@ says which backend `device: automatic` takes and why. With --config it also read
 where PERSEUS_CONFIG is set the file that it names: what in them would keep the job from training with the
 plugin is said. Sets nothing, unless --calibrate is given: then it also times clock changes on every GPU
 that no job holds and nobody works on, and puts the clocks back. --first-hour loads one GPU for some four
-minutes and checks, by reads alone, what measuring on it relies on; the text goes to -o FILE, JSON beside it.
+minutes and checks, by reads alone, what measuring on it relies on; -o FILE is for people, a JSON lies
+beside it.
 Exit code 1 only if the configuration is refused or does not ask for the plugin, or if --calibrate could
 measure no GPU, or --first-hour finds none.
 """
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("first-hour.txt"),
         metavar="FILE",
-        help="where --first-hour writes its report, JSON beside it (default: first-hour.txt)",
+        help="report of --first-hour, JSON beside it (default: first-hour.txt)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

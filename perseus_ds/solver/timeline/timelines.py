@@ -78,6 +78,8 @@ def timelines(
     for number, anchor in enumerate(anchors.tolist()):
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
         found += search.plans(wanted_s[anchor:until], first=number == 0)
+    if not found:
+        raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
     duration_s, cost_j = blended(problem, choice, other, share)
     graph = frontier.whole.graph

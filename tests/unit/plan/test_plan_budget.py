@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -85,6 +86,33 @@ def test_fewer_changes_never_save_more_than_all() -> None:
     free = build(profile(), SCHEDULE, blocking_power_w=WAITING_W).plan(0).saving_pct
     assert free >= savings[0]
     assert all(more >= fewer - 0.15 for more, fewer in pairwise(savings))
+
+
+@pytest.mark.parametrize("reserve", [0.0, "auto"])
+def test_where_the_shortest_time_asks_for_more_changes_than_allowed_longer_ones_are_planned(
+    reserve: float | Literal["auto"],
+) -> None:
+    """With errors in a profile the fastest clock of forwards may be a lower one than that of backwards."""
+    wrong = {
+        (stage, kind): tuple(
+            replace(
+                point,
+                time_s=(0.8 if kind is Kind.FORWARD and point.clock_mhz == 1200 else 1.0) * point.time_s,
+                time_sd_s=0.02 * point.time_s,
+            )
+            for point in points
+        )
+        for (stage, kind), points in profile().points.items()
+    }
+    plans = build(
+        replace(profile(), points=wrong),
+        SCHEDULE,
+        blocking_power_w=WAITING_W,
+        reserve_pct=reserve,
+        switching=Switching(LATE, budget=ChangeBudget(per_node_per_s=1.0)),
+    )
+    kept = 1.0 + 0.01 * plans.reserve_pct
+    assert plans.t_min_s < float(plans.iteration_time_s[0]) <= kept * plans.baseline.iteration_time_s + 1e-9
 
 
 def test_without_changes_every_stage_has_one_clock() -> None:

@@ -1,10 +1,12 @@
 """Rungs of a budget: the same ones whoever asks, what they allow, and prices that prove a bound."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from perseus_ds.errors import InfeasibleError
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
 from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 from perseus_ds.solver.timeline.allowance import Rung
@@ -63,6 +65,18 @@ def test_what_a_rung_allows_and_spares() -> None:
     assert not rung.allows(np.array([3, 3, 0]))
     assert rung.spare(np.array([1, 0, 3])).tolist() == [2, 2, 0]
     assert Allowance(10.0).within(0.35, 3).lane == 3
+
+
+def test_a_time_that_no_plan_of_so_few_changes_keeps_is_refused() -> None:
+    problem, lanes = pipeline(0)
+    tables = tuple(
+        OptionTable(table.duration_s * np.where(np.arange(CLOCKS) == number % 2, 0.5, 1.0), table.cost_j)
+        for number, table in enumerate(problem.tables)
+    )
+    problem = replace(problem, tables=tables)
+    frontier = solve_frontier(problem)
+    with pytest.raises(InfeasibleError, match="no plan changes a clock so seldom"):
+        timelines(problem, frontier, np.array([frontier.t_min_s]), lanes, Allowance(group_per_s=0.5))
 
 
 @pytest.mark.parametrize("seed", range(6))
