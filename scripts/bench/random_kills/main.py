@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--json", type=Path, help="leave the figures in this file")
     options = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # a shell's background ignores them, and so
+        signal.signal(one, signal.SIG_DFL)  # would everybody whom we start: nobody would die of them
     outcomes: list[Outcome] = []
     until_s = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder:
