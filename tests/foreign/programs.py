@@ -116,7 +116,8 @@ def judge(served: Done, plain: Done, *, most_slowdown_pct: float) -> None:
     assert all(losses for losses in served.losses)
     assert "perseus: " not in plain.printed
     names = [one["event"] for one in served.events]
-    assert [name for name in names if name in COURSE] == list(COURSE), names
+    course = dict.fromkeys(name for name in names if name in COURSE)  # a plan that keeps a limit may follow
+    assert list(course) == list(COURSE), names
     measured = served.event("measured")
     found = re.search(r"measured: .*?\+- ([\d.]+) % energy saved.*?\+- ([\d.]+) %", measured["line"])
     assert found is not None, measured["line"]
