@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perseus_ds.device.clock_pair import AUTO, ClockPair
-from perseus_ds.errors import PerseusError, ProfileError
-from perseus_ds.files import read_bounded
+from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import KernelClass, shape_text
+from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.run_directory import write_whole
 
 REQUIRED = ("kernel", "memory_mhz", "clock_mhz", "time_s", "energy_j")
@@ -50,7 +50,7 @@ def read_kernel_csv(path: Path) -> KernelProfile:
     """
     points: dict[str, dict[KernelClass, tuple[KernelPoint, ...]]] = {_FIRST: {}, _SECOND: {}}
     try:
-        rows = csv.DictReader(io.StringIO(_text(path), newline=""))
+        rows = csv.DictReader(io.StringIO(csv_text(path, most_bytes=_MOST_BYTES), newline=""))
         missing = [name for name in REQUIRED if name not in (rows.fieldnames or ())]
         if missing:
             raise ProfileError(
@@ -71,17 +71,6 @@ def read_kernel_csv(path: Path) -> KernelProfile:
         return KernelProfile(points[_FIRST], points[_SECOND])
     except ProfileError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"{path} is not a CSV file: {error}") from error
-    except PerseusError as error:
-        raise ProfileError(f"{path} {error.message}") from error
 
 
 def write_kernel_csv(profile: KernelProfile, path: Path) -> None:

@@ -31,7 +31,7 @@ def read_csv(path: Path) -> Profile:
     Raises:
         ProfileError: naming the file, the row (the header is row 1) and the column.
     """
-    text = _text(path)
+    text = csv_text(path, most_bytes=_MOST_BYTES)
     try:
         points = _points(csv.DictReader(io.StringIO(text, newline="")), path)
     except csv.Error as error:
@@ -44,9 +44,14 @@ def read_csv(path: Path) -> Profile:
         raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def _text(path: Path) -> str:
+def csv_text(path: Path, *, most_bytes: int) -> str:
+    """Read a CSV file of measurements, ours or the user's, up to a size.
+
+    Raises:
+        ProfileError: naming the file and what is wrong with it.
+    """
     try:
-        return read_bounded(path, most_bytes=_MOST_BYTES).decode("utf-8-sig")
+        return read_bounded(path, most_bytes=most_bytes).decode("utf-8-sig")
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
