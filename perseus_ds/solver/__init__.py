@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from perseus_ds.solver.best import best_of
+from perseus_ds.solver.beam.discretise import discretise
 from perseus_ds.solver.certificate import check_frontier, check_plans
-from perseus_ds.solver.discrete.discretise import discretise
 from perseus_ds.solver.dual import total_bounds
-from perseus_ds.solver.grid import REACH, STEP, plan_times, worth_keeping
+from perseus_ds.solver.grid import REACH, STEP, best_of, plan_times, worth_keeping
 from perseus_ds.solver.parametric.frontier import Frontier, Result, solve_frontier
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import OptionTable, Problem

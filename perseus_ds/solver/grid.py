@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.plans import Plans
+from perseus_ds.solver.plans import Plans, undominated
 from perseus_ds.solver.problem import Floats, Problem
 
 STEP = 0.0005
@@ -63,3 +66,14 @@ def worth_keeping(plans: Plans, *, base_power_w: float = 0.0, reach: float = REA
         fall_j = plans.bound_j[before[-1]] - plans.bound_j[after[0]]
         kept[worst] = fall_j > reach * total_j[worst]
     return plans.at(np.flatnonzero(kept).astype(np.int32))
+
+
+def best_of(frontier: Frontier, *sets: Plans) -> Plans:
+    """Keep of all the plans those that no other beats, with the bounds that the frontier proves.
+
+    The sets may come from problems with fewer options, as long as those that they name stand first in
+    the tables of the frontier's problem.
+    """
+    every = Plans.stacked(sets)
+    best = every.at(undominated(every.time_s, every.cost_j))
+    return replace(best, bound_j=bounds_at(frontier, np.maximum(best.time_s, frontier.t_min_s)))

@@ -1,11 +1,8 @@
 """Longest paths through the precedence graph, in whole ticks."""
 
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
-
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.errors import SolverError
 from perseus_ds.schedule.graph import Graph, cycle, packed
@@ -38,13 +35,10 @@ def graph_of(problem: Problem) -> Graph:
 
 
 @tiered
-def earliest_starts(graph: Graph, delay: Ints, duration: Ints, pinned: NDArray[np.bool_], pin: Ints) -> Ints:
-    """When each activity starts if nothing waits longer than it must; the ``pinned`` start at ``pin``."""
+def earliest_starts(graph: Graph, delay: Ints, duration: Ints) -> Ints:
+    """When each activity starts if nothing waits longer than it must."""
     start = np.zeros(len(duration), dtype=np.int64)
     for activity in graph.order:
-        if len(pinned) and pinned[activity]:
-            start[activity] = pin[activity]
-            continue
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             before = graph.before[row]
             ready = start[before] + duration[before] + delay[graph.before_arc[row]]
@@ -53,16 +47,11 @@ def earliest_starts(graph: Graph, delay: Ints, duration: Ints, pinned: NDArray[n
 
 
 @tiered
-def latest_starts(
-    graph: Graph, delay: Ints, duration: Ints, end: int, pinned: NDArray[np.bool_], pin: Ints
-) -> Ints:
-    """When each activity must start for all to be over by ``end``; the ``pinned`` start at ``pin``."""
+def latest_starts(graph: Graph, delay: Ints, duration: Ints, end: int) -> Ints:
+    """When each activity must start for all to be over by ``end``."""
     start = np.empty(len(duration), dtype=np.int64)
     for position in range(len(duration) - 1, -1, -1):
         activity = graph.order[position]
-        if len(pinned) and pinned[activity]:
-            start[activity] = pin[activity]
-            continue
         start[activity] = end - duration[activity]
         for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
             due = start[graph.after[row]] - delay[graph.after_arc[row]]
@@ -75,8 +64,7 @@ def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
 
     Cost: linear in activities and precedences.
     """
-    free = np.zeros(0, dtype=np.bool_)
-    return int((earliest_starts(graph, delay, duration, free, duration) + duration).max())
+    return int((earliest_starts(graph, delay, duration) + duration).max())
 
 
 def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import compiled
+from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.hull import pareto
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.whole import Whole
@@ -44,7 +44,7 @@ def choices_of(whole: Whole) -> Choices:
     )
 
 
-@compiled
+@inner
 def slowest_within(choices: Choices, activity: int, window: int) -> int:
     """Return the place of the slowest option that fits the window, or of the fastest of all."""
     low, high = choices.first[activity], choices.last[activity]

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from perseus_ds.solver.beam.beam import Guide
 from perseus_ds.solver.beam.choices import Choices, places_within
 from perseus_ds.solver.dual import activity_flow, precedence_flow
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import latest_starts
-from perseus_ds.solver.problem import Indices, Ints
+from perseus_ds.solver.problem import Floats, Indices, Ints
 
 BAND = 3
 """How many options faster or slower than the relaxed duration are tried."""
+
+
+class Guide(NamedTuple):
+    """The relaxed optimum at one time, as a beam reads it.
+
+    ``order``: activities by relaxed start; ``start``, ``end``: relaxed starts and ends; ``due``: latest
+    ends from which the rest can keep the wanted time at its fastest; ``price``: the flow, cost per tick of
+    duration; ``toll``: cost per tick of waiting; ``low`` to ``high``: the places that are tried.
+
+    Units: ticks; cost per tick.
+    Shape: ``toll`` [precedences]; the others [activities].
+    """
+
+    order: Indices
+    start: Ints
+    end: Ints
+    due: Ints
+    price: Floats
+    toll: Floats
+    low: Indices
+    high: Indices
 
 
 def guide_at(frontier: Frontier, choices: Choices, time_s: float, wanted: int) -> Guide:
@@ -26,8 +48,7 @@ def guide_at(frontier: Frontier, choices: Choices, time_s: float, wanted: int) -
     start, end = _events(frontier, time_s)
     place = places_within(choices, end - start)
     fastest = choices.length[choices.first]
-    nothing = np.zeros(0, dtype=np.bool_)
-    due = latest_starts(whole.graph, whole.delay, fastest, wanted, nothing, fastest) + fastest
+    due = latest_starts(whole.graph, whole.delay, fastest, wanted) + fastest
     left = frontier.bracket(time_s)[0]
     per_tick = float(whole.tick.real(np.array(1)))
     return Guide(

@@ -13,8 +13,8 @@ from perseus_ds.solver.compiling.interpreted import interpreted
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SMALL = 32_000
-"""Numbers that one call may be given and still be interpreted: a sweep over some 230 activities."""
+SMALL = 36_000
+"""Numbers that one call may be given and still be interpreted: a sweep over some 220 activities."""
 PATIENCE = 6_000_000
 """Numbers after which a tiered function is compiled: interpreting them takes about as long as compiling."""
 
@@ -74,6 +74,7 @@ class _Kernel(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._patience = patience
+        self._is_tiered = patience >= 0
         self._machine: Callable[P, R] | None = None
         _CALLEES.append(Callee(self, function))
 
@@ -83,19 +84,23 @@ class _Kernel(Generic[P, R]):
 
     def _chosen(self, given: tuple[object, ...]) -> Callable[P, R]:
         """Machine code where it lies on disk or has become due, else the function as it stands."""
-        from perseus_ds.solver.compiling.machine_code import lies_on_disk, machine_code  # noqa: PLC0415  # numba
+        from perseus_ds.solver.compiling.machine_code import (  # noqa: PLC0415  # numba
+            compiles,
+            lies_on_disk,
+            machine_code,
+        )
 
         size = _numbers_in(given)
         self._patience -= size
         due = self._patience < 0 or size > SMALL
-        if not due and not lies_on_disk(self._function):
+        if self._is_tiered and not (compiles() and (due or lies_on_disk(self._function))):
             return interpreted(self._function)
         self._machine = machine_code(self._function, _CALLEES)
         return self._machine
 
 
 def _numbers_in(given: object) -> int:
-    """Count the elements of all arrays, also those in tuples."""
+    """Count the numbers in all arrays, also those in tuples."""
     if isinstance(given, tuple):
         return sum(map(_numbers_in, given))
-    return given.size if isinstance(given, np.ndarray) else 0
+    return given.size * len(given.dtype.names or " ") if isinstance(given, np.ndarray) else 0

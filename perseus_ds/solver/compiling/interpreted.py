@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import make_dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -11,7 +14,7 @@ R = TypeVar("R")
 
 
 def interpreted(function: Callable[..., R]) -> Callable[..., R]:
-    """Return what calls ``function`` with lists for vectors, and writes back what they hold."""
+    """Return what calls ``function`` with lists for vectors, of objects for records, and writes them back."""
 
     def on_lists(*given: object) -> R:
         lists = tuple(map(_listed, given))
@@ -24,7 +27,11 @@ def interpreted(function: Callable[..., R]) -> Callable[..., R]:
 
 def _listed(given: object) -> object:
     if isinstance(given, np.ndarray) and given.ndim == 1:
-        return given.tolist()
+        names = given.dtype.names
+        if names is None:
+            return given.tolist()
+        record = _record(names)
+        return [record(*row) for row in given.tolist()]
     if isinstance(given, tuple):
         return (
             type(given)._make(map(_listed, given)) if hasattr(given, "_make") else tuple(map(_listed, given))
@@ -34,7 +41,14 @@ def _listed(given: object) -> object:
 
 def _write_back(lists: object, given: object) -> None:
     if isinstance(given, np.ndarray) and isinstance(lists, list) and given.flags.writeable:
-        given[:] = lists
+        names = given.dtype.names
+        given[:] = lists if names is None else list(map(attrgetter(*names), lists))
     elif isinstance(given, tuple) and isinstance(lists, tuple):
         for one, other in zip(lists, given, strict=True):
             _write_back(one, other)
+
+
+@functools.cache
+def _record(names: tuple[str, ...]) -> type:
+    """Make a class of these fields: with slots, which are read twice as fast as a dictionary."""
+    return make_dataclass("Record", names, slots=True)

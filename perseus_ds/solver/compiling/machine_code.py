@@ -15,10 +15,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from numba import njit
+from numba import config, njit
 from numba.extending import overload
 
 from perseus_ds.solver.compiling.compiled import Callee
+from perseus_ds.solver.compiling.one_at_a_time import one_at_a_time
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,21 +33,46 @@ def machine_code(function: Callable[P, R], callees: list[Callee]) -> Callable[P,
     """Return what compiles ``function`` when it is called, or loads it; what it calls is made known first.
 
     The compiler looks for ``__pycache__`` beside the source, then for the user's own cache folder. Where
-    neither can be written (a read-only image, a service without a home) it compiles anew per process.
+    neither can be written (a read-only image, a service without a home) it compiles anew per process. Of
+    several processes that start together one compiles, and the others load what it has written.
     """
     with _LOCK:
         while callees:
             _make_known(callees.pop())
-    return cast("Callable[P, R]", _dispatcher(function))
+    dispatcher = _dispatcher(function)
+    if not compiles():
+        return cast("Callable[P, R]", dispatcher)
+
+    def run(*given: P.args, **named: P.kwargs) -> R:
+        if not dispatcher.overloads and not named:
+            with one_at_a_time(None if lies_on_disk(function) else _lock_file(function)):
+                dispatcher.compile(tuple(map(dispatcher.typeof_pyval, given)))
+        return cast("R", dispatcher(*given, **named))
+
+    return run
+
+
+def compiles() -> bool:
+    """Whether there is a compiler at all: ``NUMBA_DISABLE_JIT`` leaves functions as they are."""
+    return not config.DISABLE_JIT
 
 
 def lies_on_disk(function: Callable[..., object]) -> bool:
-    """Whether this machine has code for the function already; also where nothing is compiled at all."""
-    dispatcher = _dispatcher(function)
-    if not hasattr(dispatcher, "stats"):  # NUMBA_DISABLE_JIT
-        return True
-    folder = dispatcher.stats.cache_path
-    return folder is not None and any(Path(folder).glob(f"*.{_kept_as(function)}-*.nbi"))
+    """Whether this machine has code for the function already."""
+    folder = _folder(function)
+    return folder is not None and any(folder.glob(f"*.{_kept_as(function)}-*.nbi"))
+
+
+def _folder(function: Callable[..., object]) -> Path | None:
+    """Where machine code is kept; None where nothing can be written."""
+    folder = _dispatcher(function).stats.cache_path if compiles() else None
+    return None if folder is None else Path(folder)
+
+
+def _lock_file(function: Callable[..., object]) -> Path | None:
+    """One file per function, whatever its sources: old ones do not pile up."""
+    folder = _folder(function)
+    return None if folder is None else folder / f"{function.__module__}.{function.__qualname__}.lock"
 
 
 @functools.cache

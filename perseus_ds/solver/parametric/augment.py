@@ -1,115 +1,134 @@
-"""Flow along critical paths: the path that a search found, or all that a depth-first pass finds."""
+"""Flow along critical paths: the path that a search found, or all that depth-first passes find."""
 
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
-from perseus_ds.solver.compiling.compiled import inner, number
-from perseus_ds.solver.parametric.flow import room, send
-from perseus_ds.solver.parametric.network import SINK, SOURCE, Network
-from perseus_ds.solver.parametric.state import FAR, State
-from perseus_ds.solver.problem import Indices, Ints
+from perseus_ds.solver.compiling.compiled import inlined, inner, number
+from perseus_ds.solver.parametric.network import SINK, SOURCE
+from perseus_ds.solver.parametric.state import BOUNDLESS, NO_WAY_BACK, State
 
 
 @inner
-def trace(to: Indices, twin: Indices, reached_by: Indices, path: Indices) -> int:
-    """Write the steps by which the sink was reached, last first; return how many."""
-    node, depth = SINK, 0
-    while node != SOURCE:
-        path[depth] = reached_by[node]
-        node = to[twin[path[depth]]]
-        depth += 1
-    return depth
-
-
-@inner
-def wait_along(network: Network, state: State, depth: int) -> int:
-    """Sum the waits of the last path: no shortest path is longer. FAR if a step has no room left."""
-    total = 0
-    for place in range(depth):
-        step = state.path[place]
-        wait = state.time[network.to[step]] - state.time[network.to[network.twin[step]]] + state.gap[step]
-        if wait >= FAR // 4 - total:
-            return FAR
-        total += wait
-    return total if depth > 0 else FAR
-
-
-@inner
-def send_along(network: Network, state: State, depth: int) -> int:
+def send_along(state: State) -> int:
     """Send what fits along the whole path; return the units sent."""
-    arc, ahead, back, bottom = network.arc, network.ahead, network.back, network.bottom
-    length, top, flow, rung, gap = network.length, network.top, state.flow, state.rung, state.gap
-    path = state.path
-    units = room(path[0], arc, ahead, bottom, top, flow, rung)
+    moves, path, depth = state.moves, state.path, state.tally[2]
+    units = moves[path[0].step].room
     for place in range(1, depth):
-        units = min(units, room(path[place], arc, ahead, bottom, top, flow, rung))
+        units = min(units, moves[path[place].step].room)
     for place in range(depth):
-        send(path[place], units, arc, ahead, back, bottom, length, top, flow, rung, gap)
-    return units
+        _send(state, path[place].step, units)
+    return int(units)
 
 
 @inner
-def exhaust(network: Network, state: State, stamp: int) -> int:
-    """Send flow over steps without wait until a depth-first pass finds no more; return the units sent.
+def exhaust(state: State) -> int:
+    """Send flow over steps without wait until depth-first passes find no more; return the units sent."""
+    sent, more = number(0), number(1)
+    while more > 0:
+        state.tally[0] += 1
+        more = _pass(state, state.tally[0])
+        sent += more
+    return sent
 
-    No step is looked at twice in one pass, so a pass is linear in the steps plus the length of the paths
-    it sends along; it may leave some flow to the next pass.
+
+@inner
+def _pass(state: State, stamp: int) -> int:
+    """Send flow over steps without wait, depth first; return the units sent.
+
+    No step is looked at twice in one pass, so a pass is linear in the steps; it may leave some flow to the
+    next. What was sent along a path is written to a step only when the pass leaves that step: from there on
+    no path of this pass can use it. So a step costs one writing, however many paths share it.
     """
-    first, to, twin, path = network.first, network.to, network.twin, state.path
-    time, gap, mark, next_step = state.time, state.gap, state.mark, state.next
-    sent, depth, node = number(0), number(0), number(SOURCE)
-    mark[SOURCE], next_step[SOURCE] = stamp, first[SOURCE]
+    nodes, steps, moves, path = state.nodes, state.steps, state.moves, state.path
+    sent, depth, node, most = number(0), number(0), number(SOURCE), number(BOUNDLESS)
+    nodes[SOURCE].mark, nodes[SOURCE].next = stamp, nodes[SOURCE].first
     while True:
-        step = _open_step(first, to, time, gap, mark, next_step, node, stamp)
-        if step >= 0:
-            path[depth] = step
+        at = _open_step(state, node, stamp)
+        if at >= 0:
+            most = min(most, sent + moves[at].room)
+            place = path[depth]
+            place.before, place.most, place.step, place.node = sent, most, at, node
             depth += 1
-            node = to[step]
+            node = steps[at].to
             if node != SINK:
-                if mark[node] != -stamp:
-                    next_step[node] = first[node]
-                mark[node] = stamp
+                there = nodes[node]
+                if there.mark != -stamp:
+                    there.next = there.first
+                there.mark = stamp
                 continue
-            sent += send_along(network, state, depth)
-            depth = _stands(to, twin, time, gap, mark, path, depth, stamp)
+            sent = most
+            depth = _stands(state, depth, sent, stamp)
         elif depth == 0:
             return sent
         else:
             depth -= 1
-        node = to[twin[path[depth]]]
+            if sent > path[depth].before:
+                _send(state, path[depth].step, sent - path[depth].before)
+        node = path[depth].node
+        most = path[depth - 1].most if depth > 0 else number(BOUNDLESS)
 
 
-@inner
-def _open_step(
-    first: Indices,
-    to: Indices,
-    time: Ints,
-    gap: Ints,
-    mark: Indices,
-    next_step: Indices,
-    node: int,
-    stamp: int,
-) -> int:
+@inlined
+def _open_step(state: State, node: int, stamp: int) -> int:
     """Return the next step without wait to a node not yet entered; below zero when there is none."""
-    for step in range(next_step[node], first[node + 1]):
-        if mark[to[step]] != stamp and time[to[step]] - time[node] + gap[step] == 0:
-            next_step[node] = step
-            return int(step)
-    next_step[node] = first[node + 1]
-    return -1
+    nodes, steps, here = state.nodes, state.steps, state.nodes[node]
+    at, end, time = here.next, here.end, here.time
+    while at < end:
+        other = nodes[steps[at].to]
+        if other.mark != stamp and other.time - time + steps[at].gap == 0:
+            break
+        at += 1
+    here.next = at
+    return at if at < end else -1
 
 
 @inner
-def _stands(
-    to: Indices, twin: Indices, time: Ints, gap: Ints, mark: Indices, path: Indices, depth: int, stamp: int
-) -> int:
-    """Reopen the nodes behind the first step that has become a wait; return how many steps still stand."""
-    stands = 0
-    while stands < depth:
-        step = path[stands]
-        if time[to[step]] - time[to[twin[step]]] + gap[step] > 0:
-            break
-        stands += 1
-    for place in range(stands, depth - 1):
-        mark[to[path[place]]] = -stamp
+def _stands(state: State, depth: int, sent: int, stamp: int) -> int:
+    """Leave all from the first step on that is full, reopen the nodes behind it; return what still stands."""
+    nodes, steps, path = state.nodes, state.steps, state.path
+    stands = depth - 1
+    _send(state, path[stands].step, sent - path[stands].before)
+    while stands > 0 and path[stands - 1].most == sent:
+        stands -= 1
+        place = path[stands]
+        nodes[steps[place.step].to].mark = -stamp
+        if sent > place.before:
+            _send(state, place.step, sent - place.before)
     return stands
+
+
+@inlined
+def _send(state: State, which: int, units: int) -> None:
+    """Move ``units`` over one step, at most its room."""
+    move = state.moves[which]
+    if units < move.room and move.is_within:  # the arc stays within its rung: no gap changes
+        move.room -= units
+        state.moves[state.steps[which].twin].room += units
+    else:
+        _climb(state, move.arc, units if state.arcs[move.arc].ahead == which else -units)
+
+
+@inner
+def _climb(state: State, which: int, units: int) -> None:
+    """Change an arc's flow from or to the edge of a rung, and what its steps wait and have room for."""
+    arc, top, length = state.arcs[which], state.top, state.length
+    ahead, back = state.moves[arc.ahead], state.moves[arc.back]
+    flow, rung, bottom = flow_of(state, which) + units, arc.rung, arc.bottom
+    if units < 0 and rung > bottom and not back.is_within:
+        rung -= 1
+    if flow == top[rung]:
+        rung += 1
+    low = top[rung - 1] if rung > bottom else 0
+    last = rung - 1 if rung > bottom and flow == low else rung  # the rung of the last unit
+    arc.rung, arc.low = rung, low
+    ahead.is_within = back.is_within = 1 if flow > low else 0
+    state.steps[arc.ahead].gap, ahead.room = -length[rung], min(top[rung] - flow, BOUNDLESS)
+    state.steps[arc.back].gap = length[last] if flow > 0 else NO_WAY_BACK
+    back.room = flow - (top[last - 1] if last > bottom else 0)
+
+
+@inlined
+def flow_of(state: State, which: int) -> int:
+    """The flow on an arc."""
+    arc = state.arcs[which]
+    back = state.moves[arc.back]
+    return int(arc.low + back.room if back.is_within else arc.low)

@@ -129,9 +129,9 @@ def solve_frontier(
     network, crossing = network_of(whole)
     state = start_of(whole, network)
     trail = Trail(until, state)
+    found = room_for(CHUNK, network)
     while int(trail.total[-1]) > least:
-        found = room_for(CHUNK, network)
-        trail.add(found, sweep(network, state, least, found))
+        trail.add(found, sweep(state, least, found))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
     return _frontier(whole, network, crossing, trail, began=began)

@@ -1,29 +1,43 @@
 """How far the sink can come nearer before another path becomes critical: Dijkstra on the waits."""
 
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
 from __future__ import annotations
 
 from perseus_ds.solver.compiling.compiled import inner, number
 from perseus_ds.solver.parametric.heap import pop, push
-from perseus_ds.solver.parametric.state import FAR
-from perseus_ds.solver.problem import Indices, Ints
+from perseus_ds.solver.parametric.network import SINK, SOURCE
+from perseus_ds.solver.parametric.state import FAR, NO_WAY_BACK, State
 
 
 @inner
-def search(
-    first: Indices,
-    to: Indices,
-    time: Ints,
-    gap: Ints,
-    source: int,
-    sink: int,
-    label: Ints,
-    reached_by: Indices,
-    met: Indices,
-    stack: Indices,
-    keys: Ints,
-    nodes: Indices,
-) -> int:
+def advanced(state: State) -> int:
+    """Bring the sink nearer until another path is critical; leave that path in ``path``, return how far.
+
+    The last path bounds the search from the start: no shortest path is longer.
+    """
+    nodes, reached_by = state.nodes, state.scratch.reached_by
+    nodes[SINK].label = _wait_along(state)
+    reached_by[SINK] = -1
+    met = _search(state)
+    if reached_by[SINK] >= 0:
+        state.tally[2] = _trace(state)
+    return _shift(state, met)
+
+
+@inner
+def _wait_along(state: State) -> int:
+    """Sum the waits of the last path; FAR if a step has no room left, or there is no path."""
+    steps, path, depth = state.steps, state.path, state.tally[2]
+    total = state.nodes[SINK].time - state.nodes[SOURCE].time
+    for place in range(depth):
+        gap = steps[path[place].step].gap
+        if gap >= NO_WAY_BACK:
+            return FAR
+        total += gap
+    return total if depth > 0 else FAR
+
+
+@inner
+def _search(state: State) -> int:
     """Label nodes with their distance from the source in waits, nearest first; return how many were met.
 
     The sink's label may hold a bound to begin with; no node that is as far as the sink is looked at.
@@ -31,52 +45,70 @@ def search(
     Cost: O(steps log steps) on the nodes nearer than the sink.
     Source: Dijkstra 1959.
     """
-    label[source], met[0], stack[0] = 0, source, source
+    nodes, steps, scratch = state.nodes, state.steps, state.scratch
+    reached_by, met, stack = scratch.reached_by, scratch.met, scratch.stack
+    keys, held = scratch.keys, scratch.nodes
+    nodes[SOURCE].label, met[0], stack[0] = 0, SOURCE, SOURCE
+    bound = nodes[SINK].label
     count, waiting, size, near = number(1), number(1), number(0), number(0)
     while True:
         while waiting > 0:
             waiting -= 1
-            node = stack[waiting]
-            here = near - time[node]
-            for step in range(first[node], first[node + 1]):
-                other = to[step]
-                reach = here + time[other] + gap[step]
-                if reach >= label[other] or reach >= label[sink]:
+            here = nodes[stack[waiting]]
+            base = near - here.time
+            for at in range(here.first, here.end):
+                step = steps[at]
+                other = nodes[step.to]
+                reach = base + other.time + step.gap
+                if reach >= bound or reach >= other.label:
                     continue
-                if label[other] == FAR:
-                    met[count] = other
+                if other.label == FAR:
+                    met[count] = step.to
                     count += 1
-                label[other], reached_by[other] = reach, step
-                if other == sink:
-                    continue
-                if reach == near:
-                    stack[waiting] = other
+                other.label, reached_by[step.to] = reach, at
+                if step.to == SINK:
+                    bound = reach
+                elif reach == near:
+                    stack[waiting] = step.to
                     waiting += 1
                 else:
-                    push(keys, nodes, size, reach, other)
+                    push(keys, held, size, reach, step.to)
                     size += 1
-        while size > 0 and keys[0] > label[nodes[0]]:
-            pop(keys, nodes, size)
+        while size > 0 and keys[0] > nodes[held[0]].label:
+            pop(keys, held, size)
             size -= 1
-        if size == 0 or keys[0] >= label[sink]:
+        if size == 0 or keys[0] >= bound:
             return count
-        near, stack[0], waiting = keys[0], nodes[0], 1
-        pop(keys, nodes, size)
+        near, stack[0], waiting = keys[0], held[0], 1
+        pop(keys, held, size)
         size -= 1
 
 
 @inner
-def shift(time: Ints, label: Ints, met: Indices, count: int, sink: int) -> int:
+def _trace(state: State) -> int:
+    """Write the steps by which the sink was reached, last first; return how many."""
+    steps, path, reached_by = state.steps, state.path, state.scratch.reached_by
+    node, depth = SINK, 0
+    while node != SOURCE:
+        path[depth].step = reached_by[node]
+        node = steps[steps[reached_by[node]].twin].to
+        depth += 1
+    return depth
+
+
+@inner
+def _shift(state: State, count: int) -> int:
     """Move the nodes met towards the sink by what their labels allow, forget the labels.
 
     A node moves by how much nearer than the sink it is; the sink stays and the source moves by the sink's
     label, which is returned: the iteration is shorter by that. No wait becomes negative.
     """
-    shorter = label[sink]
+    nodes, met = state.nodes, state.scratch.met
+    shorter = nodes[SINK].label
     for place in range(count):
-        node = met[place]
-        if label[node] < shorter:
-            time[node] += shorter - label[node]
-        label[node] = FAR
-    label[sink] = FAR
+        node = nodes[met[place]]
+        if node.label < shorter:
+            node.time += shorter - node.label
+        node.label = FAR
+    nodes[SINK].label = FAR
     return int(shorter)

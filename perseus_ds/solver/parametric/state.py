@@ -1,27 +1,41 @@
-"""What the sweep carries from one breakpoint to the next: event times, flow, rungs, and its scratch."""
+"""What the sweep carries from one breakpoint to the next: event times, flow, and what its passes write on."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perseus_ds.solver.parametric.network import Network
+from perseus_ds.solver.parametric.network import SINK, SOURCE, Network
 from perseus_ds.solver.paths import earliest_starts
 from perseus_ds.solver.problem import Indices, Ints
 from perseus_ds.solver.ticks import LONGEST
 from perseus_ds.solver.whole import Whole
 
+Records = NDArray[Any]
+"""A vector of records, whose fields are attributes: what a step needs lies side by side in memory."""
 FAR = np.iinfo(np.int64).max
 """The label of a node that no search has met: it is compared with, never added to."""
 NO_WAY_BACK = 2 * LONGEST
 """The gap of a step back where there is no flow: more than any two event times can make up for."""
+BOUNDLESS = 2 * LONGEST
+"""Room that no flow fills: more than all prices together."""
+NODE = np.dtype(
+    [("time", "i8"), ("label", "i8"), ("first", "i4"), ("end", "i4"), ("mark", "i4"), ("next", "i4")]
+)
+STEP = np.dtype([("gap", "i8"), ("to", "i4"), ("twin", "i4")])
+MOVE = np.dtype([("room", "i8"), ("arc", "i4"), ("is_within", "i4")])
+ARC = np.dtype([("low", "i8"), ("rung", "i4"), ("bottom", "i4"), ("ahead", "i4"), ("back", "i4")])
+PLACE = np.dtype([("before", "i8"), ("most", "i8"), ("step", "i4"), ("node", "i4")])
 
 
 class Scratch(NamedTuple):
-    """What a search writes on."""
+    """What a search writes on, beside the labels.
 
-    label: Ints
+    Shape: ``reached_by``, ``met`` [nodes]; the others [steps + 1].
+    """
+
     reached_by: Indices
     met: Indices
     stack: Indices
@@ -32,49 +46,95 @@ class Scratch(NamedTuple):
 class State(NamedTuple):
     """Event times, flow, and each arc's rung: the first whose top is above its flow.
 
-    A step from ``v`` to ``w`` waits ``time[w] - time[v] + gap[step]``: ahead, the gap is the length, negated,
-    of the rung that one more unit would use; back, the length of the rung that the last unit uses. Between
-    two calls no wait is negative. That is optimality for the iteration time at hand.
+    A node's steps are ``first`` to ``end``. A step from ``v`` to ``w`` waits ``time of w - time of v + gap``:
+    ahead, the gap is the length, negated, of the rung that one more unit would use; back, the length of the
+    rung that the last unit uses. Between two calls no wait is negative. That is optimality for the iteration
+    time at hand. ``room`` is what may flow over a step before its gap changes; ``low`` is the top of the rung
+    below an arc's: its flow, but for the room back where the flow ``is_within`` its rung.
+
+    A place of the path is a step, the ``node`` that it leaves, the flow sent ``before`` it was entered, and
+    how much may be sent, at ``most``, along all places up to it.
+
+    What follows one another lies side by side: ``place`` and ``row`` say where the network's nodes and arcs
+    are.
 
     Units: ticks; units of price.
-    Shape: ``time``, ``mark``, ``next`` [nodes]; ``gap`` [steps];
-    ``flow``, ``rung`` [arcs]; ``tally``: passes made, flow sent, length of ``path``.
+    Shape: ``nodes``, ``path``, ``place`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs``, ``row`` [arcs];
+    ``length``, ``top`` [rungs]; ``tally``: passes made, flow sent, length of ``path``.
     """
 
-    time: Ints
-    gap: Ints
-    flow: Ints
-    rung: Indices
+    nodes: Records
+    steps: Records
+    moves: Records
+    arcs: Records
+    length: Ints
+    top: Ints
+    path: Records
+    place: Indices
+    row: Indices
     scratch: Scratch
-    mark: Indices
-    next: Indices
-    path: Indices
     tally: Ints
 
 
 def start_of(whole: Whole, network: Network) -> State:
     """No flow, and everything as early as it can be with all activities at their least cost."""
-    nodes, steps = len(network.first) - 1, len(network.to)
-    gap = np.full(steps, NO_WAY_BACK)
-    gap[network.ahead] = -network.length[network.bottom]
+    count = len(network.first) - 1
+    place, step, row = _side_by_side(network, len(whole.problem))
+    nodes, arcs = np.zeros(count, NODE), np.zeros(len(row), ARC)
+    steps, moves = np.zeros(len(step), STEP), np.zeros(len(step), MOVE)
+    nodes["time"][place], nodes["label"] = _earliest(whole, network, count), FAR
+    nodes["end"][place] = np.diff(network.first)
+    nodes["end"] = np.cumsum(nodes["end"])
+    nodes["first"][1:] = nodes["end"][:-1]
+    arcs["ahead"][row], arcs["back"][row] = step[network.ahead], step[network.back]
+    arcs["bottom"][row] = network.bottom
+    arcs["rung"] = arcs["bottom"]
+    steps["to"][step], steps["twin"][step], moves["arc"][step] = (
+        place[network.to],
+        step[network.twin],
+        row[network.arc],
+    )
+    steps["gap"] = NO_WAY_BACK
+    steps["gap"][arcs["ahead"]] = -network.length[arcs["bottom"]]
+    moves["room"][arcs["ahead"]] = np.minimum(network.top[arcs["bottom"]], BOUNDLESS)
     return State(
-        time=_earliest(whole, network, nodes),
-        gap=gap,
-        flow=np.zeros(steps // 2, dtype=np.int64),
-        rung=network.bottom.copy(),
-        scratch=scratch_for(network),
-        mark=np.zeros(nodes, dtype=np.int32),
-        next=np.zeros(nodes, dtype=np.int32),
-        path=np.empty(nodes, dtype=np.int32),
-        tally=np.zeros(3, dtype=np.int64),
+        nodes,
+        steps,
+        moves,
+        arcs,
+        network.length,
+        network.top,
+        np.zeros(count, PLACE),
+        place,
+        row,
+        _scratch(count, len(steps)),
+        np.zeros(3, np.int64),
     )
 
 
-def scratch_for(network: Network) -> Scratch:
-    """Allocate for one search at a time."""
-    nodes, steps = len(network.first) - 1, len(network.to)
+def _side_by_side(network: Network, activities: int) -> tuple[Indices, Indices, Indices]:
+    """Where nodes, steps and arcs go: activity after activity, and to each node its steps in their order.
+
+    Passes walk along what one machine does: two to three times faster where that is one stretch of memory.
+    """
+    start, end = network.to[network.back[:activities]], network.to[network.ahead[:activities]]
+    first = np.full(len(network.first) - 1, 2 * activities)
+    np.minimum.at(first, start, 2 * np.arange(activities))
+    np.minimum.at(first, end, 2 * np.arange(activities) + 1)
+    first[[SOURCE, SINK]] = -2, -1
+    place = _ranks(first)
+    step = _ranks(np.repeat(place, np.diff(network.first)))
+    return place, step, _ranks(step[network.ahead])
+
+
+def _ranks(key: Indices | Ints) -> Indices:
+    rank = np.empty(len(key), dtype=np.int32)
+    rank[np.argsort(key, kind="stable")] = np.arange(len(key))
+    return rank
+
+
+def _scratch(nodes: int, steps: int) -> Scratch:
     return Scratch(
-        label=np.full(nodes, FAR),
         reached_by=np.empty(nodes, dtype=np.int32),
         met=np.empty(nodes, dtype=np.int32),
         stack=np.empty(steps + 1, dtype=np.int32),
@@ -86,7 +146,7 @@ def scratch_for(network: Network) -> Scratch:
 def _earliest(whole: Whole, network: Network, nodes: int) -> Ints:
     time = np.zeros(nodes, dtype=np.int64)
     duration = whole.slowest
-    start = earliest_starts(whole.graph, whole.delay, duration, np.zeros(0, dtype=np.bool_), duration)
+    start = earliest_starts(whole.graph, whole.delay, duration)
     np.maximum.at(time, network.to[network.back[: len(start)]], start)
     np.maximum.at(time, network.to[network.ahead[: len(start)]], start + duration)
     return time

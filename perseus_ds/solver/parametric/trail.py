@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from perseus_ds.solver.parametric.network import SINK, SOURCE
 from perseus_ds.solver.parametric.state import State
 from perseus_ds.solver.parametric.sweep import Breakpoints
@@ -20,12 +22,13 @@ class Trail:
     """
 
     def __init__(self, until: int, state: State) -> None:
+        event = state.nodes["time"][state.place]
         self.until = until
-        self.total: list[int] = [int(state.time[SINK] - state.time[SOURCE])]
+        self.total: list[int] = [int(event[SINK] - event[SOURCE])]
         self.price: list[int] = [0]
         self.kept: list[int] = [0]
-        self.event: list[Ints] = [state.time.copy()]
-        self.flow: list[Ints] = [state.flow.copy()]
+        self.event: list[Ints] = [event]
+        self.flow: list[Ints] = [np.zeros(len(state.arcs), np.int64)]
         self._stride = 1
 
     def add(self, found: Breakpoints, count: int) -> None:

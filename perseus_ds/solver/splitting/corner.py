@@ -1,8 +1,9 @@
 """A corner of the optimal face: as few durations between two options as an optimal basis allows."""
-
-# ruff: noqa: PLR0917 - flat arrays by position: records of arrays make inner loops three times slower
+# ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,34 @@ OPEN = 2**62
 """A window without an upper end: what carries no flow may wait."""
 TICKS = 2
 """Ticks within which a window counts as closed: events between two breakpoints are rounded."""
+
+
+class Windows(NamedTuple):
+    """Arcs between events, the steps at every event, and how far apart an arc's ends may be without a loss.
+
+    Units: ticks.
+    Shape: ``first`` [events + 1]; ``arc`` [steps]; the others [arcs].
+    """
+
+    first: Indices
+    arc: Indices
+    ahead: Indices
+    tail: Indices
+    head: Indices
+    least: Ints
+    most: Ints
+
+
+class Groups(NamedTuple):
+    """Events that hold each other, as lists: the group of each, who follows, and a group's last and size.
+
+    Shape: [events].
+    """
+
+    group: Ints
+    following: Ints
+    last: Ints
+    size: Ints
 
 
 def corner_durations(frontier: Frontier, time_s: float) -> Ints:
@@ -39,7 +68,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     _fill_windows(flow, network.bottom, network.length, network.top, least, most)
     tail, head = network.to[network.back], network.to[network.ahead]
     if share:
-        _move(event, network.first, network.arc, network.ahead, tail, head, least, most)
+        _move(event, Windows(network.first, network.arc, network.ahead, tail, head, least, most))
     count = len(whole.problem)
     return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
 
@@ -60,29 +89,19 @@ def _fill_windows(flow: Ints, bottom: Indices, length: Ints, top: Ints, least: I
 
 
 @tiered
-def _move(
-    event: Ints,
-    first: Indices,
-    arc: Indices,
-    ahead: Indices,
-    tail: Indices,
-    head: Indices,
-    least: Ints,
-    most: Ints,
-) -> None:
+def _move(event: Ints, windows: Windows) -> None:
     """Shift groups of events that hold each other until all hang on the source."""
     count = len(event)
-    group, last = np.arange(count).astype(np.int64), np.arange(count).astype(np.int64)
-    following = np.full(count, -1).astype(np.int64)
-    size = np.ones(count, dtype=np.int64)
-    _unite(group, following, last, size, SOURCE, SINK)
-    for which in range(len(tail)):
-        if _closed(event[head[which]] - event[tail[which]], least[which], most[which]):
-            _unite(group, following, last, size, tail[which], head[which])
+    each, alone = np.arange(count).astype(np.int64), np.full(count, -1).astype(np.int64)
+    groups = Groups(each, alone, each.copy(), np.ones(count, dtype=np.int64))
+    group, following, last, _ = groups
+    _unite(groups, SOURCE, SINK)
+    for which in range(len(windows.tail)):
+        _hold(event, windows, groups, which)
     for node in range(count):
         while group[node] != group[SOURCE]:
             name = group[node]
-            shift = _room(event, first, arc, ahead, tail, head, least, most, group, following, name)
+            shift = _room(event, windows, groups, name)
             member, end = name, last[name]
             while member >= 0:
                 event[member] += shift
@@ -90,33 +109,25 @@ def _move(
             member = name
             while member >= 0:
                 onward = following[member] if member != end else -1
-                for step in range(first[member], first[member + 1]):
-                    which = arc[step]
-                    if _closed(event[head[which]] - event[tail[which]], least[which], most[which]):
-                        _unite(group, following, last, size, tail[which], head[which])
+                for step in range(windows.first[member], windows.first[member + 1]):
+                    _hold(event, windows, groups, windows.arc[step])
                 member = onward
 
 
 @inner
-def _closed(window: int, least: int, most: int) -> bool:
-    return window <= least + TICKS or window >= most - TICKS
+def _hold(event: Ints, windows: Windows, groups: Groups, which: int) -> None:
+    """Unite the ends of an arc whose window is closed."""
+    tail, head = windows.tail[which], windows.head[which]
+    window = event[head] - event[tail]
+    if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:
+        _unite(groups, tail, head)
 
 
 @inner
-def _room(
-    event: Ints,
-    first: Indices,
-    arc: Indices,
-    ahead: Indices,
-    tail: Indices,
-    head: Indices,
-    least: Ints,
-    most: Ints,
-    group: Ints,
-    following: Ints,
-    name: int,
-) -> int:
+def _room(event: Ints, windows: Windows, groups: Groups, name: int) -> int:
     """The shorter way, later or (negative) earlier, that a group can move until an arc stops it."""
+    first, arc, ahead, tail, head, least, most = windows
+    group, following = groups.group, groups.following
     later, earlier = OPEN, OPEN
     member = name
     while member >= 0:
@@ -134,8 +145,9 @@ def _room(
 
 
 @inner
-def _unite(group: Ints, following: Ints, last: Ints, size: Ints, one: int, other: int) -> None:
+def _unite(groups: Groups, one: int, other: int) -> None:
     """Put the smaller group behind the larger; a group is named after its first member."""
+    group, following, last, size = groups
     large, small = group[one], group[other]
     if large == small:
         return

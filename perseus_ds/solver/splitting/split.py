@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.discrete.reclaim import reclaimed
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import longest_float
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.splitting.corner import TICKS, corner_durations
+from perseus_ds.solver.splitting.reclaim import reclaimed
 
 FARTHEST = 2**51
 """Further than any two lengths can be apart in ticks."""

@@ -35,9 +35,8 @@ def shortest_holds_s(whole: Whole, lanes: Lanes, timeline: Timelines) -> Floats:
     ones = np.ones(len(timeline.share))
     first_s, _ = blended(problem, timeline.choice, timeline.choice, ones)
     duration_s, _ = blended(problem, *timeline)
-    free = np.zeros(0, dtype=np.bool_)
     duration = whole.tick.whole(duration_s)
-    start = earliest_starts(whole.graph, whole.delay, duration, free, duration)
+    start = earliest_starts(whole.graph, whole.delay, duration)
     start_s = whole.tick.real(start)
     lasts_s = float(whole.tick.real((start + duration).max()))
     inside_s = start_s + timeline.share * first_s

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.beam.beam import Outlook
 from perseus_ds.solver.beam.choices import Choices
-from perseus_ds.solver.beam.levels import Levels
+from perseus_ds.solver.beam.levels import Levels, Outlook
 from perseus_ds.solver.compiling.compiled import compiled
 from perseus_ds.solver.problem import Floats, Indices, OptionTable
 from perseus_ds.solver.timeline.lanes import Lanes

@@ -17,10 +17,12 @@ import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.levels import Levels
-from perseus_ds.solver.compiling.compiled import compiled, inner, number
+from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung
+from perseus_ds.solver.timeline.answers import Lane, follow, look_back
+from perseus_ds.solver.timeline.spread import Spread, spread_out
 from perseus_ds.solver.whole import Whole
 
 ROUNDS = 100
@@ -61,6 +63,44 @@ class Prices(NamedTuple):
     bound: float
 
 
+class Limits(NamedTuple):
+    """How often each lane and each group may change; infinite where there is no limit.
+
+    Shape: ``lane``, ``group_of`` [lanes]; ``group`` [groups].
+    """
+
+    lane: Floats
+    group: Floats
+    group_of: Indices
+
+
+class Game(NamedTuple):
+    """What does not change from one answer to the next; plans last ``wanted`` ticks."""
+
+    graph: Graph
+    delay: Ints
+    choices: Choices
+    levels: Levels
+    lanes: Packed
+    limits: Limits
+    wanted: int
+
+
+class Standing(NamedTuple):
+    """What has come of the answers so far: prices, tolls, homes and mean durations, changed in place.
+
+    Shape: ``price``, ``mean`` [activities]; ``across`` [precedences]; ``lane_toll``, ``home`` [lanes];
+    ``group_toll`` [groups].
+    """
+
+    price: Floats
+    across: Floats
+    lane_toll: Floats
+    group_toll: Floats
+    home: Indices
+    mean: Floats
+
+
 def packed(orders: tuple[Indices, ...]) -> Packed:
     """Pack the orders of lanes."""
     first = np.concatenate(([0], np.cumsum([len(order) for order in orders]))).astype(np.int32)
@@ -80,111 +120,77 @@ def priced(
 
     Cost: linear in activities times levels, and in precedences, per round.
     """
-    lane_most, group_most = rung.limits()
-    price, across = flows[0].copy(), flows[1].copy()
-    count = len(lane_most)
+    limits = Limits(*rung.limits(), rung.group_of)
     start_toll = START * max(float(np.ptp(table.cost_j)) for table in whole.problem.tables)
-    home, lane_toll, group_toll = (
-        np.zeros(count, np.int32),
-        np.full(count, start_toll) * np.isfinite(lane_most),
-        np.full(len(group_most), start_toll) * np.isfinite(group_most),
+    now = Standing(
+        price=flows[0].copy(),
+        across=flows[1].copy(),
+        lane_toll=np.full(len(limits.lane), start_toll) * np.isfinite(limits.lane),
+        group_toll=np.full(len(limits.group), start_toll) * np.isfinite(limits.group),
+        home=np.zeros(len(limits.lane), np.int32),
+        mean=np.empty(len(flows[0])),
     )
-    mean = np.empty(len(price))
-    bound = _play(
-        whole.graph,
-        whole.delay,
-        choices,
-        levels,
-        lanes,
-        rung.group_of,
-        lane_most,
-        group_most,
-        price,
-        across,
-        lane_toll,
-        group_toll,
-        home,
-        mean,
-        wanted,
-        ROUNDS,
-    )
-    toll = lane_toll + group_toll[rung.group_of]
-    return Prices(price, across, toll, home, np.rint(mean).astype(np.int64), float(bound))
+    game = Game(whole.graph, whole.delay, choices, levels, lanes, limits, wanted)
+    bound = _play(game, now, ROUNDS)
+    toll = now.lane_toll + now.group_toll[rung.group_of]
+    return Prices(now.price, now.across, toll, now.home, np.rint(now.mean).astype(np.int64), float(bound))
 
 
 @compiled
-def _play(
-    graph: Graph,
-    delay: Ints,
-    choices: Choices,
-    levels: Levels,
-    lanes: Packed,
-    group_of: Indices,
-    lane_most: Floats,
-    group_most: Floats,
-    price: Floats,
-    across: Floats,
-    lane_toll: Floats,
-    group_toll: Floats,
-    home: Indices,
-    mean: Floats,
-    wanted: int,
-    rounds: int,
-) -> float:
-    """Change prices, tolls, homes and means in place; return the bound that they prove at the end."""
-    count, width = len(price), levels.place.shape[1]
-    value = 0.0
+def _play(game: Game, now: Standing, rounds: int) -> float:
+    """Average answers; return the bound that the prices prove at the end."""
+    graph, limits, price, mean = game.graph, game.limits, now.price, now.mean
+    count, value = len(price), 0.0
+    duration = np.empty(count)
     for activity in range(count):
         if graph.first_before[activity] == graph.first_before[activity + 1]:
             value += price[activity]
-    duration = np.empty(count)
-    for activity in range(count):
-        duration[activity] = choices.length[choices.first[activity]]
+        duration[activity] = game.choices.length[game.choices.first[activity]]
+    width = game.levels.place.shape[1]
     ahead, answer = np.empty((count + 1, width)), np.empty((count, width), np.int32)
-    through, over = np.empty(count), np.empty(len(delay))
-    upto = np.empty(count)
-    changes, together = np.empty(len(lane_most)), np.empty(len(group_most))
+    flow = Spread(np.empty(count), np.empty(count), np.empty(len(game.delay)))
+    changes, together = np.empty(len(limits.lane)), np.empty(len(limits.group))
     for turn in range(rounds):
+        _answer(game, now, ahead, answer, duration, changes)
         together[:] = 0.0
-        for lane in range(len(lane_most)):
-            toll = lane_toll[lane] + group_toll[group_of[lane]]
-            begins = _look_back(choices, levels, lanes, lane, price, toll, home[lane], ahead, answer)
-            changes[lane] = _follow(choices, levels, lanes, lane, home[lane], answer, duration)
-            home[lane] = begins
-            together[group_of[lane]] += changes[lane]
+        for lane in range(len(changes)):
+            together[limits.group_of[lane]] += changes[lane]
         share = 2.0 / (turn + 2.0)
         for activity in range(count):
             mean[activity] += (
                 share * (duration[activity] - mean[activity]) if turn else duration[activity] - mean[activity]
             )
         pace = _PACE / np.sqrt(turn + 1.0)
-        _turn(lane_toll, changes, lane_most, pace)
-        _turn(group_toll, together, group_most, pace)
-        sharp = SHARPNESS * count * np.sqrt(turn + 1.0) / wanted
-        _spread(graph, delay, mean, sharp, upto, through, over)
+        _turn(now.lane_toll, changes, limits.lane, pace)
+        _turn(now.group_toll, together, limits.group, pace)
+        sharp = SHARPNESS * count * np.sqrt(turn + 1.0) / game.wanted
+        spread_out(graph, game.delay, mean, sharp, flow)
         share = 1.5 / (turn + _OLD)
-        for activity in range(count):
-            price[activity] += share * (value * through[activity] - price[activity])
-        for arc in range(len(delay)):
-            across[arc] += share * (value * over[arc] - across[arc])
-    return _bound(
-        choices,
-        levels,
-        lanes,
-        group_of,
-        lane_most,
-        group_most,
-        price,
-        across,
-        delay,
-        lane_toll,
-        group_toll,
-        home,
-        ahead,
-        answer,
-        wanted,
-        value,
-    )
+        _near(price, flow.through, value, share)
+        _near(now.across, flow.over, value, share)
+    return _bound(game, now, ahead, answer, value)
+
+
+@inner
+def _answer(
+    game: Game, now: Standing, ahead: Floats, answer: Indices, duration: Floats, changes: Floats
+) -> None:
+    """Let every lane answer prices and tolls: durations, changes, and the level that it begins at."""
+    lanes, home = game.lanes, now.home
+    for which in range(len(changes)):
+        order = lanes.order[lanes.first[which] : lanes.first[which + 1]]
+        lane = Lane(order, game.choices, game.levels, ahead, answer)
+        toll = now.lane_toll[which] + now.group_toll[game.limits.group_of[which]]
+        begins = look_back(lane, now.price, toll, home[which])
+        changes[which] = follow(lane, home[which], duration)
+        home[which] = begins
+
+
+@inner
+def _near(values: Floats, flow: Floats, value: float, share: float) -> None:
+    """Move prices by a share of the way towards where flow goes now."""
+    for place in range(len(values)):
+        values[place] += share * (value * flow[place] - values[place])
 
 
 @inner
@@ -197,142 +203,31 @@ def _turn(toll: Floats, changes: Floats, most: Floats, pace: float) -> None:
 
 
 @inner
-def _look_back(
-    choices: Choices,
-    levels: Levels,
-    lanes: Packed,
-    lane: int,
-    price: Floats,
-    toll: float,
-    home: int,
-    ahead: Floats,
-    answer: Indices,
-) -> int:
-    """The least that a lane costs from each activity on by the level before it, and what is taken there.
-
-    Returns the level that it would begin at were none before it.
-    """
-    begin, end = lanes.first[lane], lanes.first[lane + 1]
-    order, table, place, length, cost = lanes.order, levels.table, levels.place, choices.length, choices.cost
-    width, best = place.shape[1], number(0)
-    for level in range(width):
-        ahead[end - begin, level] = 0.0 if level == home else toll
-    for at in range(end - begin - 1, -1, -1):
-        activity = order[begin + at]
-        own, worth = table[activity], price[activity]
-        least, best = np.inf, 0
-        for level in range(width):
-            there = place[own, level]
-            answer[at, level] = level
-            if there >= 0:
-                ahead[at, level] = cost[there] + worth * length[there] + ahead[at + 1, level]
-                if ahead[at, level] < least:
-                    least, best = ahead[at, level], level
-            else:
-                ahead[at, level] = np.inf
-        for level in range(width):
-            if least + toll < ahead[at, level]:
-                ahead[at, level], answer[at, level] = least + toll, best
-    return best
-
-
-@inner
-def _follow(
-    choices: Choices, levels: Levels, lanes: Packed, lane: int, home: int, answer: Indices, duration: Floats
-) -> float:
-    """Write what each activity lasts; return how often the lane changes."""
-    begin, end = lanes.first[lane], lanes.first[lane + 1]
-    here, changes = home, 0.0
-    for at in range(end - begin):
-        activity = lanes.order[begin + at]
-        there = answer[at, here]
-        if there != here:
-            changes += 1.0
-            here = there
-        duration[activity] = choices.length[levels.place[levels.table[activity], here]]
-    if here != home:
-        changes += 1.0
-    return changes
-
-
-@inner
-def _spread(  # noqa: C901 - forward, then backward
-    graph: Graph,
-    delay: Ints,
-    duration: Floats,
-    sharp: float,
-    upto: Floats,
-    through: Floats,
-    over: Floats,
-) -> None:
-    """One unit of flow over all paths, each by the exponential of its length: forward, then backward."""
-    count, total = len(duration), 0.0
-    top = -np.inf
-    for at in range(count):
-        activity = graph.order[at]
-        first, last = graph.first_before[activity], graph.first_before[activity + 1]
-        most = 0.0 if first == last else -np.inf
-        for row in range(first, last):
-            most = max(most, upto[graph.before[row]] + sharp * delay[graph.before_arc[row]])
-        summed = 1.0 if first == last else 0.0
-        for row in range(first, last):
-            summed += np.exp(upto[graph.before[row]] + sharp * delay[graph.before_arc[row]] - most)
-        upto[activity] = most + np.log(summed) + sharp * duration[activity]
-        if graph.first_after[activity] == graph.first_after[activity + 1]:
-            top = max(top, upto[activity])
-    for activity in range(count):
-        if graph.first_after[activity] == graph.first_after[activity + 1]:
-            total += np.exp(upto[activity] - top)
-    total = top + np.log(total)
-    for at in range(count - 1, -1, -1):  # what flows on from an activity came by its arcs, in their shares
-        activity = graph.order[at]
-        if graph.first_after[activity] == graph.first_after[activity + 1]:
-            through[activity] = np.exp(upto[activity] - total)
-        else:
-            through[activity] = 0.0
-            for row in range(graph.first_after[activity], graph.first_after[activity + 1]):
-                through[activity] += over[graph.after_arc[row]]
-        reached = upto[activity] - sharp * duration[activity]
-        for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
-            arc = graph.before_arc[row]
-            over[arc] = through[activity] * np.exp(upto[graph.before[row]] + sharp * delay[arc] - reached)
-
-
-@inner
-def _bound(
-    choices: Choices,
-    levels: Levels,
-    lanes: Packed,
-    group_of: Indices,
-    lane_most: Floats,
-    group_most: Floats,
-    price: Floats,
-    across: Floats,
-    delay: Ints,
-    lane_toll: Floats,
-    group_toll: Floats,
-    home: Indices,
-    ahead: Floats,
-    answer: Indices,
-    wanted: int,
-    value: float,
-) -> float:
+def _bound(game: Game, now: Standing, ahead: Floats, answer: Indices, value: float) -> float:
     """What these prices prove; every lane's home is the best of all."""
-    found = -value * wanted
-    for arc in range(len(delay)):
-        found += across[arc] * delay[arc]
-    for activity in range(len(price)):
+    choices, levels, lanes, limits = game.choices, game.levels, game.lanes, game.limits
+    found = -value * game.wanted
+    for arc in range(len(game.delay)):
+        found += now.across[arc] * game.delay[arc]
+    for activity in range(len(now.price)):
         if levels.lane[activity] < 0:
             only = choices.first[activity]
-            found += choices.cost[only] + price[activity] * choices.length[only]
-    for lane in range(len(lane_most)):
-        toll = lane_toll[lane] + group_toll[group_of[lane]]
-        least = np.inf
+            found += choices.cost[only] + now.price[activity] * choices.length[only]
+    for which in range(len(limits.lane)):
+        order = lanes.order[lanes.first[which] : lanes.first[which + 1]]
+        lane = Lane(order, choices, levels, ahead, answer)
+        toll, least = now.lane_toll[which] + now.group_toll[limits.group_of[which]], np.inf
         for level in range(levels.place.shape[1]):
-            _look_back(choices, levels, lanes, lane, price, toll, level, ahead, answer)
+            look_back(lane, now.price, toll, level)
             if ahead[0, level] < least:
-                least, home[lane] = ahead[0, level], level
-        found += least - (lane_toll[lane] * lane_most[lane] if lane_most[lane] < np.inf else 0.0)
-    for group in range(len(group_most)):
-        found -= group_toll[group] * group_most[group] if group_most[group] < np.inf else 0.0
+                least, now.home[which] = ahead[0, level], level
+        found += least - _paid(now.lane_toll[which], limits.lane[which])
+    for group in range(len(limits.group)):
+        found -= _paid(now.group_toll[group], limits.group[group])
     return found
+
+
+@inner
+def _paid(toll: float, most: float) -> float:
+    """What all changes that are allowed cost."""
+    return toll * most if most < np.inf else 0.0

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.solver.beam.beam import Guide, beam
+from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import places_within
-from perseus_ds.solver.beam.guide import BAND, guide_at
+from perseus_ds.solver.beam.guide import BAND, Guide, guide_at
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.paths import longest_float

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perseus_ds.solver.compiling.one_at_a_time import one_at_a_time
+
 ROOM = {
     "callee.py": """
 from perseus_ds.solver.compiling.compiled import inner
@@ -122,3 +124,53 @@ def test_a_host_that_compiles_nothing_gets_answers_all_the_same(room: Path) -> N
     program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
     assert run(program, path=room, NUMBA_DISABLE_JIT="1") == "6"
     assert kept(room) == []
+
+
+COUNTED = """
+import sys, numpy as np
+from numba.core import event
+from room.kernel import walked
+print("ready", flush=True)
+sys.stdin.readline()
+with event.install_recorder("numba:compile") as compilations:
+    print(walked(np.arange(3)), len(compilations.buffer) > 0)
+"""
+
+
+@pytest.mark.thorough
+def test_of_processes_that_start_together_one_compiles_and_the_others_load(room: Path) -> None:
+    own = {"NUMBA_CACHE_DIR": str(room / "machine_code"), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = os.pathsep.join([str(room), os.environ.get("PYTHONPATH", "")])
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNTED],
+            env=os.environ | own | {"PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = sorted(process.communicate(timeout=240)[0].split() for process in started)
+    assert said == [["6", "False"], ["6", "False"], ["6", "True"]]
+
+
+def test_who_waits_too_long_for_a_lock_or_cannot_have_one_goes_on_without(tmp_path: Path) -> None:
+    with one_at_a_time(tmp_path / "a.lock", patience_s=0.0) as first:
+        with one_at_a_time(tmp_path / "a.lock", patience_s=0.0) as second:
+            assert (first, second) == (True, False)
+        with one_at_a_time(tmp_path / "b.lock", patience_s=0.0) as other:
+            assert other
+    with one_at_a_time(tmp_path / "a.lock", patience_s=0.0) as again:
+        assert again
+    (tmp_path / "file").write_text("")
+    for nowhere in (None, tmp_path / "file" / "a.lock"):
+        with one_at_a_time(nowhere, patience_s=0.0) as had:
+            assert not had

@@ -11,15 +11,14 @@ import numpy as np
 from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import Choices, choices_of
 from perseus_ds.solver.beam.guide import guide_at
-from perseus_ds.solver.discrete.exchange import BAND, improve
-from perseus_ds.solver.discrete.splice import Plan, convex, plan_of, spliced
+from perseus_ds.solver.beam.splice import Plan, convex, plan_of, spliced
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Problem
 
-BEAMS = 192
-"""Times at most that get a beam of their own; the plans between them are spliced."""
+BEAMS, ACTIVITIES = 192, 50_000
+"""Times at most that get a beam of their own, more where they make so many activities; others are spliced."""
 WORK = 12_000_000
 """Partial plans that all beams together may continue, apart from what the narrowest take anyway."""
 NARROWEST, WIDEST = 32, 2048
@@ -30,10 +29,6 @@ FIRST = 24
 """How much wider the beam for the shortest time is: that plan costs no speed, so most users run it."""
 LEANING = 0.1, 0.2
 """Shares of the strain that beams count, in turn: neighbours on the frontier that search differently."""
-EFFORT = 4000
-"""Activities that the exchanges on one plan may visit: small problems get more passes."""
-FEWEST, MOST = 2, 12
-"""Covers of all activities by chains that one plan is improved on."""
 
 
 def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
@@ -41,7 +36,7 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
 
     Raises:
         InfeasibleError: a wanted time below T_min.
-    Cost: a beam for each of up to BEAMS times, a splice and an improvement for each time.
+    Cost: a beam for each of some times, a splice for each time.
     """
     frontier.refuse_below(times_s)
     choices = choices_of(frontier.whole)
@@ -60,7 +55,8 @@ def discretise(problem: Problem, frontier: Frontier, times_s: Floats) -> Plans:
 def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> list[Plan]:
     """Search with a beam at some of the times, the first and the last among them."""
     whole = frontier.whole
-    chosen = np.unique(np.linspace(0, len(wanted_s) - 1, min(len(wanted_s), BEAMS)).round().astype(np.int64))
+    count = min(len(wanted_s), max(BEAMS, ACTIVITIES // len(whole.problem)))
+    chosen = np.unique(np.linspace(0, len(wanted_s) - 1, count).round().astype(np.int64))
     width = max(WORK // (max(len(chosen), FEW) * len(whole.problem)), NARROWEST)
 
     def searched(number: int) -> Plan:
@@ -75,15 +71,9 @@ def _searched(frontier: Frontier, choices: Choices, wanted_s: Floats) -> list[Pl
 
 
 def _between(frontier: Frontier, choices: Choices, corners: list[Plan], wanted_s: Floats) -> Iterator[Plan]:
-    """For every wanted time a splice, improved by exchange, unless the next faster plan is better still."""
+    """For every wanted time a splice."""
     whole = frontier.whole
-    passes = min(max(EFFORT // len(whole.problem), FEWEST), MOST)
-    last: Plan | None = None
     for time_s in wanted_s:
         wanted = whole.within(float(time_s))
         order = guide_at(frontier, choices, float(time_s), wanted).order
-        start = spliced(whole, choices, order, corners, wanted).place
-        better = improve(whole.graph, whole.delay, choices, start, wanted, passes, BAND)
-        plan = plan_of(whole, choices, better)
-        last = plan if last is None else min(plan, last, key=lambda plan: plan.cost_j)
-        yield last
+        yield spliced(whole, choices, order, corners, wanted)

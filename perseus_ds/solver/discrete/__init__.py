@@ -1,1 +1,0 @@
-"""From relaxed durations to real options: beams, exchanges along chains, splices, what rounding gave back."""
