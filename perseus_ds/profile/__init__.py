@@ -4,6 +4,7 @@
 """
 
 from perseus_ds.profile.counter import CounterTrace
+from perseus_ds.profile.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.sizes import at_size, differ, elasticity
 from perseus_ds.profile.store import read_profile, write_profile
@@ -15,14 +16,18 @@ __all__ = [
     "Computation",
     "CounterTrace",
     "Interval",
+    "LoadFit",
+    "LoadSums",
     "Point",
     "Profile",
+    "RelativeDuration",
     "Sweep",
     "Window",
     "at_size",
     "candidate_clocks",
     "differ",
     "elasticity",
+    "fit_of",
     "read_csv",
     "read_profile",
     "write_csv",

@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from perseus_ds.errors import IncompleteProfileError
+from perseus_ds.profile.load_fit import AtLoad, LoadSums, at_load
 from perseus_ds.profile.record import Computation, Point
 from perseus_ds.profile.sampling import Sampling, best_sampling
-from perseus_ds.profile.sizes import at_size, elasticity, larger, spread, variation
+from perseus_ds.profile.sizes import spread, variation
 from perseus_ds.profile.window import Interval, Window
+from perseus_ds.schedule import Kind
 
 _LEAST_STEPS = 5
 _OUTSIDE_SHARE = 0.01
 _EQUAL_WITHIN = 0.1
+_ROUNDING = 1e-9  # of a step: where nobody waits, what rounding leaves would be given any power
 _PURE_QUANTILE = 0.1
 _DECILES_APART = 2.5631  # the outer two, in standard deviations of a normal distribution
+_SKIPPED_SHARE = 0.5
 _FEW = 10
 """Fewer values than this have no outer deciles of their own."""
 _Classes = dict[Computation, list[Interval]]
@@ -32,9 +36,10 @@ class Estimate:
 
     ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
-    of one computation lie apart, in parts of their median, once they are brought to one size, ``larger`` by
-    how much more work it was here on average than at that size, and ``size_variation`` by what share sizes
-    vary within an iteration. ``heat_w`` is what the GPU took before, by which its temperature goes.
+    of one computation lie apart, in parts of their median, once they are brought to one load, ``larger`` by
+    how much more work it was here on average than at that load, and ``size_variation`` by what share loads
+    make neighbouring microbatches vary. ``heat_w`` is what the GPU took before, by which its temperature
+    goes. ``loads`` are what executions and their loads add up to.
     """
 
     clock_mhz: int
@@ -46,6 +51,7 @@ class Estimate:
     heat_w: float = 0.0
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
+    loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
 
 
 def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
@@ -68,21 +74,23 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
     if not computed:
         raise IncompleteProfileError(f"no forward or backward ran in the window at {window.clock_mhz} MHz")
     powers_w, errors_w = _powers(window, list(computed.values()), waiting)
+    brought = {key: _at_load(window, runs) for key, runs in computed.items()}
     points = {
-        computation: _point(window, runs, power_w=powers_w[index], error_w=errors_w[index])
-        for index, (computation, runs) in enumerate(computed.items())
+        key: _point(window, brought[key].seconds, power_w=powers_w[index], error_w=errors_w[index])
+        for index, key in enumerate(computed)
     }
     others = _sorted(interval for interval in window.intervals if not interval.kind.is_computation)
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
         blocking_power_w=float(powers_w[-1]),
-        fixed_s={key: _pure_s(runs) for key, runs in others.items() if not key[1].is_transfer},
+        fixed_s={key: _pure_s(_taken(runs)) for key, runs in others.items() if not key[1].is_transfer},
         transfers_s={key: _durations_s(runs) for key, runs in others.items() if key[1].is_transfer},
-        spread=max(spread(_at_one_size(window, runs)) for runs in computed.values()),
+        spread=max(spread(one.seconds) for one in brought.values()),
         heat_w=heat_w,
-        larger={key: _larger(window, runs) for key, runs in computed.items()},
-        size_variation=max(variation(_sizes(runs)) for runs in computed.values()),
+        larger={key: float(one.factor.mean()) for key, one in brought.items()},
+        size_variation=max(_variation(one, computed[key]) for key, one in brought.items()),
+        loads={key: one.sums for key, one in brought.items() if one.sums is not None},
     )
 
 
@@ -122,6 +130,7 @@ def _powers(
     def equations(sampling: Sampling) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         busy_s = [sampling.busy_s(one, ticks_s) for one in runs]
         waiting_s = np.clip(np.diff(ticks_s) - np.sum(busy_s, axis=0), 0.0, None)
+        waiting_s[waiting_s < _ROUNDING * np.diff(ticks_s)] = 0.0
         return _equations(np.column_stack([*busy_s, waiting_s])[kept], steps_j[kept])
 
     def residual(sampling: Sampling) -> float:
@@ -186,8 +195,7 @@ def _standard_errors(
     return errors
 
 
-def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w: float) -> Point:
-    durations_s = _at_one_size(window, runs)
+def _point(window: Window, durations_s: NDArray[np.float64], *, power_w: float, error_w: float) -> Point:
     mean_s = _robust_mean(durations_s)
     error_s = float(durations_s.std(ddof=len(durations_s) > 1) / np.sqrt(len(durations_s)))
     return Point(
@@ -203,22 +211,16 @@ def _point(window: Window, runs: Sequence[Interval], *, power_w: float, error_w:
     )
 
 
-def _at_one_size(window: Window, runs: Sequence[Interval]) -> NDArray[np.float64]:
-    """Durations of one computation, brought to its stage's size where microbatches differ."""
-    return at_size(np.array(_durations_s(runs)), _sizes(runs), _size(window, runs))
+def _at_load(window: Window, runs: Sequence[Interval]) -> AtLoad:
+    """Durations of one computation, brought to its stage's load where microbatches differ."""
+    wanted = window.loads.get(runs[0].instruction.stage)
+    return at_load(np.array(_durations_s(runs)), [interval.load for interval in runs], wanted)
 
 
-def _larger(window: Window, runs: Sequence[Interval]) -> float:
-    power = elasticity((_sizes(runs), np.array(_durations_s(runs))))
-    return larger(_sizes(runs), _size(window, runs), power=power)
-
-
-def _sizes(runs: Sequence[Interval]) -> NDArray[np.float64]:
-    return np.array([float(interval.size) for interval in runs])
-
-
-def _size(window: Window, runs: Sequence[Interval]) -> float:
-    return window.sizes.get(runs[0].instruction.stage, 0.0)
+def _variation(brought: AtLoad, runs: Sequence[Interval]) -> float:
+    """By what share loads make the microbatches of an iteration vary."""
+    numbers = np.array([float(one.instruction.microbatch) for one in runs])
+    return variation(brought.factor, numbers[brought.kept])
 
 
 def _robust_mean(values: NDArray[np.float64]) -> float:
@@ -240,6 +242,14 @@ def _robust_deviation(values: NDArray[np.float64]) -> float:
         return float(values.std(ddof=len(values) > 1))
     low, high = np.quantile(values, [0.1, 0.9])
     return float((high - low) / _DECILES_APART)
+
+
+def _taken(runs: Sequence[Interval]) -> Sequence[Interval]:
+    """Leave out optimizer steps that were skipped, as overflows make them: much shorter than most."""
+    if runs[0].kind is not Kind.STEP:
+        return runs
+    least_s = _SKIPPED_SHARE * float(np.median(_durations_s(runs)))
+    return [one for one in runs if one.duration_s >= least_s]
 
 
 def _durations_s(runs: Sequence[Interval]) -> tuple[float, ...]:

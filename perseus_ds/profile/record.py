@@ -9,7 +9,8 @@ import numpy as np
 
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.schedule import Kind
+from perseus_ds.profile.load_fit import LoadFit, RelativeDuration
+from perseus_ds.schedule import Kind, Load
 
 Computation = tuple[int, Kind]
 MOST_STAGES = 65_536
@@ -42,13 +43,15 @@ class Profile:
     """All points of one job, with what identifies the job.
 
     ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step);
-    ``blocking_w`` the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes,
-    GPU and driver: a profile serves only the job that it was measured in. ``calibration`` is how its GPUs
-    change clocks.
+    those are of the highest clock, and ``follows`` is what share of a transfer's grows as the clock of its
+    sender falls. ``blocking_w`` is the power of a waiting GPU by clock. ``fingerprint`` names model,
+    partition, shapes, GPU and driver: a profile serves only the job that it was measured in. ``calibration``
+    is how its GPUs change clocks.
 
     ``size_variation`` is by what share the sizes of an iteration's microbatches vary (standard deviation).
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it
     is warmer, ``leakage_se`` its standard error; energies are as at the temperature of default clocks.
+    ``loads`` say how durations follow the loads of microbatches, where these differ and are counted.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -61,6 +64,8 @@ class Profile:
     size_variation: float = 0.0
     leakage: float = 0.0
     leakage_se: float = 0.0
+    follows: Mapping[Computation, float] = field(default_factory=dict)
+    loads: Mapping[Computation, LoadFit] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():
@@ -80,6 +85,7 @@ class Profile:
                 _check_point(f"stage {stage} {kind.words} at {point.clock_mhz} MHz", point)
         for (stage, kind), time_s in self.fixed_s.items():
             _check_not_negative(f"stage {stage} {kind.words}: time", time_s)
+            _check_share(f"stage {stage} {kind.words}: follows_clock", self.follows.get((stage, kind), 0.0))
         for clock_mhz, power_w in self.blocking_w.items():
             _check_not_negative(f"blocking power at {clock_mhz} MHz", power_w)
             if not 0 <= clock_mhz <= _MOST_MHZ:
@@ -110,6 +116,21 @@ class Profile:
                 hint="every stage needs all that the schedule runs there at one clock or more",
             )
         return tuple(sorted(points, key=lambda point: -point.clock_mhz))
+
+    def relative_duration(
+        self, stage: int, kind: Kind, load: Load, *, counted_at: int | None = None
+    ) -> RelativeDuration:
+        """Return how many times its mean duration a computation takes at a load, at any clock.
+
+        ``counted_at`` is the model stage whose inputs were counted (None: its own). Stages may count in units
+        of their own, tokens here and elements there, so a load is held against the mean that this stage saw.
+        What was not fitted takes its mean duration, give or take its variation.
+        """
+        fit = self.loads.get((stage, kind))
+        if fit is None:
+            return RelativeDuration(1.0, (self.variation() or {}).get((stage, kind), 0.0))
+        counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), None)
+        return fit.predicted(load, mean=counted)
 
     def variation(self) -> Mapping[Computation, float] | None:
         """By what share of its duration each computation varies; None where points do not say it of all.
@@ -145,3 +166,8 @@ def _check_point(where: str, point: Point) -> None:
 def _check_not_negative(what: str, value: float) -> None:
     if isinstance(value, bool) or not 0 <= value <= _MOST:
         raise ProfileError(f"{what} is {value}", hint="expected a finite number, 0 or more")
+
+
+def _check_share(what: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ProfileError(f"{what} is {value}", hint="expected a share from 0 to 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError, ProfileError
@@ -10,8 +10,10 @@ from perseus_ds.files import read_json
 from perseus_ds.files.digest import KEY, check_digest, digest_of
 from perseus_ds.files.fields import (
     MOST,
+    MOST_COUNT,
     Content,
     line,
+    listed,
     mapping,
     only,
     real,
@@ -24,10 +26,12 @@ from perseus_ds.files.fields import (
 )
 from perseus_ds.profile.calibration import read_calibration
 from perseus_ds.profile.heat import MOST_LEAKAGE
+from perseus_ds.profile.load_fit import LoadFit
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
+from perseus_ds.schedule.load import MOST_LOAD
 
 FORMAT = "perseus-profile"
 VERSION = 1
@@ -48,6 +52,7 @@ _KEYS = (
     "fixed_s",
     "calibration",
     "points",
+    "loads",
     KEY,
 )
 
@@ -64,12 +69,17 @@ def write_profile(profile: Profile, path: Path) -> None:
         "leakage_se": profile.leakage_se,
         "blocking_power_w": profile.blocking_power_w,
         "blocking_w": {str(clock): power for clock, power in profile.blocking_w.items()},
-        "fixed_s": [_computation(key) | {"time_s": time_s} for key, time_s in profile.fixed_s.items()],
+        "fixed_s": [_fixed_row(profile, key) for key in profile.fixed_s],
         "calibration": None if profile.calibration is None else asdict(profile.calibration),
         "points": [
             _computation(key) | asdict(point) for key, points in profile.points.items() for point in points
         ],
     }
+    if profile.loads:
+        content["loads"] = [
+            _computation(key) | asdict(fit) | {"covariance": list(fit.covariance)}
+            for key, fit in profile.loads.items()
+        ]
     write_json(path, content | {KEY: digest_of(content)})
 
 
@@ -111,6 +121,11 @@ def _computation(key: Computation) -> dict[str, object]:
     return {"stage": key[0], "kind": key[1].value}
 
 
+def _fixed_row(profile: Profile, key: Computation) -> dict[str, object]:
+    follows = {"follows_clock": profile.follows[key]} if key in profile.follows else {}
+    return _computation(key) | {"time_s": profile.fixed_s[key]} | follows
+
+
 def _check_digest(content: Content) -> None:
     try:
         check_digest(content)
@@ -128,18 +143,23 @@ def _profile(content: Content) -> Profile:
     fixed = list(rows(content.get("fixed_s"), "fixed_s", _fixed))
     if len(dict(fixed)) < len(fixed):
         raise PerseusError("fixed_s names a computation twice")
+    loads = list(rows(content.get("loads", []), "loads", _load_fit))
+    if len(dict(loads)) < len(loads):
+        raise PerseusError("loads names a computation twice")
     blocking = mapping(content.get("blocking_w"), "blocking_w")
     return Profile(
         points={key: tuple(of_key) for key, of_key in points.items()},
         blocking_power_w=real_or_none(content, "blocking_power_w", least=0, most=MOST),
         blocking_w={_clock_mhz(clock): within("blocking_w", _watts, blocking, clock) for clock in blocking},
-        fixed_s=dict(fixed),
+        fixed_s={key: time_s for key, (time_s, _) in fixed},
+        follows={key: share for key, (_, share) in fixed if share},
         fingerprint=texts(content.get("fingerprint"), "fingerprint"),
         window_s=real_or_none(content, "window_s", least=0, most=MOST),
         calibration=read_calibration(content.get("calibration")),
         size_variation=real({"size_variation": 0.0, **content}, "size_variation", least=0.0, most=100.0),
         leakage=real({"leakage": 0.0, **content}, "leakage", least=0.0, most=MOST_LEAKAGE),
         leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
+        loads=dict(loads),
     )
 
 
@@ -147,9 +167,27 @@ def _point(row: Content) -> tuple[Computation, Point]:
     return _key(row), record(Point, {key: value for key, value in row.items() if key not in _OF_KEY})
 
 
-def _fixed(row: Content) -> tuple[Computation, float]:
-    only(row, (*_OF_KEY, "time_s"))
-    return _key(row), real(row, "time_s", least=0, most=MOST)
+def _fixed(row: Content) -> tuple[Computation, tuple[float, float]]:
+    only(row, (*_OF_KEY, "time_s", "follows_clock"))
+    share = real({"follows_clock": 0.0, **row}, "follows_clock", least=0.0, most=1.0)
+    return _key(row), (real(row, "time_s", least=0, most=MOST), share)
+
+
+def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
+    only(row, (*_OF_KEY, *(one.name for one in fields(LoadFit))))
+    mean = mapping(row.get("mean"), "mean")
+    only(mean, ("tokens", "squares"))
+    covariance = {str(n): value for n, value in enumerate(listed(row.get("covariance"), "covariance"))}
+    return _key(row), LoadFit(
+        mean=Load(*(real(mean, key, least=0.0, most=MOST_LOAD) for key in ("tokens", "squares"))),
+        base=real(row, "base", least=0.0, most=MOST),
+        tokens=real(row, "tokens", least=0.0, most=MOST),
+        squares=real(row, "squares", least=0.0, most=MOST),
+        scatter=real(row, "scatter", least=0.0, most=MOST),
+        r2=real(row, "r2", least=0.0, most=1.0),
+        samples=whole(row, "samples", least=1, most=MOST_COUNT),
+        covariance=tuple(real(covariance, key, least=-MOST, most=MOST) for key in covariance),
+    )
 
 
 def _key(row: Content) -> Computation:

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perseus_ds.profile.counter import CounterTrace
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.schedule import Instruction, Kind, Load
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """One instruction from its release to its end, on the device's time base.
 
-    ``size`` is how much it worked on (elements), 0 where the framework does not tell; what ``waits`` contains
-    a wait for others, and its duration tells nothing of a clock.
+    ``load`` is how much it worked on, None where nobody counts it; what ``waits`` contains a wait for others,
+    and its duration tells nothing of a clock.
     """
 
     instruction: Instruction
     start_s: float
     end_s: float
-    size: int = 0
+    load: Load | None = None
     waits: bool = False
 
     @property
@@ -34,6 +34,11 @@ class Interval:
         return self.instruction.stage, self.instruction.kind
 
     @property
+    def size(self) -> float:
+        """The tokens of its load, 0 where nobody counts them."""
+        return 0.0 if self.load is None else self.load.tokens
+
+    @property
     def duration_s(self) -> float:
         """Time from release to end."""
         return self.end_s - self.start_s
@@ -44,8 +49,8 @@ class Window:
     """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile.
 
     ``outside`` are the stretches (start, end) between iterations, in which the host did something else.
-    ``sizes`` says for every model stage to which size (elements) durations are to be brought, where
-    microbatches differ and the framework tells theirs.
+    ``loads`` says for every model stage to which load durations are to be brought, where microbatches differ
+    and somebody counts theirs.
     """
 
     clock_mhz: int
@@ -56,4 +61,4 @@ class Window:
     achieved_mhz: int | None = None
     event_reasons: int = 0
     outside: tuple[tuple[float, float], ...] = ()
-    sizes: Mapping[int, float] = field(default_factory=dict)
+    loads: Mapping[int, Load] = field(default_factory=dict)

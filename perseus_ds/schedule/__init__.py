@@ -5,6 +5,7 @@ from perseus_ds.schedule.grid import grid, order_grid
 from perseus_ds.schedule.heard import heard
 from perseus_ds.schedule.instruction import Instruction, Kind
 from perseus_ds.schedule.join import dag_of
+from perseus_ds.schedule.load import Load, mean_load
 from perseus_ds.schedule.orders import TEXTBOOK, textbook
 from perseus_ds.schedule.rendezvous import with_rendezvous
 from perseus_ds.schedule.repeats import with_repeats_named
@@ -16,6 +17,7 @@ __all__ = [
     "Dag",
     "Instruction",
     "Kind",
+    "Load",
     "Order",
     "Schedule",
     "dag_of",
@@ -23,6 +25,7 @@ __all__ = [
     "grid",
     "heard",
     "last_backwards",
+    "mean_load",
     "order_grid",
     "textbook",
     "validate",

@@ -66,20 +66,21 @@ def _running(order: Order) -> Iterator[Pair]:
 
 def _nodes(schedule: Schedule) -> Mapping[Instruction, Instruction]:
     """Pair every instruction with the node that stands for it in the graph."""
-    present = [instruction for order in schedule.orders for instruction in order]
-    tied = min((i.stage for i in present if i.kind is Kind.REDUCE_TIED), default=0)
-    nodes = {i: _sender(i) or i for i in present}
+    nodes = {i: _sender(i) or i for order in schedule.orders for i in order}
+    _check_ends(nodes)
+    reductions = [i for i in nodes if i.kind is Kind.REDUCE_TIED]
+    tied = min((i.stage for i in reductions), default=0)
+    return nodes | {i: Instruction(tied, i.kind, i.microbatch) for i in reductions}
+
+
+def _check_ends(nodes: Mapping[Instruction, Instruction]) -> None:
+    """Refuse a transfer of which one end is missing."""
+    received = {node for instruction, node in nodes.items() if instruction is not node}
     for instruction, node in nodes.items():
         if node not in nodes:
             raise InvalidScheduleError(f"{instruction} waits for {node}, which no stage runs")
-    received = {node for instruction, node in nodes.items() if instruction is not node}
-    for instruction in nodes:
         if instruction.kind in _SENDS and instruction not in received:
             raise InvalidScheduleError(f"{instruction} waits for ever: no stage receives it")
-    return {
-        i: Instruction(tied, i.kind, i.microbatch) if i.kind is Kind.REDUCE_TIED else node
-        for i, node in nodes.items()
-    }
 
 
 def _sender(instruction: Instruction) -> Instruction | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import count
 
 from perseus_ds.schedule.data_flow import ENDS, data_flow
 from perseus_ds.schedule.instruction import Instruction, Kind
@@ -32,23 +32,21 @@ def with_rendezvous(schedule: Schedule) -> Schedule:
 
 
 def _written_in(order: Order, sends: _Ends, receives: _Ends) -> Iterator[Instruction]:
-    home, number = min(i.stage for i in order), count()
-
-    def commit() -> Instruction:
-        return Instruction(home, Kind.COMMIT, next(number))
-
-    for before, after in pairwise((None, *order, None)):
-        send = sends.get(before) if before else None
-        receive = receives.get(after) if after else None
-        if send:
-            yield send
-        if send and not (before and after and receive and _opposite(before, after)):
-            yield commit()
+    home = min(i.stage for i in order)
+    commits = (Instruction(home, Kind.COMMIT, number) for number in count())
+    sent: Instruction | None = None
+    for instruction in order:
+        receive = receives.get(instruction)
+        if sent and not (receive and _opposite(sent, instruction)):
+            yield next(commits)
         if receive:
-            yield receive
-            yield commit()
-        if after:
-            yield after
+            yield from (receive, next(commits))
+        yield instruction
+        sent = instruction if instruction in sends else None
+        if sent:
+            yield sends[sent]
+    if sent:
+        yield next(commits)
 
 
 def _opposite(before: Instruction, after: Instruction) -> bool:

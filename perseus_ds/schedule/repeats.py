@@ -50,26 +50,26 @@ def _carrying(
     kinds: frozenset[Kind],
 ) -> Mapping[int, int]:
     """Return which turn brings which microbatch's result over."""
-    stage, taker = sends[0].stage, receives[0].stage
-    leaves, arrives = _places(here), _places(there)
-    uses = {i.microbatch: arrives[i] for i in there if i.stage == taker and i.kind in kinds}
+    leaves, arrives = ({i: at for at, i in enumerate(order)} for order in (here, there))
+    used = _computed(there, receives[0].stage, kinds)
     carrying: dict[int, int] = {}
     first = 0
-    for made in (i for i in here if i.stage == stage and i.kind in kinds):
-        while first < len(sends) and leaves[sends[first]] < leaves[made]:
+    for microbatch, made_at in _computed(here, sends[0].stage, kinds).items():
+        while first < len(sends) and leaves[sends[first]] < made_at:
             first += 1
         in_time = (
             turn
             for turn in range(first, len(sends))
-            if turn not in carrying and arrives[receives[turn]] < uses.get(made.microbatch, 0)
+            if turn not in carrying and arrives[receives[turn]] < used.get(microbatch, 0)
         )
         if (turn := next(in_time, None)) is not None:
-            carrying[turn] = made.microbatch
+            carrying[turn] = microbatch
     return carrying
 
 
-def _places(order: Order) -> Mapping[Instruction, int]:
-    return {instruction: place for place, instruction in enumerate(order)}
+def _computed(order: Order, stage: int, kinds: frozenset[Kind]) -> Mapping[int, int]:
+    """Return the place of each microbatch's computation in the order."""
+    return {i.microbatch: at for at, i in enumerate(order) if i.stage == stage and i.kind in kinds}
 
 
 def _named(

@@ -122,6 +122,15 @@ def test_constant_power_is_found_exactly() -> None:
     assert found.blocking_power_w == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize("skipped", [1, 2, 3])
+def test_steps_that_were_skipped_are_not_the_step(skipped: int) -> None:
+    """A gradient that overflows ends an iteration without its step; a window holds a few iterations."""
+    steps_s = [0.002] * skipped + [0.05] * (8 - skipped)
+    steps = [Interval(Instruction(0, Kind.STEP, 0), 20.0 + i, 20.0 + i + s) for i, s in enumerate(steps_s)]
+    found = estimate(synthetic([*row(Kind.FORWARD, *[1.0] * 5), *steps], end_s=30.0))
+    assert found.fixed_s[0, Kind.STEP] == pytest.approx(0.05)
+
+
 def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
     """Fixed durations are the short ones; transfers come one by one, for both ends to compare."""
     loads = [
@@ -259,3 +268,13 @@ def test_computations_that_no_step_tells_apart_draw_alike() -> None:
     points = estimate(Window(1000, 0.0, 60.0, tuple(runs), counter)).points
     assert points[0, Kind.FORWARD].energy_j == pytest.approx(100.0, rel=0.02)
     assert points[0, Kind.BACKWARD].energy_j == pytest.approx(200.0, rel=0.02)
+
+
+def test_where_nobody_waits_rounding_is_no_power_of_waiting() -> None:
+    """Computations side by side and a counter with noise: what is left of a step is a few bits."""
+    random = Random(1)
+    intervals = row(Kind.FORWARD, *[0.4 + 0.001 * (n * 7919 % 13) / 13 for n in range(42)])
+    window = synthetic(intervals, end_s=intervals[-1].end_s, power_w=300.0)
+    noisy_j = [float(energy_j) + random.gauss(0.0, 0.1) for energy_j in window.counter.energy_j]
+    window = replace(window, counter=CounterTrace(window.counter.time_s.tolist(), noisy_j))
+    assert estimate(window).blocking_power_w < 1000.0

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,8 @@ import pytest
 
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile import Point, Profile, read_profile, write_profile
-from perseus_ds.schedule import Kind
+from perseus_ds.profile import LoadFit, Point, Profile, read_profile, write_profile
+from perseus_ds.schedule import Kind, Load
 
 PROFILE = Profile(
     points={
@@ -24,6 +25,11 @@ PROFILE = Profile(
     leakage=0.026,
     leakage_se=0.004,
     calibration=Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1, "there is one memory clock only"),
+    loads={
+        (0, Kind.FORWARD): LoadFit(
+            Load(4096.0, 2e7), 0.1, 0.7, 0.2, 0.01, 0.97, 400, (1e-4, -1e-5) + (0.0,) * 4
+        )
+    },
 )
 
 
@@ -229,3 +235,32 @@ def test_how_a_profile_is_laid_out_is_not_its_content(file: Path) -> None:
     content = json.loads(file.read_text())
     file.write_text(json.dumps(dict(reversed(content.items())), indent=4))
     assert read_profile(file) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"tokens": -0.1}, "loads[0].tokens is -0.1"),
+        ({"mean": {"tokens": -1.0, "squares": 0.0}}, "loads[0].tokens is -1.0"),
+        ({"mean": {"tokens": 1.0, "squares": 0.0, "cubes": 1.0}}, "cubes"),
+        ({"r2": 1.5}, "loads[0].r2 is 1.5"),
+        ({"samples": 0}, "loads[0].samples is 0"),
+        ({"covariance": [0.0] * 5}, "not six finite numbers"),
+        ({"slope": 1.0}, "slope"),
+    ],
+)
+def test_loads_that_mean_nothing_are_refused(file: Path, change: dict[str, Any], why: str) -> None:
+    content = json.loads(file.read_text())
+    del content["sha256"]
+    content["loads"][0] |= change
+    file.write_text(json.dumps(content))
+    with pytest.raises(ProfileError, match=re.escape(why)):
+        read_profile(file)
+
+
+def test_a_profile_of_before_knows_nothing_of_loads(file: Path) -> None:
+    content = json.loads(file.read_text())
+    del content["loads"], content["sha256"]
+    file.write_text(json.dumps(content))
+    assert read_profile(file).loads == {}
+    assert read_profile(file).relative_duration(0, Kind.FORWARD, Load(9.0)).factor == 1.0

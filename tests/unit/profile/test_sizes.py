@@ -6,7 +6,7 @@ import pytest
 from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.profile.estimate import estimate
 from perseus_ds.profile.sizes import at_size, differ, elasticity, larger, spread, variation
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.schedule import Instruction, Kind, Load
 
 RANDOM = np.random.default_rng(3)
 FORWARD = Instruction(0, Kind.FORWARD, 0)
@@ -37,10 +37,11 @@ def window(sizes: list[int], *, told: bool, clock: float = 1.0) -> Window:
     runs, now_s = [], 0.0
     for size in sizes:
         lasts_s = size / 100.0 * clock
-        runs.append(Interval(FORWARD, now_s, now_s + lasts_s, size if told else 0))
+        runs.append(Interval(FORWARD, now_s, now_s + lasts_s, Load(size) if told else None))
         now_s += lasts_s
     ticks_s = np.arange(0.0, now_s, 0.1)
-    return Window(1000, 0.0, now_s, tuple(runs), CounterTrace(ticks_s, 100.0 * ticks_s), sizes={0: 100.0})
+    trace = CounterTrace(ticks_s, 100.0 * ticks_s)
+    return Window(1000, 0.0, now_s, tuple(runs), trace, loads={0: Load(100.0)})
 
 
 def test_windows_of_other_batches_at_other_clocks_tell_the_clocks_alone() -> None:
@@ -71,16 +72,19 @@ def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen
 
 def test_sizes_vary_within_an_iteration_or_not_at_all() -> None:
     random = np.random.default_rng(1)
-    assert variation(random.normal(100.0, 20.0, 4000)) == pytest.approx(0.2, rel=0.05)
-    assert variation(np.repeat([100.0, 140.0], 100)) < 0.02, "batches of one size each"
-    assert variation(np.zeros(10)) == 0.0
+    numbers = np.tile(np.arange(4.0), 1000)
+    assert variation(random.normal(100.0, 20.0, 4000), numbers) == pytest.approx(0.2, rel=0.05)
+    assert variation(np.repeat([100.0, 140.0], 4), numbers[:8]) == 0.0, "batches of one size each"
+    assert variation(np.zeros(10), numbers[:10]) == 0.0
+    assert variation(np.array([100.0, 140.0]), np.zeros(2)) == 0.0, "one microbatch in an iteration"
 
 
 def test_durations_are_brought_to_the_size_of_their_own_stage() -> None:
     """Forwards of 2 s on 200 elements: 1 s where stage 1 counts 100, whatever stage 0 counts."""
-    runs = tuple(Interval(Instruction(1, Kind.FORWARD, n), 2.0 * n, 2.0 * n + 2.0, 200) for n in range(8))
+    names = [Instruction(1, Kind.FORWARD, n) for n in range(8)]
+    runs = tuple(Interval(name, 2.0 * n, 2.0 * n + 2.0, Load(200)) for n, name in enumerate(names))
     ticks_s = np.arange(0.0, 16.5, 0.5)
     trace = CounterTrace(ticks_s, 100.0 * ticks_s)
-    seen = Window(1000, 0.0, 16.0, runs, trace, sizes={0: 400.0, 1: 100.0})
+    seen = Window(1000, 0.0, 16.0, runs, trace, loads={0: Load(400.0), 1: Load(100.0)})
     assert estimate(seen).points[1, Kind.FORWARD].time_s == pytest.approx(1.0)
     assert estimate(seen).larger[1, Kind.FORWARD] == pytest.approx(2.0)

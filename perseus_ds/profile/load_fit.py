@@ -1,0 +1,266 @@
+"""How long a computation takes as a function of its load: a small regression, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import ProfileError
+from perseus_ds.schedule import Load
+
+_Numbers = NDArray[np.float64]
+
+_TERMS = 3  # 1, tokens, squares
+_FEWEST = 8
+_ALIKE_WITHIN = 0.02
+_MOST = 1e12
+_ROUNDS = 3
+_LEAST_SHARE = 0.05  # of the mean duration: what takes less weighs no more
+_FAR = 8.0  # median deviations: over five standard deviations
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeDuration:
+    """How many times as long as at the mean load, and the standard deviation of a single execution."""
+
+    factor: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFit:
+    """Relative duration = ``base`` + ``tokens`` t + ``squares`` q of one (stage, kind); 1 at ``mean``.
+
+    t and q are a load's tokens and squares, each over those of the ``mean`` load that was seen. No
+    coefficient is negative: more work never takes less time. ``scatter`` is the standard deviation of what
+    the load leaves unexplained, in parts of the duration at that load; ``r2`` the share of the variance that
+    it explains; ``covariance`` that of the three coefficients.
+
+    Shape: ``covariance`` [6], the upper triangle by rows.
+    """
+
+    mean: Load
+    base: float
+    tokens: float
+    squares: float
+    scatter: float
+    r2: float
+    samples: int
+    covariance: tuple[float, ...] = (0.0,) * 6
+
+    def __post_init__(self) -> None:
+        for name in ("base", "tokens", "squares", "scatter"):
+            if not 0.0 <= getattr(self, name) <= _MOST:
+                raise ProfileError(
+                    f"a load's {name} is {getattr(self, name)}", hint="expected a finite number, 0 or more"
+                )
+        if not 0.0 <= self.r2 <= 1.0 or self.samples < 1:
+            raise ProfileError(f"a load's fit has r2 {self.r2} of {self.samples} samples")
+        if len(self.covariance) != len((0.0,) * 6) or not all(abs(v) <= _MOST for v in self.covariance):
+            raise ProfileError("a load's covariance is not six finite numbers")
+
+    @property
+    def standard_errors(self) -> tuple[float, float, float]:
+        """Those of ``base``, ``tokens`` and ``squares``."""
+        base, _, _, tokens, _, squares = (math.sqrt(max(0.0, value)) for value in self.covariance)
+        return base, tokens, squares
+
+    def factor(self, load: Load, *, mean: Load | None = None) -> float:
+        """Return the relative duration; ``mean`` is the mean load where another stage counted it."""
+        t, q = self._shares(load, mean)
+        return self.base + self.tokens * t + self.squares * q
+
+    def error(self, load: Load, *, mean: Load | None = None) -> float:
+        """Return the standard error of `factor`: alike in all executions at this load."""
+        t, q = self._shares(load, mean)
+        bb, bt, bq, tt, tq, qq = self.covariance
+        variance = bb + tt * t * t + qq * q * q + 2.0 * (bt * t + bq * q + tq * t * q)
+        return math.sqrt(max(0.0, variance))
+
+    def predicted(self, load: Load, *, mean: Load | None = None) -> RelativeDuration:
+        """Return the relative duration of one execution, with all that it may be off by."""
+        factor = self.factor(load, mean=mean)
+        return RelativeDuration(factor, math.hypot(self.scatter * factor, self.error(load, mean=mean)))
+
+    def _shares(self, load: Load, mean: Load | None) -> tuple[float, float]:
+        one = mean or self.mean
+        return _share(load.tokens, one.tokens), _share(load.squares, one.squares)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadSums:
+    """What executions add up to: as small for a million as for ten, and joined by adding.
+
+    ``products`` are sums of the products of (1, tokens, squares, seconds), each execution weighted by one
+    over its squared relative duration, since what takes longer scatters by more; ``plain`` are the sums of
+    the four themselves. Hiccups of the host have no weight.
+
+    Shape: ``products`` [4, 4], ``plain`` [4].
+    """
+
+    products: _Numbers
+    plain: _Numbers
+
+    @classmethod
+    def of(cls, loads: Sequence[Load], seconds: Iterable[float]) -> LoadSums:
+        """Take the executions of one window, all at one clock."""
+        columns = [
+            np.ones(len(loads)),
+            np.array([load.tokens for load in loads]),
+            np.array([load.squares for load in loads]),
+            np.array(list(seconds), dtype=np.float64),
+        ]
+        rows = np.stack(columns)
+        weights = np.ones(len(loads))
+        for _ in range(_ROUNDS if len(loads) >= _FEWEST else 0):
+            weights = _weights(rows, weights)
+        return cls((weights * rows) @ rows.T, rows.sum(axis=1))
+
+    def __add__(self, other: LoadSums) -> LoadSums:
+        return LoadSums(self.products + other.products, self.plain + other.plain)
+
+    @property
+    def samples(self) -> int:
+        """How many executions."""
+        return round(float(self.plain[0]))
+
+    @property
+    def mean(self) -> Load:
+        """The mean load."""
+        count = max(1.0, float(self.plain[0]))
+        return Load(float(self.plain[1]) / count, float(self.plain[2]) / count)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean duration."""
+        return float(self.plain[3]) / max(1.0, float(self.plain[0]))
+
+    def in_units_of(self, seconds: float) -> LoadSums:
+        """Return the same with durations in another unit: windows at several clocks are joined that way."""
+        unit = np.array([1.0, 1.0, 1.0, 1.0 / seconds])
+        return LoadSums(self.products * np.outer(unit, unit), self.plain * unit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtLoad:
+    """Executions of one computation at one clock, brought to one load.
+
+    ``factor`` are their durations as the load explains them, in parts of that at the load; ``sums`` are in
+    units of the duration there. ``kept`` are the executions that were taken.
+
+    Shape: ``seconds``, ``factor``, ``kept`` [executions taken].
+    """
+
+    seconds: _Numbers
+    factor: _Numbers
+    kept: NDArray[np.intp]
+    sums: LoadSums | None
+
+
+def at_load(seconds: _Numbers, loads: Sequence[Load | None], wanted: Load | None) -> AtLoad:
+    """Bring durations to the load that is ``wanted``, by what they themselves show of it.
+
+    Where one load alone was seen, work is taken to be in proportion to it. Executions whose load nobody
+    counted are left out; where that is all of them they stand as they are.
+    """
+    known = [load for load in loads if load is not None]
+    if wanted is None or not known or wanted.tokens <= 0.0:
+        return AtLoad(seconds, np.ones(len(seconds)), np.arange(len(seconds)), None)
+    kept = np.flatnonzero([load is not None for load in loads])
+    seconds = seconds[kept]
+    sums = LoadSums.of(known, seconds)
+    fit = fit_of(sums)
+    if fit is None:
+        factor = np.array([load.tokens / wanted.tokens or 1.0 for load in known])
+    else:
+        at = max(fit.factor(wanted), _LEAST_SHARE)
+        factor = np.maximum([fit.factor(load) / at for load in known], _LEAST_SHARE)
+    brought: _Numbers = seconds / factor
+    unit_s = float(np.median(brought))
+    return AtLoad(brought, factor, kept, sums.in_units_of(unit_s) if unit_s > 0.0 else None)
+
+
+def fit_of(sums: LoadSums) -> LoadFit | None:
+    """Fit relative durations by non-negative least squares; None where loads are few or all alike.
+
+    Three coefficients have seven sets that can be positive: each is solved, and the best that has no
+    negative one is the answer.
+
+    Cost: seven systems of at most three equations.
+    """
+    if sums.samples < _FEWEST or sums.mean_s <= 0.0 or not _differ(sums):
+        return None
+    mean = sums.mean
+    scale = 1.0 / np.array([1.0, mean.tokens or 1.0, mean.squares or 1.0, sums.mean_s])
+    products = sums.products * np.outer(scale, scale)
+    unexplained, active, values = _best(products)
+    coefficients = np.zeros(_TERMS)
+    coefficients[active] = values
+    level = float(coefficients.sum())
+    variance = max(0.0, unexplained) / max(1, sums.samples - len(active)) / level**2
+    covariance = np.zeros((_TERMS, _TERMS))
+    covariance[np.ix_(active, active)] = variance * np.linalg.pinv(products[np.ix_(active, active)])
+    base, tokens, squares = (coefficients / level).tolist()
+    total = float(products[3, 3] - products[0, 3] ** 2 / products[0, 0])
+    return LoadFit(
+        mean=mean,
+        base=base,
+        tokens=tokens,
+        squares=squares,
+        scatter=float(np.sqrt(variance)),
+        r2=float(np.clip(1.0 - unexplained / total, 0.0, 1.0)) if total > 0.0 else 0.0,
+        samples=sums.samples,
+        covariance=tuple(covariance[np.triu_indices(_TERMS)].tolist()),
+    )
+
+
+def _best(products: _Numbers) -> tuple[float, list[int], _Numbers]:
+    """Return what is left unexplained, which coefficients are positive, and their values."""
+    return min(_solutions(products), key=lambda one: one[0])
+
+
+def _weights(rows: _Numbers, weights: _Numbers) -> _Numbers:
+    """Weigh executions by a fit of them all; what lies far from it, as others do not, counts for nothing."""
+    scale = 1.0 / np.maximum(rows.mean(axis=1), np.finfo(np.float64).tiny)
+    scaled = rows * scale[:, None]
+    _, active, values = _best((weights * scaled) @ scaled.T)
+    fitted = np.maximum(values @ scaled[active], _LEAST_SHARE)
+    off = np.abs(scaled[3] / fitted - np.median(scaled[3] / fitted))
+    kept = off <= max(_FAR * float(np.median(off)), _ROUNDING)
+    found: _Numbers = kept / fitted**2
+    return found
+
+
+def _solutions(products: _Numbers) -> list[tuple[float, list[int], _Numbers]]:
+    """Every set of coefficients solved without a negative one: what it leaves, the set, its values."""
+    found: list[tuple[float, list[int], _Numbers]] = []
+    usable = [term for term in range(_TERMS) if products[term, term] > 0.0]
+    for size in range(1, len(usable) + 1):
+        for chosen in combinations(usable, size):
+            active = list(chosen)
+            inner, right = products[np.ix_(active, active)], products[active, 3]
+            values = np.linalg.lstsq(inner, right, rcond=None)[0].astype(np.float64)
+            if (values >= 0.0).all():
+                left = float(products[3, 3] - 2.0 * values @ right + values @ inner @ values)
+                found.append((left, active, values))
+    return found
+
+
+def _differ(sums: LoadSums) -> bool:
+    """Whether tokens or squares vary by more than rounding and a last short batch explain."""
+    for term in (1, 2):
+        mean = sums.products[0, term] / sums.products[0, 0]
+        variance = sums.products[term, term] / sums.products[0, 0] - mean**2
+        if mean > 0.0 and variance > (_ALIKE_WITHIN * mean) ** 2:
+            return True
+    return False
+
+
+def _share(value: float, of: float) -> float:
+    return value / of if of > 0.0 else 0.0
