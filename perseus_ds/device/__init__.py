@@ -1,8 +1,21 @@
 """GPUs as this package needs them: identity, clock, energy; one backend per file."""
 
-from perseus_ds.device.calibration import Calibration, calibrate, calibrate_together, measured
+from perseus_ds.device.calibration import (
+    Calibration,
+    calibrate,
+    calibrate_together,
+    calibrating,
+    measured,
+)
 from perseus_ds.device.choose import backends, choose
-from perseus_ds.device.clock_agenda import AskedClocks, ClockAgenda, DatedClock, DatedClocks, RequestCounts
+from perseus_ds.device.clock_agenda import (
+    AskedClocks,
+    ClockAgenda,
+    DatedClock,
+    DatedClocks,
+    RequestCounts,
+    overdue_s,
+)
 from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
@@ -11,6 +24,7 @@ from perseus_ds.device.null import NullGpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
+from perseus_ds.device.switches import Steps
 
 __all__ = [
     "DEFAULT_PAIR",
@@ -36,12 +50,15 @@ __all__ = [
     "Sighting",
     "SimulatedGpu",
     "SimulatedSettings",
+    "Steps",
     "Truth",
     "Work",
     "backends",
     "calibrate",
     "calibrate_together",
+    "calibrating",
     "choose",
     "measured",
+    "overdue_s",
     "simulated_settings",
 ]

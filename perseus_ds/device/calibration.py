@@ -4,49 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from statistics import median
 
-from perseus_ds.device.conflict import is_at
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import Capabilities, EventReason
+from perseus_ds.device.record import Capabilities
+from perseus_ds.device.switches import CounterTicks, Steps, Switch, switches
 from perseus_ds.errors import DeviceError
-
-_TRIES = 3
-_LIMIT_S = 0.2
-_POLL_S = 0.001
-_TICKS = 6
-_COUNTER_LIMIT_S = 0.35
-_COARSEST = 0.25  # of a latency: a host that looks more rarely than this cannot tell it
-_FINE_S = 0.003
-_BEAT_S = 0.050
 
 Pause = Callable[[float], None]
 """Lets so many seconds of the device's time pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """One change of clock: how long the call took, and how long until the new clock was achieved.
-
-    ``total_s`` counts from the call's beginning and is ``None`` when the clock was not reached in time.
-    ``blur_s`` is how long nobody looked before the new clock was seen. ``idle`` says that the device did
-    nothing and did not reach its clock: an idle one clocks down by itself, lock or not.
-    """
-
-    from_mhz: int
-    to_mhz: int
-    call_s: float
-    total_s: float | None
-    blur_s: float = 0.0
-    idle: bool = False
-
-    @property
-    def told(self) -> bool:
-        """Whether the looks came closely enough to tell the latency."""
-        return self.total_s is not None and self.blur_s <= max(_FINE_S, _COARSEST * self.total_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +43,44 @@ class Calibration:
 
 
 def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
-    """Measure a few switches, between the maximum and the middle of the grid, and ticks of the counter.
+    """Do all of `calibrating` at once, for who has nothing else to do meanwhile.
 
-    Several GPUs may be measured at once, each from a thread or process of its own; ``in_step`` then has their
-    changes begin together, at whole beats of the host's clock, which all of them read alike. A device on
-    which no clock can be set has only its counter measured. A first clock that is not reached ends the
-    switches: the GPU is idle, capped or not ours to set.
+    Raises:
+        DeviceError: the device refused.
+    """
+    pause = pause or gpu.sleep
+    with closing(calibrating(gpu, in_step=in_step)) as steps:
+        while True:
+            try:
+                pause(next(steps))
+            except StopIteration as end:
+                found: Calibration = end.value
+                return found
+
+
+def calibrating(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
+    """Measure a few switches and meanwhile ticks of the counter; who closes it finds the clock reset.
+
+    Switched is between the maximum and the middle of the grid; on a GPU that power or heat holds back,
+    between clocks below what it reaches. Several GPUs may be measured at once, each from a thread or process
+    of its own; ``in_step`` then has their changes begin together, at whole beats of the host's clock, which
+    all of them read alike. A device on which no clock can be set has only its counter measured. An idle GPU,
+    or one that is not ours to set, reaches nothing: that ends the switches.
 
     Raises:
         DeviceError: the device refused.
 
     Cost: about six tenths of a second of the device's time at most.
     """
-    pause = pause or gpu.sleep
-    period_s = measure_counter_period_s(gpu, pause=pause)
-    if not gpu.capabilities().can_lock:
-        return _found(gpu, [], period_s)
-    try:
-        switches = _switches(gpu, *_two_clocks_mhz(gpu), pause, in_step=in_step)
-    finally:
-        gpu.reset_clock()
-    return _found(gpu, switches, period_s)
-
-
-def _two_clocks_mhz(gpu: Gpu) -> tuple[int, int]:
-    """The two that are switched between: the highest, and one in the middle of the grid."""
-    clocks_mhz = gpu.capabilities().clocks_mhz
-    return clocks_mhz[0], clocks_mhz[len(clocks_mhz) // 2]
+    ticks = CounterTicks(gpu)
+    done: list[Switch] = []
+    if gpu.capabilities().can_lock:
+        try:
+            yield from switches(gpu, ticks, done, in_step=in_step)
+        finally:
+            gpu.reset_clock()
+    yield from ticks.rest()
+    return _found(gpu, done, ticks.period_s)
 
 
 def _found(
@@ -118,49 +98,6 @@ def _found(
         idle=sum(switch.idle for switch in switches),
         memory_why_not=gpu.capabilities().memory_why_not,
     )
-
-
-def _switches(gpu: Gpu, high_mhz: int, low_mhz: int, pause: Pause, *, in_step: bool) -> list[Switch]:
-    """Down first, from wherever it was (it counts only if it fails), then up and down in turn."""
-    first = _change(gpu, high_mhz, low_mhz, pause)
-    if first.total_s is None:
-        return [first]
-    switches = []
-    for way in [(low_mhz, high_mhz), (high_mhz, low_mhz)] * _TRIES:
-        if in_step:
-            pause(_BEAT_S - gpu.now_s() % _BEAT_S)
-        switches.append(_change(gpu, *way, pause))
-    return switches
-
-
-def _change(gpu: Gpu, from_mhz: int, to_mhz: int, pause: Pause) -> Switch:
-    began_s = gpu.now_s()
-    gpu.lock_clock(to_mhz)
-    gpu.sync()
-    call_s = gpu.now_s() - began_s
-    reached_s = _wait_for(gpu, to_mhz, pause)
-    if reached_s is None:
-        idle = bool(gpu.achieved().event_reasons & EventReason.GPU_IDLE)
-        return Switch(from_mhz, to_mhz, call_s, None, idle=idle)
-    looked_s, seen_s = reached_s
-    return Switch(from_mhz, to_mhz, call_s, (looked_s + seen_s) / 2 - began_s, seen_s - looked_s)
-
-
-def measure_counter_period_s(gpu: Gpu, *, pause: Pause | None = None) -> float | None:
-    """Time between changes of the energy counter, or ``None`` without one that ticks."""
-    pause = pause or gpu.sleep
-    if gpu.capabilities().counter_period_s is None:
-        return None
-    changes_s: list[float] = []
-    began_s, seen_j = gpu.now_s(), gpu.energy_j()
-    while len(changes_s) < _TICKS and gpu.now_s() < began_s + _COUNTER_LIMIT_S:
-        pause(_POLL_S)
-        now_j = gpu.energy_j()
-        if now_j != seen_j:
-            changes_s.append(gpu.now_s())
-            seen_j = now_j
-    gaps_s = [later - earlier for earlier, later in pairwise(changes_s)]
-    return median(gaps_s) if gaps_s else None
 
 
 def measured(able: Capabilities, calibration: Calibration) -> Capabilities:
@@ -195,20 +132,6 @@ def _attempt(gpu: Gpu, *, in_step: bool = False) -> Calibration | DeviceError:
         return calibrate(gpu, in_step=in_step)
     except DeviceError as error:
         return error
-
-
-def _wait_for(gpu: Gpu, clock_mhz: int, pause: Pause) -> tuple[float, float] | None:
-    """Between which two looks the clock was reached, or ``None`` if it was not in time."""
-    looked_s = gpu.now_s()
-    until_s = looked_s + _LIMIT_S
-    while True:
-        seen, now_s = gpu.achieved(), gpu.now_s()
-        if is_at(clock_mhz, seen):
-            return looked_s, now_s
-        if now_s >= until_s:
-            return None
-        looked_s = now_s
-        pause(_POLL_S)
 
 
 def _typical_s(switches: Sequence[Switch], *, seen: bool = False) -> float | None:

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NoReturn
+
 from perseus_ds.device import guardd
 from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard import container, guarded
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.nvidia import nvml, zeusd
-from perseus_ds.device.read_only import ReadOnlyGpu
+from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
-from perseus_ds.errors import ConfigError, DeviceError
+from perseus_ds.errors import ConfigError, DeviceError, DevicePermissionError
+
+
+class ReadOnlyGpu(ReadThroughGpu):
+    """Everything but the clock."""
+
+    def __init__(self, reader: Gpu, why_not: str) -> None:
+        super().__init__(reader, replace(reader.capabilities(), can_lock=False, why_not=why_not))
+        self._why_not = why_not
+
+    def lock_clock(self, clock_mhz: int) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            DevicePermissionError: always, with the reason.
+        """
+        raise DevicePermissionError(f"{clock_mhz} MHz is not set: {self._why_not}")
+
+    def reset_clock(self) -> None:
+        """Do nothing: nothing was ever locked through this."""
+
 
 _NEVER_BY_ITSELF = -1.0
 _LAST_RESORT = 0.0

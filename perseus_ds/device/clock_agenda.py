@@ -10,6 +10,8 @@ from typing import Protocol
 LATE_S = 0.005
 """From when on a change that is stored later than planned counts as late, in wall-clock seconds."""
 _MOST = 0.01
+_OVERDUE_LATENCIES = 3.0
+_LEAST_OVERDUE_S = 0.05
 _KEPT = 4096
 
 
@@ -79,6 +81,15 @@ class DatedClocks(Protocol):
 
     def close(self) -> None:
         """Give the clocks back to the device; what is not due yet is dropped."""
+
+
+def overdue_s(latency_s: float, *, slow_call_s: float = 0.0) -> float:
+    """How long after its moment a higher clock that is not stored is known to be missing.
+
+    Three latencies, but not less than what a call takes that is slow for this driver (one of a hundred), nor
+    than a busy host takes to wake who makes it: where latencies are milliseconds, three of them say nothing.
+    """
+    return max(_OVERDUE_LATENCIES * latency_s, slow_call_s, _LEAST_OVERDUE_S)
 
 
 class ClockAgenda:

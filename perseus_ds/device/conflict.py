@@ -1,4 +1,4 @@
-"""Who works against us on a GPU: from what was locked and what was seen to one line and a rule each."""
+"""Who works against us on a GPU: from what was locked and what was seen to one line and an action each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from perseus_ds.device.record import Achieved, EventReason
 
 
-class Rule(Enum):
+class Reaction(Enum):
     """What to do about a conflict."""
 
     KNOW = "go on"
@@ -17,41 +17,41 @@ class Rule(Enum):
 
 
 class ConflictKind(Enum):
-    """What can be in the way; the value is the line a user reads and the rule."""
+    """What can be in the way; the value is the line a user reads and the action."""
 
     FOREIGN_CLOCK = (
         "somebody else changed the clock (dcgmi config --enforce, EAR, another job?)",
-        Rule.GIVE_UP,
+        Reaction.GIVE_UP,
     )
-    NOT_HELD = ("the clock was stored and never reached, with no reason given", Rule.KNOW)
-    POWER_CAP = ("the power cap holds the clock down", Rule.GO_ON)
-    THERMAL = ("the GPU is too hot for this clock", Rule.GO_ON)
-    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Rule.GO_ON)
+    NOT_HELD = ("the clock was stored and never reached, with no reason given", Reaction.KNOW)
+    POWER_CAP = ("the power cap holds the clock down", Reaction.GO_ON)
+    THERMAL = ("the GPU is too hot for this clock", Reaction.GO_ON)
+    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.GO_ON)
     POWER_PROFILE = (
         "the workload power profile changed, so that clock and power may no longer be as profiled",
-        Rule.KNOW,
+        Reaction.KNOW,
     )
     PERSISTENCE_OFF = (
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
-        Rule.KNOW,
+        Reaction.KNOW,
     )
     PREEXISTING_LOCK = (
         "locked before this job came, so is its baseline (unless meant: perseus-ds clocks reset --all)",
-        Rule.KNOW,
+        Reaction.KNOW,
     )
     KILLED_TOGETHER = (
         "who kills the job's whole control group leaves its clock locked (perseus-ds clocks reset)",
-        Rule.KNOW,
+        Reaction.KNOW,
     )
     CONTROL_LOST = (
         "the node's clock service is gone or hangs: no clock is set until it is back",
-        Rule.GO_ON,
+        Reaction.GO_ON,
     )
-    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Rule.KNOW)
-    NOT_STORED = ("the driver did not take a higher clock in time", Rule.GO_ON)
-    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Rule.KNOW)
-    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Rule.KNOW)
-    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Rule.GIVE_UP)
+    CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Reaction.KNOW)
+    NOT_STORED = ("the driver did not take a higher clock in time", Reaction.GO_ON)
+    BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Reaction.KNOW)
+    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Reaction.KNOW)
+    GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Reaction.GIVE_UP)
 
     @property
     def text(self) -> str:
@@ -59,8 +59,8 @@ class ConflictKind(Enum):
         return self.value[0]
 
     @property
-    def rule(self) -> Rule:
-        """The rule."""
+    def action(self) -> Reaction:
+        """The action."""
         return self.value[1]
 
 
@@ -73,9 +73,9 @@ class Conflict:
     seen_mhz: int
 
     @property
-    def rule(self) -> Rule:
+    def action(self) -> Reaction:
         """What to do about it."""
-        return self.kind.rule
+        return self.kind.action
 
     @property
     def line(self) -> str:
@@ -123,11 +123,14 @@ def conflicts(
     without effect is none, and heat is always worth a line. An idle GPU may clock down, lock or not.
     """
     above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
-    below = achieved.clock_mhz < locked_mhz - _TOLERANCE_MHZ
-    reasons = achieved.event_reasons
-    seen = [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]
-    if settled and above:
-        seen.append(ConflictKind.FOREIGN_CLOCK)
-    elif settled and below and not seen and not idle and not reasons & EventReason.GPU_IDLE:
-        seen.append(ConflictKind.FOREIGN_CLOCK if locked_mhz <= held_mhz else ConflictKind.NOT_HELD)
+    below = not is_held(locked_mhz, achieved.clock_mhz)
+    seen = _with_reason(achieved.event_reasons, below=below)
+    unexplained = below and not (seen or idle or achieved.event_reasons & EventReason.GPU_IDLE)
+    if settled and (above or unexplained):
+        foreign = above or locked_mhz <= held_mhz
+        seen.append(ConflictKind.FOREIGN_CLOCK if foreign else ConflictKind.NOT_HELD)
     return tuple(Conflict(kind, locked_mhz, achieved.clock_mhz) for kind in seen)
+
+
+def _with_reason(reasons: EventReason, *, below: bool) -> list[ConflictKind]:
+    return [kind for bits, kind in _BY_REASON if reasons & bits and (below or bits is _THERMAL)]

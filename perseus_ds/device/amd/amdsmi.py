@@ -12,18 +12,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TypeVar
 
 from perseus_ds.device.amd.amdsmi_errors import translated
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.library_gpu import LibraryGpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
-from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceUnavailableError
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ def priority(request: DeviceRequest) -> float:
     return _ONLY_BY_NAME
 
 
-class AmdGpu(Gpu):
+class AmdGpu(LibraryGpu):
     """One AMD GPU. Setting its clock needs root, and the limit outlives this process."""
 
     def __init__(self, request: DeviceRequest) -> None:
@@ -61,14 +60,6 @@ class AmdGpu(Gpu):
             self.close()
             raise
 
-    def identify(self) -> Identity:
-        """Name it by UUID and PCI bus id; the index is amdsmi's."""
-        return self._identity
-
-    def capabilities(self) -> Capabilities:
-        """Clocks between the limits that the driver lists; latencies as assumed until calibration."""
-        return self._capabilities
-
     def lock_clock(self, clock_mhz: int) -> None:
         """Limit the graphics clock.
 
@@ -76,9 +67,7 @@ class AmdGpu(Gpu):
             DeviceUnsupportedError: the clock is not on the grid, or this GPU takes no limit.
             DevicePermissionError: not root.
         """
-        if clock_mhz not in self._capabilities.clocks_mhz:
-            name, grid = self._identity.name, self._capabilities.grid
-            raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        self._check_on_grid(clock_mhz)
         self._ask(
             lambda: self._smi.amdsmi_set_gpu_clk_limit(self._handle, "sclk", "max", clock_mhz),
             name=f"limit the clock to {clock_mhz} MHz",
@@ -130,21 +119,13 @@ class AmdGpu(Gpu):
         power_w = told.get("current_socket_power") if told else None
         return float(power_w) if isinstance(power_w, int | float) else None
 
-    def now_s(self) -> float:
-        """Read the host's monotonic clock."""
-        return time.monotonic()
-
     def busy(self) -> str | None:
         """Judge by the load of the graphics engine."""
         load_pct = self._optional(self._load_pct)
         return f"its load is {load_pct} %" if load_pct else None
 
-    def close(self) -> None:
-        """Let go of the library. The limit stays as it is: restoring is the guard's work."""
-        if self._open:
-            self._open = False
-            with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
-                self._ask(self._smi.amdsmi_shut_down, name="stop amdsmi")
+    def _shut_down(self) -> None:
+        self._smi.amdsmi_shut_down()
 
     def _find(self, request: DeviceRequest) -> tuple[object, int]:
         handles = self._ask(self._smi.amdsmi_get_processor_handles, name="list GPUs")
@@ -236,13 +217,6 @@ class AmdGpu(Gpu):
             return call()
         except self._smi.AmdSmiLibraryException as error:
             raise translated(error.get_error_code(), f"{self._what}: {name}") from error
-
-    def _optional(self, call: Callable[[], T]) -> T | None:
-        """Make one call that not every GPU answers."""
-        try:
-            return self._ask(call, name="ask")
-        except DeviceUnsupportedError:
-            return None
 
 
 def load_amdsmi() -> ModuleType:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import TypeVar
 
-from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.library_gpu import LibraryGpu
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.device.nvidia.nvml_optional import (
     SIGNS_OF_WORK,
@@ -46,7 +44,7 @@ def priority(request: DeviceRequest) -> float:
     return _PRIORITY_READ_ONLY if request.lock and missing_right() is not None else _PRIORITY_WITH_LOCK
 
 
-class NvmlGpu(Gpu):
+class NvmlGpu(LibraryGpu):
     """One NVIDIA GPU. Locking needs root or CAP_SYS_ADMIN, and the lock outlives this process."""
 
     def __init__(self, request: DeviceRequest) -> None:
@@ -63,14 +61,6 @@ class NvmlGpu(Gpu):
             self.close()
             raise
 
-    def identify(self) -> Identity:
-        """Name it by UUID and PCI bus id; the index is NVML's."""
-        return self._identity
-
-    def capabilities(self) -> Capabilities:
-        """Grid as the driver lists it; latency as published until calibration measures it."""
-        return self._capabilities
-
     def lock_clock(self, clock_mhz: int) -> None:
         """Store a locked clock in the driver.
 
@@ -79,11 +69,7 @@ class NvmlGpu(Gpu):
             DevicePermissionError: neither root nor CAP_SYS_ADMIN.
             DeviceLostError: the GPU has fallen off the bus.
         """
-        if clock_mhz not in self._capabilities.clocks_mhz:
-            grid = self._capabilities.grid
-            raise DeviceUnsupportedError(
-                f"{clock_mhz} MHz is not a clock of {self._identity.name}: it has {grid}"
-            )
+        self._check_on_grid(clock_mhz)
         self._ask(
             lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, clock_mhz, clock_mhz),
             name=f"lock {clock_mhz} MHz",
@@ -144,16 +130,8 @@ class NvmlGpu(Gpu):
         """Read the driver's own figure, of the last sixth of a second to second."""
         return self._optional(lambda: int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
 
-    def now_s(self) -> float:
-        """Read the host's monotonic clock."""
-        return time.monotonic()
-
-    def close(self) -> None:
-        """Let go of NVML. The clock stays as it is: restoring is the guard's work."""
-        if self._open:
-            self._open = False
-            with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
-                self._ask(self._nvml.nvmlShutdown, name="stop NVML")
+    def _shut_down(self) -> None:
+        self._nvml.nvmlShutdown()
 
     def _find(self, request: DeviceRequest) -> object:
         nvml = self._nvml
@@ -235,13 +213,6 @@ class NvmlGpu(Gpu):
             return call()
         except self._nvml.NVMLError as error:
             raise translated(int(error.value), f"{self._what}: {name}", looks_up=looks_up) from error
-
-    def _optional(self, call: Callable[[], T]) -> T | None:
-        """Make one NVML call that not every device answers."""
-        try:
-            return self._ask(call, name="ask")
-        except DeviceUnsupportedError:
-            return None
 
 
 _KNOWN_BITS = sum(reason.value for reason in EventReason)

@@ -14,6 +14,34 @@ _TIMES = ("virtual", "scaled")
 
 
 @dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What a number may be, the limits included but ``above``."""
+
+    low: float = -math.inf
+    above: float = -math.inf
+    high: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        """Whether a number may be that."""
+        return self.low <= value <= self.high and value > self.above
+
+    def __str__(self) -> str:
+        """As a message says it."""
+        limits = ((">=", self.low), (">", self.above), ("<=", self.high))
+        return " and ".join(f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < math.inf)
+
+
+_ABOVE_0, _FROM_0, _SHARE = _Bounds(above=0), _Bounds(low=0), _Bounds(low=0, high=1)
+_BOUNDS = {
+    **dict.fromkeys(("time_scale", "host_step_s", "mean_forward_s", "backward_over_forward"), _ABOVE_0),
+    **dict.fromkeys(("reduce_grads_s", "step_s", "transfer_s"), _FROM_0),
+    **dict.fromkeys(("noise", "counter_noise", "memory_bound"), _SHARE),
+    "intensity": _Bounds(above=0, high=2),
+}
+_OPTIONAL_BOUNDS = {"switch_latency_s": _FROM_0, "power_cap_w": _ABOVE_0}
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedSettings:
     """A simulated GPU and the work that emulation gives it.
 
@@ -32,6 +60,9 @@ class SimulatedSettings:
     ``throttle_mhz`` holds the clock down, as a hot or broken device would. ``kernels`` names a kernel trace
     (`perseus-ds kernels trace`): computations are then the kernels that it lists, each with a roofline of its
     own, and ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` play no part.
+    ``load_terms`` say how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
+    tokens, by squared lengths), at the tokens and squares of ``mean_load``. Without them work is in
+    proportion to the tokens, and the first microbatch is the mean one.
     """
 
     gpu: str = "a100-sxm4-80gb"
@@ -53,6 +84,8 @@ class SimulatedSettings:
     power_cap_w: float | None = None
     throttle_mhz: int | None = None
     kernels: str | None = None
+    load_terms: tuple[float, ...] | None = None
+    mean_load: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no device can be.
@@ -67,23 +100,29 @@ class SimulatedSettings:
             )
         if type(self.seed) is not int or not 0 <= self.seed < _MOST_SEEDS:
             raise ConfigError(f"simulated.seed: got {self.seed!r:.40}, expected a whole number from 0 on")
-        for key in ("time_scale", "host_step_s", "mean_forward_s", "backward_over_forward"):
-            _check(key, getattr(self, key), above=0)
-        for key in ("reduce_grads_s", "step_s", "transfer_s"):
-            _check(key, getattr(self, key), low=0)
-        for key in ("noise", "counter_noise"):
-            _check(key, getattr(self, key), low=0, high=1)
-        _check("memory_bound", self.memory_bound, low=0, high=1)
-        _check("intensity", self.intensity, above=0, high=2)
-        if not isinstance(self.forward_s, tuple | None) or self.forward_s == ():
-            raise ConfigError(f"simulated.forward_s: got {self.forward_s!r}, expected a list, one per stage")
-        for stage, forward_s in enumerate(self.forward_s or ()):
-            _check(f"forward_s[{stage}]", forward_s, above=0)
-        _check_optional("switch_latency_s", self.switch_latency_s, low=0)
-        _check_optional("power_cap_w", self.power_cap_w, above=0)
-        _check_optional("throttle_mhz", self.throttle_mhz, low=lowest_mhz)
+        for key, bounds in _BOUNDS.items():
+            _check(key, getattr(self, key), bounds)
+        _check_forwards(self.forward_s)
+        self._check_loads()
+        for key, bounds in {**_OPTIONAL_BOUNDS, "throttle_mhz": _Bounds(low=lowest_mhz)}.items():
+            if getattr(self, key) is not None:
+                _check(key, getattr(self, key), bounds)
         if not (self.kernels is None or (isinstance(self.kernels, str) and self.kernels)):
             raise ConfigError(f"simulated.kernels: got {self.kernels!r}, expected the name of a kernel trace")
+
+    def _check_loads(self) -> None:
+        for key, entries in (("load_terms", 3), ("mean_load", 2)):
+            given: object = getattr(self, key)
+            if given is None:
+                continue
+            if not isinstance(given, tuple) or len(given) != entries:
+                raise ConfigError(f"simulated.{key}: got {given!r:.80}, expected a list of {entries} numbers")
+            for place, value in enumerate(given):
+                _check(f"{key}[{place}]", value, _FROM_0)
+        if (self.load_terms is None) != (self.mean_load is None):
+            raise ConfigError("simulated.load_terms and simulated.mean_load belong together: one is missing")
+        if self.mean_load is not None:
+            _check("mean_load[0]", self.mean_load[0], _ABOVE_0)
 
 
 def simulated_settings(block: Mapping[str, object], *, rank: int = 0) -> SimulatedSettings:
@@ -127,37 +166,25 @@ def _settings(block: Mapping[str, object], *, known: Sequence[str]) -> Simulated
         if key not in known:
             raise ConfigError(f"simulated.{key}: unknown key", hint=f"known: {', '.join(known)}")
     values = dict(block)
-    if isinstance(values.get("forward_s"), (list, tuple)):
-        values["forward_s"] = tuple(values["forward_s"])  # type: ignore[arg-type]  # checked per item below
+    for key in _LISTS:
+        if isinstance(values.get(key), (list, tuple)):
+            values[key] = tuple(values[key])  # type: ignore[arg-type]  # checked per item below
     return SimulatedSettings(**values)  # type: ignore[arg-type]  # __post_init__ checks every value
 
 
 _RANKS = "ranks"
+_LISTS = ("forward_s", "load_terms", "mean_load")
 _KEYS = tuple(field.name for field in fields(SimulatedSettings))
 
 
-def _check_optional(key: str, value: object, *, low: float | None = None, above: float | None = None) -> None:
-    if value is not None:
-        _check(key, value, low=low, above=above)
+def _check_forwards(forward_s: object) -> None:
+    if not isinstance(forward_s, tuple | None) or forward_s == ():
+        raise ConfigError(f"simulated.forward_s: got {forward_s!r}, expected a list, one per stage")
+    for stage, one_s in enumerate(forward_s or ()):
+        _check(f"forward_s[{stage}]", one_s, _ABOVE_0)
 
 
-def _check(
-    key: str,
-    value: object,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-) -> None:
-    wanted = " and ".join(
-        f"{sign} {bound:g}" for sign, bound in ((">=", low), (">", above), ("<=", high)) if bound is not None
-    )
+def _check(key: str, value: object, bounds: _Bounds) -> None:
     number = not isinstance(value, bool) and isinstance(value, (int, float)) and abs(value) < math.inf
-    if not number or not _within(float(value), low, above, high):  # type: ignore[arg-type]  # a number by now
-        raise ConfigError(f"simulated.{key}: got {value!r}, expected a number {wanted}")
-
-
-def _within(value: float, low: float | None, above: float | None, high: float | None) -> bool:
-    return (
-        (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high)
-    )
+    if not number or not bounds.holds(float(value)):  # type: ignore[arg-type]  # a number by now
+        raise ConfigError(f"simulated.{key}: got {value!r}, expected a number {bounds}")

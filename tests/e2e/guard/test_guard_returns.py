@@ -15,8 +15,7 @@ from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
 from perseus_ds.device import ConflictKind, DeviceRequest, choose
 from perseus_ds.device.guard import GuardClient, GuardedGpu
-from perseus_ds.device.guard.client.spawn import spawn
-from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
+from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DevicePermissionError
 
@@ -176,7 +175,7 @@ SUSPENDED = """
 import sys, time
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.guard import GuardClient, GuardedGpu
-from perseus_ds.device.guard.client.spawn import spawn
+from perseus_ds.device.guard.client.spawned_guard import spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 sock, process = spawn()
 gpu = GuardedGpu(NvmlGpu(DeviceRequest("nvml")), GuardClient(sock), lease_s=0.6)

@@ -16,8 +16,8 @@ from perseus_ds.device import (
     choose,
 )
 from perseus_ds.device.amd import amdsmi
+from perseus_ds.device.choose import ReadOnlyGpu
 from perseus_ds.device.guard import container
-from perseus_ds.device.read_only import ReadOnlyGpu
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.device.clock_agenda import LATE_S, ClockAgenda, DatedClock, RequestCounts
+from perseus_ds.device.clock_agenda import LATE_S, ClockAgenda, DatedClock, RequestCounts, overdue_s
 
 
 @pytest.fixture
@@ -63,3 +63,9 @@ def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
     assert counts.missed == 0.12
     assert "12.0 % of 100 changes" in counts.told
     assert "at most 31 ms" in counts.told
+
+
+def test_a_higher_clock_is_overdue_after_three_latencies_or_what_host_and_driver_take_anyway() -> None:
+    assert overdue_s(0.037) == pytest.approx(0.111)
+    assert overdue_s(0.0036) == 0.05, "three latencies of a quick driver are less than a busy host's wake-up"
+    assert overdue_s(0.037, slow_call_s=0.4) == 0.4

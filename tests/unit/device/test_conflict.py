@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.device import Achieved, EventReason
-from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
+from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_clock_above_what_the_gpu_held_in_the_sweep_accuses_nobody() -> None:
     """Under full load many fall below their lock and give no reason, though it was reached at first."""
     [found] = conflicts(1965, Achieved(1580, 2619, EventReason.NONE), held_mhz=1500)
     assert found.kind is ConflictKind.NOT_HELD
-    assert found.rule is Rule.KNOW
+    assert found.action is Reaction.KNOW
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_samples_are_said_to_be_left_out_where_they_are() -> None:
     """By the event reasons of a look that spoil it, and while no clock is ours to set; by nothing else."""
     spoilt = {ConflictKind.POWER_CAP, ConflictKind.THERMAL, ConflictKind.HW_SLOWDOWN}
     uncontrolled = {ConflictKind.CONTROL_LOST, ConflictKind.NOT_STORED}
-    assert {kind for kind in ConflictKind if kind.rule is Rule.GO_ON} == spoilt | uncontrolled
+    assert {kind for kind in ConflictKind if kind.action is Reaction.GO_ON} == spoilt | uncontrolled
 
 
 def test_an_idle_gpu_that_does_not_say_so_accuses_nobody() -> None:
@@ -63,9 +63,9 @@ def test_an_idle_gpu_that_does_not_say_so_accuses_nobody() -> None:
 
 
 @pytest.mark.parametrize("kind", ConflictKind)
-def test_each_has_a_line_and_a_rule(kind: ConflictKind) -> None:
+def test_each_has_a_line_and_an_action(kind: ConflictKind) -> None:
     assert kind.text
-    assert isinstance(kind.rule, Rule)
+    assert isinstance(kind.action, Reaction)
 
 
 def test_the_line_names_both_clocks() -> None:

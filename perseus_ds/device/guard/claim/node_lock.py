@@ -4,20 +4,24 @@ A name in the abstract namespace of Unix sockets: the kernel frees it however it
 seen by all processes that share the node's network namespace, whatever folders, mounts and process numbers
 they see. Any user may take any name, so a holder is believed only by who the kernel says it is: root,
 ourselves, or a process that may set clocks. One that does not let itself be asked is not believed.
+A line names the process that has the socket open: only root sees everybody's descriptors, and a socket may
+be passed on, so that is no proof.
 
-Source: unix(7), "Abstract sockets", SO_PEERCRED; socket(7), SO_SNDTIMEO.
+Source: unix(7), "Abstract sockets", SO_PEERCRED; socket(7), SO_SNDTIMEO; proc_net(5), proc_pid_fd(5).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from perseus_ds.device.guard.claim.name_holder import process_with
 from perseus_ds.device.rights import may_set_clocks
 from perseus_ds.errors import DeviceUnavailableError
 
@@ -132,3 +136,34 @@ def _holder(name: str) -> _Holder | None:
 def _unasked(name: str) -> _Holder:
     """A holder that does not let itself be asked: it is named where it is seen, and not believed."""
     return _Holder(process_with(name) or "somebody who does not answer", believed=False)
+
+
+def process_with(name: str) -> str | None:
+    """Name the user and the process that have the socket of a name; ``None``: not to be seen from here."""
+    sockets = {f"socket:[{inode}]" for inode in _inodes(name.replace("\0", "@"))}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and not sockets.isdisjoint(_open_files(entry)):
+            return f"user {_user_of(entry)}, process {entry.name}"
+    return None
+
+
+def _inodes(shown: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines():
+            words = line.split(maxsplit=7)
+            if words[7:] == [shown]:
+                yield words[6]
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield str(descriptor.readlink())
+
+
+def _user_of(process: Path) -> str:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = (process / "status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(line.split()[1] for line in lines if line.startswith("Uid:"))
+    return "unknown"

@@ -8,7 +8,7 @@ import time
 from perseus_ds.device.conflict import is_at
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim.patience import insist, whatever
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.record import Achieved, EventReason
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 _SETTLE_S, _POLL_S = 0.3, 0.004
@@ -92,22 +92,26 @@ def _hidden(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> str | Non
     try:
         standing_mhz = gpu.standing_lock_mhz()
     except DeviceUnsupportedError:
-        seen = gpu.achieved()
-    else:
-        if standing_mhz == wanted_mhz:
-            return None
-        raise _StandsError.at(wanted_mhz, standing_mhz or gpu.achieved().clock_mhz)
+        return _hidden_by_clock(gpu, wanted_mhz, held_mhz, gpu.achieved())
+    if standing_mhz == wanted_mhz:
+        return None
+    raise _StandsError.at(wanted_mhz, standing_mhz or gpu.achieved().clock_mhz)
+
+
+def _hidden_by_clock(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved) -> str | None:
     highest_mhz = gpu.capabilities().default_clock_mhz
     reasons = seen.event_reasons & ~EventReason.APPLICATIONS_CLOCKS
     there = seen.clock_mhz >= highest_mhz if wanted_mhz is None else is_at(wanted_mhz, seen)
     if there and highest_mhz:
         return None
-    moved = held_mhz is not None and wanted_mhz is None and not is_at(held_mhz, seen)
-    if moved and (not reasons or seen.clock_mhz > (held_mhz or 0)):
+    if held_mhz is None:
+        return _why_hidden(reasons)
+    left = not is_at(held_mhz, seen)
+    if left and wanted_mhz is None and (not reasons or seen.clock_mhz > held_mhz):
         return None
-    if held_mhz is not None and not is_at(held_mhz, seen) and gpu.load_pct() == 0:
+    if left and gpu.load_pct() == 0:
         return "idle"
-    if held_mhz is not None and not reasons:
+    if not reasons:
         raise _StandsError.at(wanted_mhz, seen.clock_mhz)
     return _why_hidden(reasons)
 

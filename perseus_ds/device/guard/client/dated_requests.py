@@ -8,12 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from perseus_ds.device.clock_agenda import DatedClock, RequestCounts
+from perseus_ds.device.clock_agenda import DatedClock, RequestCounts, overdue_s
 from perseus_ds.device.guard.client.send_queue import SendQueue
 from perseus_ds.device.guard.protocol import Message, Value
 from perseus_ds.errors import DeviceError
 
-_LATE_LATENCIES = 3.0
 _MOST_UNKNOWN = 4096
 _REPORT: Message = {"do": "report"}
 
@@ -29,9 +28,9 @@ class _Raise:
 class DatedRequests:
     """Ask a guard ahead of time; it writes each clock when it is due, whatever this process does by then.
 
-    The guard says in a report which requests are done. It is asked for one behind other requests, or at a
-    call of `look`, when a higher clock is three latencies overdue as far as is known here: at most one
-    question at a time.
+    The guard says in a report which requests are done, and how long its driver's slow calls take. It is asked
+    for one behind other requests, or at a call of `look`, when a higher clock is overdue as far as is known
+    here (`overdue_s`): at most one question at a time.
     """
 
     def __init__(
@@ -55,8 +54,8 @@ class DatedRequests:
         self._lock = threading.Lock()
 
     def expect(self, latency_s: float) -> None:
-        """Note how long a change takes: a higher clock is overdue three times that after its moment."""
-        self._patience_s = _LATE_LATENCIES * latency_s
+        """Note how long a change takes, and so when a higher clock is overdue."""
+        self._patience_s = overdue_s(latency_s)
 
     def ask(self, requests: Sequence[DatedClock]) -> None:
         """Hand requests over; never blocks.
@@ -104,6 +103,7 @@ class DatedRequests:
         """Take in a report; return whether a higher clock came late that nobody has said yet."""
         with self._lock:
             number, at_s = int(_number(report, "number")), _number(report, "at_s")
+            self._patience_s = max(self._patience_s, _number(report, "slow_call_s"))
             before = self._before
             self.counts.changes = before.changes + int(_number(report, "changes"))
             self.counts.late = before.late + int(_number(report, "late"))

@@ -12,8 +12,7 @@ from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.client.guard_client import GuardClient
-from perseus_ds.device.guard.client.spawn import spawn
-from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard
+from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import DeviceError

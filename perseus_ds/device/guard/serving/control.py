@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock
-from perseus_ds.device.conflict import ConflictKind, Rule, conflicts
+from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
+from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.guard.claim.standing import Standing
@@ -24,13 +24,12 @@ _STRIKES_BELOW = 8  # one below it: the driver's figure of the load is up to a s
 
 _CLEAR_S = 0.002  # no look so shortly before a request is due
 _MOST_WAITING = 4096
-_LATE_LATENCIES = 3.0
 
 Warn = Callable[[ConflictKind, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedChange:
     """What the client's plan reckons with: how long a call takes, and until its clock is in force.
 
     ``held_mhz`` is the highest clock that this GPU was measured to hold under the job's load, 0 where that
@@ -43,11 +42,11 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RequestReport:
     """How requests came to the driver, as of ``at_s``; moments are those at which calls have returned.
 
     ``number`` is the newest request that is done: stored there, or nothing new. ``late_raises`` are higher
-    clocks that were stored more than three latencies after they were due.
+    clocks that were stored when they were overdue, ``slow_call_s`` is what one call of a hundred takes.
     """
 
     number: int
@@ -57,6 +56,7 @@ class Report:
     overtaken: int
     longest_late_s: float
     late_raises: int
+    slow_call_s: float
 
 
 class Control:
@@ -76,7 +76,7 @@ class Control:
         self._present = DatedClock(-math.inf, None)
         self._stored_mhz: int | None = None
         self._done = self._late_raises = 0
-        self._expected = Expected()
+        self._expected = ExpectedChange()
         self._found = Standing(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
@@ -119,7 +119,7 @@ class Control:
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: float) -> None:
         """Note what the client's plan reckons with."""
-        self._expected = Expected(call_s, latency_s, held_mhz)
+        self._expected = ExpectedChange(call_s, latency_s, held_mhz)
 
     def request(self, number: int, clock_mhz: int | None, due_s: float | None = None) -> None:
         """Note a request (``None``: as it was found), for a moment (``None``: now).
@@ -134,10 +134,10 @@ class Control:
         self._agenda.put(DatedClock(now_s if due_s is None else due_s, clock_mhz, number=number))
         self._take_due(now_s)
 
-    def report(self) -> Report:
+    def report(self) -> RequestReport:
         """Say how requests came to the driver so far."""
         counts = self._agenda.counts
-        return Report(
+        return RequestReport(
             self._done,
             self._now_s(),
             counts.changes,
@@ -145,6 +145,7 @@ class Control:
             counts.overtaken,
             counts.longest_late_s,
             self._late_raises,
+            self._writer.slow_call_s,
         )
 
     def _take_due(self, now_s: float) -> None:
@@ -171,7 +172,8 @@ class Control:
         late_s = max(0.0, self._now_s() - self._present.due_s - self._expected.call_s)
         self._agenda.counts.made(late_s=late_s)
         higher = before_mhz is not None and (applied.clock_mhz is None or applied.clock_mhz > before_mhz)
-        self._late_raises += higher and late_s > _LATE_LATENCIES * self._expected.latency_s
+        patience_s = overdue_s(self._expected.latency_s, slow_call_s=self._writer.slow_call_s)
+        self._late_raises += higher and late_s > patience_s
 
     def step(self) -> None:
         """Write what is due, read back what is due, and notice a client that fell silent.
@@ -258,7 +260,7 @@ class Control:
         )
         for conflict in found:
             self._warn(conflict.kind, conflict.line)
-        fatal = [conflict for conflict in found if conflict.rule is Rule.GIVE_UP]
+        fatal = [conflict for conflict in found if conflict.action is Reaction.GIVE_UP]
         if seen.settled:
             self._strikes = self._strikes + 1 if fatal else 0
         above = seen.achieved.clock_mhz > seen.locked_mhz

@@ -19,6 +19,7 @@ from perseus_ds.device.record import Achieved, EventReason
 from perseus_ds.errors import DeviceError
 
 _KEPT = 256
+_ENOUGH = 100
 _READ_BACK_S = 0.25
 _SETTLE_POLL_S = 0.005
 _SETTLE_LIMIT_S = 0.25
@@ -163,6 +164,12 @@ class ClockWriter:
             self._check_freed(achieved, now_s)
             return None
         return self._judged(self._stored_mhz, achieved, now_s)
+
+    @property
+    def slow_call_s(self) -> float:
+        """What one call of a hundred takes at least; 0 before there were a hundred."""
+        calls_s = sorted(self._calls_s)
+        return calls_s[-1 - len(calls_s) // 100] if len(calls_s) >= _ENOUGH else 0.0
 
     def figures(self) -> WriterFigures:
         """Sum up."""

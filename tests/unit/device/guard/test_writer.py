@@ -186,6 +186,17 @@ def test_call_and_settle_are_recorded(writer: ClockWriter, device: Device, time:
     assert writer.figures().settle_s == pytest.approx(0.005)
 
 
+def test_what_a_slow_call_takes_is_known_after_a_hundred_and_one_that_hung_is_none(
+    writer: ClockWriter, device: Device
+) -> None:
+    for number in range(1, 121):
+        device.calls_s = [30.0 if number == 60 else 0.012 if number % 10 == 0 else 0.003]
+        writer.request(number, (900, 1200)[number % 2])
+        writer.step()
+        assert number >= 100 or writer.slow_call_s == 0.0
+    assert writer.slow_call_s == pytest.approx(0.012)
+
+
 def test_the_clock_is_read_back_at_a_bounded_rate(writer: ClockWriter, time: Time) -> None:
     writer.request(1, 900)
     writer.step()
