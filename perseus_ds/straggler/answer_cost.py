@@ -42,15 +42,32 @@ class AnswerCost:
         """How much slower, relatively, an iteration may be made without room for more being lost."""
         return max(0.0, self._most - self.lost) / self._exposed
 
-    def observe(self, own_s: _Replicas, planned_s: _Replicas, *, locked: list[int]) -> None:
-        """Take in one iteration; ``locked`` replicas are slow by themselves, at whatever plan."""
-        lost = self._lost_in(own_s, planned_s, locked)
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more may be lost."""
+        return self.lost >= self._most
+
+    def observe(
+        self,
+        own_s: _Replicas,
+        planned_s: _Replicas,
+        *,
+        locked: list[int],
+        load: _Replicas | None = None,
+    ) -> None:
+        """Take in one iteration; ``locked`` replicas are slow by themselves, at whatever plan.
+
+        ``own_s`` and ``planned_s`` are at the usual load; ``load`` is what each replica had of it.
+        """
+        lost = self._lost_in(own_s, planned_s, locked, 1.0 if load is None else load)
         if lost or self.lost:
             self.lost = max(0.0, self.lost + lost - float(self._lost[self._place]))
         self._lost[self._place] = lost
         self._place = (self._place + 1) % HORIZON
 
-    def _lost_in(self, own_s: _Replicas, planned_s: _Replicas, locked: list[int]) -> float:
+    def _lost_in(
+        self, own_s: _Replicas, planned_s: _Replicas, locked: list[int], load: _Replicas | float
+    ) -> float:
         """Against every replica at its objective's plan, as it would have kept it."""
         slowed = planned_s > self._objective_s * _SLOWED
         slowed[locked] = False
@@ -60,4 +77,5 @@ class AnswerCost:
         slowed &= known & np.isfinite(planned_s)
         needed_s = own_s.copy()
         needed_s[slowed] *= self._objective_s[slowed] / planned_s[slowed]
+        own_s, needed_s = own_s * load, needed_s * load
         return float(own_s[known].max() / needed_s[known].max() - 1.0)

@@ -32,6 +32,8 @@ from perseus_ds.straggler.tuning import (
 
 _Replicas = NDArray[np.float64]
 
+_SHRUNK_BY = 4.0  # iterations that a replica's own pace is worth before any was seen
+
 
 class StragglerController:
     """Judge every replica by its own plan's prediction, and answer.
@@ -70,6 +72,7 @@ class StragglerController:
         self._announced_bytes = b""
         self._limits_s = np.full(replicas, np.nan)
         self._usual, self._usual_of = 1.0, 0
+        self._paces = np.ones(replicas)
         self._review_every = REVIEW_EVERY
         self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
 
@@ -79,7 +82,9 @@ class StragglerController:
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
         if self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
-            self._cost.observe(observed.own_s, observed.planned_s, locked=self._capping.locked())
+            self._cost.observe(
+                observed.own_s, observed.planned_s, locked=self._capping.locked(), load=observed.load
+            )
         ratio = self._heeding_caps(observed, _ratio(observed))
         moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
         announced = observed.announced.tobytes()
@@ -98,6 +103,46 @@ class StragglerController:
     def cost_pct(self) -> float:
         """What answers have cost over the last 1 000 iterations."""
         return self._cost.pct
+
+    @property
+    def slow(self) -> NDArray[np.bool_]:
+        """Who is slow, or announced to be.
+
+        Shape: [replicas].
+        """
+        slow: NDArray[np.bool_] = self._slow | (self._announced > 1.0)
+        return slow
+
+    @property
+    def may_slow(self) -> bool:
+        """Whether answers may cost any more time."""
+        return not self._cost.spent
+
+    @property
+    def pace(self) -> _Replicas:
+        """Measured by planned duration of each replica, as far as that is known: of few iterations, in part.
+
+        Shape: [replicas].
+        """
+        shrunk = self._estimate.count / (self._estimate.count + _SHRUNK_BY)
+        trusted = np.where(self.slow, 1.0, shrunk)
+        trusted[self._capping.locked()] = 0.0  # at a clock that it holds it keeps its promises
+        pace: _Replicas = self._usual + (self._paces - self._usual) * trusted
+        return pace
+
+    def longest_allowed_s(self, least_s: _Replicas) -> float:
+        """How long an iteration may be made for those who wait, should the stragglers recover.
+
+        ``least_s`` is what each replica needs as planned, in seconds (NaN: unknown). What was
+        announced may cost anything.
+
+        Shape: [replicas].
+        """
+        if (self._announced > 1.0).any():
+            return math.inf
+        recovered = np.minimum(self._paces, self._usual) if self._anyone_slow else self._paces
+        longest_s = float(np.max(recovered * least_s, where=np.isfinite(least_s), initial=0.0))
+        return longest_s * (1.0 + self._cost.slower_by)
 
     def _patience(self) -> int:
         """After how many iterations the medians are due again: soon after a change, else in good time."""
@@ -132,6 +177,7 @@ class StragglerController:
         if self._anyone_slow:
             slow = self._slow.nonzero()[0]
             free_s[slow] *= 1.0 + self._estimate.sinking(slow)
+        self._paces = pace
         known = self._estimate.count >= CONFIRMATIONS
         last = int(free_s.argmax())
         demand = ReplicaDemand(

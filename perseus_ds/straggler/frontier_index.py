@@ -15,6 +15,8 @@ from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.decision import TimeBudget
 
+_ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierIndex:
@@ -33,6 +35,8 @@ class FrontierIndex:
     fastest: int
     _times_s: Sequence[float]
     _best: Sequence[int]
+    _slower_s: NDArray[np.float64]
+    _slower: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
@@ -45,14 +49,18 @@ class FrontierIndex:
         run_s = _longest_path_s(plans)
         expected_s = run_s[:-1]
         cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
+        chosen = select(plans, objective).index
+        slower = [index for index in cheaper if expected_s[index] > expected_s[chosen]]
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
             baseline_s=float(run_s[-1]),
-            objective=select(plans, objective).index,
+            objective=chosen,
             fastest=select(plans, Objective()).index,
             _times_s=[float(expected_s[index]) for index in cheaper],
             _best=cheaper,
+            _slower_s=expected_s[slower],
+            _slower=np.array([chosen, *slower], dtype=np.int64),
         )
 
     @property
@@ -80,6 +88,19 @@ class FrontierIndex:
         if limit_s <= self.fastest_s:
             return self.fastest
         return self._best[bisect_right(self._times_s, limit_s) - 1]
+
+    def stretched(self, stretch: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return for each of many replicas the plan that takes so many times longer than the objective's.
+
+        No replica is made faster than the objective's plan, and none runs a plan that costs more than that.
+
+        Shape: [replicas].
+        Cost: a search for each, as vectors.
+        """
+        limit_s = stretch * self.objective_s * _ROUNDED
+        places = np.searchsorted(self._slower_s, limit_s, side="right")
+        plans: NDArray[np.int64] = self._slower[places]
+        return plans
 
 
 def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> list[int]:

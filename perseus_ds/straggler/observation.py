@@ -37,7 +37,7 @@ class ReplicaObservation:
     early and then waits for its first activation, which no mark tells from its own time.) What is not finite
     and above 0 is unknown (default clocks, an audit, an evaluation came between). ``announced`` is a slowdown
     announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a power or
-    thermal cap.
+    thermal cap. ``load`` is how many times the usual work it had: both times are at the usual load.
 
     Shape: vectors [replicas].
     """
@@ -46,3 +46,4 @@ class ReplicaObservation:
     planned_s: NDArray[np.float64]
     announced: NDArray[np.float64]
     capped: NDArray[np.bool_]
+    load: NDArray[np.float64] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
+from perseus_ds.straggler.frontiers import Frontiers
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
+from perseus_ds.straggler.pacing import Outlook, PacedIteration, Pacing, ProgressMarks
 from perseus_ds.straggler.tuning import BEHIND, CONFIRMATIONS, MAX_COST_PCT
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
+_Replicas = NDArray[np.float64]
 
 
 class ReplicaPlans:
@@ -22,7 +25,8 @@ class ReplicaPlans:
     Every rank keeps the whole book, because what a replica did is judged by what its plan predicted; all
     are fed alike and so come to the same decision at the same iteration, all stages of a replica together.
     Not ``answered``: replicas are judged all the same, and run the objective's plans throughout.
-    ``max_cost_pct`` and ``exposed`` bound what answers cost (``AnswerCost``).
+    ``max_cost_pct`` and ``exposed`` bound what answers cost (``AnswerCost``). Where there are ``marks``,
+    replicas tell how far they are within an iteration, and are paced to the longest.
 
     Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
     """
@@ -34,21 +38,27 @@ class ReplicaPlans:
         answered: bool = True,
         max_cost_pct: float = MAX_COST_PCT,
         exposed: int = 2,
+        marks: ProgressMarks | None = None,
     ) -> None:
-        self._indexes = indexes
+        self._frontiers = Frontiers(indexes)
         self._answered = answered
+        scatter = self._scatter = np.array([frontier_index.scatter for frontier_index in indexes])
         self._controller = StragglerController(
-            np.array([frontier_index.objective_s for frontier_index in indexes]),
+            self._frontiers.objective_s,
             np.array([frontier_index.fastest_s for frontier_index in indexes]),
-            scatter=float(np.max([frontier_index.scatter for frontier_index in indexes])),
+            scatter=float(scatter.max()),
             max_cost_pct=max_cost_pct,
             exposed=exposed,
         )
         self._pace = Pace(len(indexes))
         self._unknown = np.full(len(indexes), np.nan)
-        self._run_s: dict[int, NDArray[np.float64]] = {}
-        self.plans = [frontier_index.objective for frontier_index in indexes]
-        self._planned_s = self._predicted_s()
+        self._run_s: dict[int, _Replicas] = {}
+        self._pacing = None if marks is None else Pacing(marks)
+        self._paced: dict[int, PacedIteration] = {}
+        self._recovered: tuple[int, _Replicas] | None = None
+        self._decided = self._present = self._frontiers.objective
+        self._stretch = np.ones(len(indexes))
+        self._paced_iterations, self._slowed = 0, 0.0
         self.decision: StragglerDecision | None = None
         self.observed: ReplicaStatus | None = None
 
@@ -57,26 +67,70 @@ class ReplicaPlans:
 
         Cost: see scripts/bench/straggler; linear in replicas.
         """
-        planned_s = self._run_s.pop(about, self._unknown)
+        planned_s, load = self._promised(about, observed.own_s)
+        own_s = observed.own_s if load is None else observed.own_s / load
         decision = self._controller.observe(
-            ReplicaObservation(observed.own_s, planned_s, observed.announced, observed.capped)
+            ReplicaObservation(own_s, planned_s, observed.announced, observed.capped, load)
         )
         self.decision, self.observed = decision, observed
-        self._pace.observe(observed.own_s / planned_s)
-        if not (decision.changed and self._answered):
-            return False
-        before = self.plans
-        self.plans = [
-            frontier_index.choose(decision.budget(replica))
-            for replica, frontier_index in enumerate(self._indexes)
-        ]
-        self._planned_s = self._predicted_s()
-        return self.plans != before
+        self._pace.observe(own_s / planned_s)
+        if self._recovered is not None and about >= self._recovered[0]:
+            self._recovered = None  # the controller has seen it as well
+        before = self._decided
+        if decision.changed and self._answered:
+            self._decided = self._frontiers.decided(decision)
+        self._begin_anew()
+        return not np.array_equal(self._decided, before)
 
     def will_run(self, index: int) -> None:
         """Note that iteration ``index`` is run by the present plans; of others nothing is known."""
-        self._run_s.pop(index - _KEPT, None)
-        self._run_s[index] = self._planned_s
+        for kept in (self._run_s, self._paced):
+            kept.pop(index - _KEPT, None)
+        self._begin_anew()
+        self._run_s[index] = self._stretch * self._frontiers.objective_s
+        if self._pacing is not None:
+            self._paced[index] = PacedIteration(self._controller.pace)
+
+    def told(self, index: int, outlook: Outlook) -> bool:
+        """Answer what all tell at an iteration's next mark; return whether one changes its plan within it.
+
+        Where nobody predicts from loads, those who wait already for a straggler are slowed no further; they
+        only speed up when it has recovered.
+
+        Cost: see scripts/bench/straggler; linear in replicas.
+        """
+        paced = self._paced.get(index)
+        if self._pacing is None or paced is None:
+            return False
+        runs = self._stretch
+        paced.told.append(outlook.cleaned())
+        recovered = self._pacing.recovered(paced).any()
+        if len(paced.told) == 1:
+            paced.most_s = self._controller.longest_allowed_s(paced.told[0].left_s)
+        wanted = self._pacing.stretches(paced)
+        if not paced.told[-1].known.any():
+            wanted = runs
+        elif not outlook.by_load.any():
+            wanted = np.minimum(runs, wanted) if recovered else runs
+        elif not self._controller.may_slow:
+            wanted = np.minimum(runs, 1.0)
+        if recovered:
+            self._recovered = index, paced.awaited
+        if self._answered:
+            self._run(wanted)
+        paced.stretch.append(self._stretch)
+        return not np.array_equal(self._stretch, runs)
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for a straggler."""
+        return self.decision is not None and bool(self.decision.waiting)
+
+    @property
+    def plans(self) -> Sequence[int]:
+        """What every replica runs now."""
+        plans: list[int] = self._present.tolist()
+        return plans
 
     @property
     def on_pace(self) -> Sequence[bool]:
@@ -89,17 +143,57 @@ class ReplicaPlans:
         return self._controller.cost_pct
 
     @property
+    def account(self) -> Mapping[str, float]:
+        """What answers have cost, in how many iterations replicas were paced, and by how much on average."""
+        slowed_pct = 100.0 * self._slowed / self._paced_iterations if self._paced_iterations else 0.0
+        return {
+            "cost_pct": self.cost_pct,
+            "paced_iterations": self._paced_iterations,
+            "mean_slowed_pct": slowed_pct,
+        }
+
+    @property
     def sync_time_s(self) -> float | None:
         """The iteration time at which all meet; None while nobody waits."""
         return None if self.decision is None else self.decision.sync_time_s
 
-    def _predicted_s(self) -> NDArray[np.float64]:
-        return np.array(
-            [
-                frontier_index.expected_s[plan]
-                for frontier_index, plan in zip(self._indexes, self.plans, strict=True)
-            ]
-        )
+    def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
+        """What was to be expected of an iteration at the usual load, and what the load was (None: usual)."""
+        run_s, paced = self._run_s.pop(about, self._unknown), self._paced.pop(about, None)
+        if self._pacing is None or paced is None or not paced.told:
+            return run_s, None
+        self._pacing.learn(paced, _or_nan(own_s), slow=self._controller.slow)
+        begun = paced.told[0]
+        if begun.by_load.any():
+            self._paced_iterations += 1
+            self._slowed += float(paced.stretch[-1].mean()) - 1.0
+        with np.errstate(invalid="ignore"):
+            load = np.where(begun.known & begun.by_load, begun.left_s / self._frontiers.objective_s, 1.0)
+            planned_s = paced.planned_s / load
+        return np.where(np.isfinite(planned_s) & (planned_s > 0.0), planned_s, run_s), load
+
+    def _begin_anew(self) -> None:
+        """Have all run what was decided, nobody slower than a recovery that is just seen leaves room for."""
+        self._set(self._decided)
+        if self._recovered is not None and self._pacing is not None:
+            still = self._frontiers.objective_s
+            outlook = Outlook(np.zeros(len(still)), still, self._scatter, np.zeros(len(still), np.bool_))
+            anew = PacedIteration(self._recovered[1], [outlook])
+            self._run(np.minimum(self._stretch, self._pacing.stretches(anew)))
+
+    def _run(self, stretch: _Replicas) -> None:
+        """Choose plans anew where they are to take another time."""
+        other = stretch != self._stretch
+        self._set(np.where(other, self._frontiers.stretched(stretch), self._present))
+
+    def _set(self, plans: NDArray[np.int64]) -> None:
+        if plans is not self._present:
+            self._present = plans
+            self._stretch = self._frontiers.expected_s(plans) / self._frontiers.objective_s
+
+
+def _or_nan(own_s: _Replicas) -> _Replicas:
+    return np.where(np.isfinite(own_s) & (own_s > 0.0), own_s, np.nan)
 
 
 class Pace:

@@ -78,7 +78,7 @@ def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
     apart = np.hypot(np.hypot(demand.scatter, demand.scatter[last]), demand.error[last])
     with np.errstate(divide="ignore"):
         accepted = EXCESS / (max(1, len(demand.free_s) - 1) * apart)
-    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, _sigmas_below(accepted) * apart)
+    kept: NDArray[np.float64] = np.maximum(LEAST_MARGIN, sigmas_below(accepted) * apart)
     return np.where(np.isfinite(apart), kept, np.inf)
 
 
@@ -86,10 +86,10 @@ _SIGMAS = np.linspace(0.0, 6.0, 241)
 _LATE = np.array([NormalDist().pdf(x) - x * NormalDist().cdf(-x) for x in _SIGMAS])
 
 
-def _sigmas_below(late: NDArray[np.float64]) -> NDArray[np.float64]:
+def sigmas_below(late: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """How far below 0 a normal number's mean is whose part above 0 is ``late`` on average.
 
     Units: standard deviations.
     """
-    found: NDArray[np.float64] = np.interp(-late, -_LATE, _SIGMAS)
+    found: NDArray[np.float64] = np.interp(np.negative(late), -_LATE, _SIGMAS)
     return found

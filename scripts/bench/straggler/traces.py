@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
-from perseus_ds.plan import build
+from perseus_ds.plan import PlanSet, build
 from perseus_ds.profile import Point, Profile, read_profile
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.answers import Answers
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W
 from perseus_ds.straggler import FrontierIndex, ReplicaStatus
@@ -36,14 +36,15 @@ Floats = NDArray[np.float64]
 class Trace:
     """One job as recorded: own times, and the profile that it would have measured.
 
-    Shape: ``own_s`` [steps, replicas].
+    Shape: ``own_s`` and each of ``took_s`` [steps, replicas].
     """
 
     def __init__(self, path: Path) -> None:
         self._first_s: dict[tuple[int, int], float] = {}
         self._last_s: dict[tuple[int, int], float] = {}
         self._took_s: dict[tuple[int, int, Kind], list[float]] = defaultdict(list)
-        self.microbatches = 0
+        self._of: dict[tuple[int, int, Instruction], float] = {}
+        self.microbatches = self.stages = 0
         with gzip.open(path, "rt") as file:
             for row in csv.DictReader(file):
                 if row["operation"] in KINDS:
@@ -52,6 +53,10 @@ class Trace:
         self.own_s: Floats = np.array(
             [[self._last_s[n, r] - self._first_s[n, r] for r in replicas] for n in steps]
         )
+        self.took_s: dict[Instruction, Floats] = {
+            node: np.array([[self._of[n, r, node] for r in replicas] for n in steps])
+            for node in {node for _, _, node in self._of}
+        }
 
     def _take(self, row: dict[str, str]) -> None:
         step, replica, stage, microbatch = (
@@ -59,7 +64,9 @@ class Trace:
         )
         start_s, took_s = float(row["start_s"]), float(row["duration_s"])
         self._took_s[replica, stage, KINDS[row["operation"]]].append(took_s)
+        self._of[step, replica, Instruction(stage, KINDS[row["operation"]], microbatch)] = took_s
         self.microbatches = max(self.microbatches, microbatch + 1)
+        self.stages = max(self.stages, stage + 1)
         if stage == 0:
             key = step, replica
             self._first_s[key] = min(self._first_s.get(key, start_s), start_s)
@@ -91,12 +98,12 @@ class Trace:
         return build(profile, schedule, blocking_power_w=0.0).scatter_pct
 
 
-def gpt3_index(scatter_pct: float | None) -> FrontierIndex:
+def gpt3_plans(scatter_pct: float | None) -> PlanSet:
     """GPT-3's frontier, for a job that varies so."""
     profile = read_profile(DATA / "gpt3-175b_a100-sxm_profile.csv")
     schedule = textbook("1f1b", stages=8, microbatches=12)
     plans = build(profile, schedule, blocking_power_w=BLOCKING_POWER_W)
-    return FrontierIndex.of(replace(plans, scatter_pct=scatter_pct), Objective())
+    return replace(plans, scatter_pct=scatter_pct)
 
 
 def replay(own_s: Floats, index: FrontierIndex) -> dict[str, object]:
@@ -141,7 +148,7 @@ def main() -> int:
         scatter_pct = None if silent else trace.scatter_pct()
         found[name] = {
             "scatter_by_the_profile_pct": None if scatter_pct is None else round(scatter_pct, 2),
-            **replay(trace.own_s, gpt3_index(scatter_pct)),
+            **replay(trace.own_s, FrontierIndex.of(gpt3_plans(scatter_pct), Objective())),
         }
     print(json.dumps(found, indent=1))
     return 0

@@ -1,0 +1,118 @@
+"""How long an iteration will take, and what is left of it at each mark, by the loads of its microbatches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.plan import PlanSet
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import Load, dag_of
+from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
+
+_DRAWS = 40
+_LEAST_ERROR = 0.004  # of an iteration: no prediction is better
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foretold:
+    """What is left at each mark at the objective's plan, and the relative standard error of that.
+
+    Shape: both [marks].
+    """
+
+    left_s: Floats
+    error: Floats
+
+
+class Forecast:
+    """Durations of the objective's plan, times what microbatches' loads make of them, on the plan's graph.
+
+    Loads are those that the first model stage counts. What they leave open (``LoadFit.scatter``) is
+    drawn once, each computation by itself. Without a ``profile`` nothing is foretold but the usual;
+    ``marks`` are chosen by the plan where none are given.
+    """
+
+    def __init__(
+        self, plans: PlanSet, objective: int, profile: Profile | None, marks: ProgressMarks | None = None
+    ) -> None:
+        self._dag, self._fixed_s, self._profile = dag_of(plans.schedule), plans.fixed_s, profile
+        self.microbatches = plans.schedule.microbatches
+        columns = {instruction: column for column, instruction in enumerate(plans.computations())}
+        self._usual_s = np.array(
+            [
+                plans.blended(columns[node], plans.options[node.stage, node.kind].time_s)[objective]
+                if node in columns
+                else plans.fixed_s[node.stage, node.kind]
+                for node in self._dag.nodes
+            ]
+        )
+        self._of = [
+            ((node.stage, node.kind), node.microbatch) if node in columns else None
+            for node in self._dag.nodes
+        ]
+        first = [node for node in plans.schedule.orders[0] if node.kind.is_computation]
+        place = {node: index for index, node in enumerate(self._dag.nodes)}
+        self._first = [place[node] for node in first]
+        ends_s = self._ends_s(self._usual_s)
+        self.marks = marks or ProgressMarks.of(ends_s[self._first].tolist(), float(ends_s.max()))
+        self.usual = Foretold(self._left_s(ends_s), self._error(plans.scatter_pct))
+
+    @property
+    def tells(self) -> bool:
+        """Whether durations are known to follow loads."""
+        return self._profile is not None and bool(self._profile.loads)
+
+    def of(self, loads: Sequence[Load]) -> Foretold:
+        """Foretell an iteration.
+
+        Shape: ``loads`` [microbatches].
+        Cost: linear in the plan's graph, interpreted: about 1 us for each of its nodes and edges.
+        """
+        assert self._profile is not None
+        factors = {
+            key: [self._profile.relative_duration(*key, load, counted_at=0) for load in loads]
+            for key in {one[0] for one in self._of if one is not None}
+        }
+        factor = [1.0 if one is None else factors[one[0]][one[1]].factor for one in self._of]
+        return Foretold(self._left_s(self._ends_s(self._usual_s * np.array(factor))), self.usual.error)
+
+    def _ends_s(self, lasts_s: Floats) -> Floats:
+        return np.array(self._dag.earliest_starts(lasts_s.tolist(), self._fixed_s)) + lasts_s
+
+    def _left_s(self, ends_s: Floats) -> Floats:
+        over_s = [0.0 if after < 0 else float(ends_s[self._first[after]]) for after in self.marks.after]
+        left_s: Floats = float(ends_s.max()) - np.array(over_s)
+        return left_s
+
+    def _error(self, scatter_pct: float | None) -> Floats:
+        """Relative error of what is left at each mark, since every computation differs from its prediction.
+
+        Where the profile does not say it of all, by how much iterations vary; NaN where that is unknown.
+        """
+        varies = {} if self._profile is None else self._profile.variation() or {}
+        fits = {} if self._profile is None else self._profile.loads
+        share = np.array(
+            [
+                0.0
+                if one is None
+                else fits[one[0]].scatter
+                if one[0] in fits
+                else varies.get(one[0], math.nan)
+                for one in self._of
+            ]
+        )
+        if np.isnan(share).any():
+            whole = math.nan if scatter_pct is None else scatter_pct / 100.0
+            return np.array([whole / math.sqrt(1.0 - share) for share in self.marks.share])
+        normal = np.random.default_rng(0).standard_normal((len(share), _DRAWS))
+        drawn_s = self._usual_s[:, None] * np.maximum(0.2, 1.0 + share[:, None] * normal)
+        ends_s = self._dag.starts_of_many(drawn_s, self._fixed_s) + drawn_s
+        left_s = np.stack([self._left_s(ends_s[:, draw]) for draw in range(_DRAWS)])
+        error: Floats = np.maximum(left_s.std(axis=0) / left_s.mean(axis=0), _LEAST_ERROR)
+        return error

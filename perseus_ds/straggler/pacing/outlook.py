@@ -1,0 +1,103 @@
+"""What every replica has behind and before it at one moment of an iteration, and who has slack."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.sync_time import sigmas_below
+
+_Replicas = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """One moment of an iteration, as told by all replicas.
+
+    ``elapsed_s`` is measured since the iteration began, ``left_s`` what is still to do if the objective's
+    plan is run from here on, ``error`` the relative standard error of ``left_s``. What is negative or not
+    finite is unknown, and an ``error`` of 0 or less as well: nothing is known so well.
+    ``by_load`` is who predicts it from what the iteration works on.
+
+    Shape: vectors [replicas].
+    """
+
+    elapsed_s: _Replicas
+    left_s: _Replicas
+    error: _Replicas
+    by_load: NDArray[np.bool_]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Of whom enough is told."""
+        with np.errstate(invalid="ignore"):
+            known: NDArray[np.bool_] = (
+                np.isfinite(self.elapsed_s + self.left_s + self.error)
+                & (self.elapsed_s >= 0.0)
+                & (self.left_s > 0.0)
+                & (self.error > 0.0)
+            )
+        return known
+
+    def cleaned(self) -> Outlook:
+        """Return the same with what is unknown not a number."""
+        known = self.known
+        if known.all():
+            return self
+        nan = np.nan
+        return Outlook(
+            np.where(known, self.elapsed_s, nan),
+            np.where(known, self.left_s, nan),
+            np.where(known, self.error, nan),
+            self.by_load,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How far slowing may go.
+
+    ``excess`` is how much longer iterations may become on average because predictions err, all replicas
+    together, relatively; ``last_error`` the error of what is left at the iteration's last mark, by that of
+    what is left now; ``until`` the share of what is left now that is over when the next mark is answered;
+    ``most_s`` how long an iteration may be made at all.
+    """
+
+    excess: float
+    last_error: float = 1.0
+    until: float = 1.0
+    most_s: float = np.inf
+
+
+def stretches(outlook: Outlook, room: Room) -> _Replicas:
+    """Return how many times longer than at the objective's plan each replica may take for what is left.
+
+    All aim at the end of the longest, less the margin that will be needed after the last mark. Until the next
+    mark nobody becomes so slow that it could not end in time at the objective's plan from there on, less the
+    margin that is needed now. Of whom nothing is known nobody is slowed; the longest of the others can only
+    be earlier than that of all, so that the others still are.
+
+    Shape: all [replicas]; 1 where there is no slack.
+    Cost: a dozen vector operations.
+    """
+    everyone = outlook.known
+    slowed = np.ones(len(everyone))
+    if np.count_nonzero(everyone) < 2:  # noqa: PLR2004  # the longest, and one that waits for it
+        return slowed
+    known = slice(None) if everyone.all() else everyone
+    elapsed_s, left_s = outlook.elapsed_s[known], outlook.left_s[known]
+    end_s, error_s = elapsed_s + left_s, outlook.error[known] * left_s
+    last = int(end_s.argmax())
+    longest_s = min(float(end_s[last]), room.most_s)
+    apart_s = np.hypot(error_s, error_s[last])
+    usual_s = math.sqrt(float(apart_s @ apart_s) / len(apart_s))
+    margin_s = sigmas_below(room.excess * longest_s / ((len(end_s) - 1) * usual_s)) * apart_s
+    aim = (longest_s - room.last_error * margin_s - elapsed_s) / left_s
+    way_out = 1.0 + (longest_s - margin_s - end_s) / (room.until * left_s)
+    stretch = np.maximum(1.0, np.minimum(aim, way_out))
+    stretch[last] = 1.0
+    slowed[known] = stretch
+    return slowed

@@ -1,0 +1,81 @@
+"""Pace replicas to the longest of an iteration, correct that within it, learn how well it is predicted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.straggler.pacing.outlook import Room, stretches
+from perseus_ds.straggler.pacing.paced_iteration import PacedIteration
+from perseus_ds.straggler.pacing.prediction_error import PredictionError
+from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
+from perseus_ds.straggler.tuning import EXCESS_PACED, LEAST_RECOVERY, RECOVERY_SIGMAS
+
+_Replicas = NDArray[np.float64]
+
+
+class Pacing:
+    """Answers what all replicas tell at the marks of an iteration; alike on all ranks.
+
+    The margin is what the prediction's error asks for: told by the profile at first, then learned for each
+    mark from how far predictions were off. Where they are off by too much it takes all slack: who knows too
+    little slows nobody.
+    """
+
+    def __init__(self, marks: ProgressMarks) -> None:
+        self._marks = marks
+        self._errors = [PredictionError() for _ in marks.share]
+
+    @property
+    def scales(self) -> list[float]:
+        """Errors of predictions by what was told of them, mark by mark."""
+        return [error.scale for error in self._errors]
+
+    def recovered(self, paced: PacedIteration) -> NDArray[np.bool_]:
+        """Who is so far at the last mark told that it cannot be as slow as it was taken to be.
+
+        Nobody waits for it longer than at the pace that it had since the iteration began. One that is slower
+        than it was taken to be is believed when the iteration is over.
+
+        Shape: [replicas].
+        """
+        mark, told = len(paced.told) - 1, paced.told[-1]
+        if mark == 0:
+            return np.zeros(len(paced.pace), dtype=np.bool_)
+        error = paced.told[0].error * self._errors[0].scale / math.sqrt(self._marks.share[mark])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = told.elapsed_s / (paced.passed_s * paced.pace)
+            faster = (ratio > 0.0) & (ratio < 1.0 - np.maximum(LEAST_RECOVERY, RECOVERY_SIGMAS * error))
+        paced.awaited = np.where(faster, paced.pace * ratio, paced.awaited)
+        return faster
+
+    def stretches(self, paced: PacedIteration) -> _Replicas:
+        """Answer the last mark told.
+
+        Shape: [replicas], 1 where there is no slack.
+        """
+        mark, final, told = len(paced.told) - 1, len(self._errors) - 1, paced.told[-1]
+        scale = self._errors[mark].scale
+        later = (
+            self._errors[final].scale / scale * math.sqrt(self._marks.left(final) / self._marks.left(mark))
+        )
+        ends_s = told.elapsed_s + told.left_s * paced.awaited
+        awaited_s = float(np.max(ends_s, where=np.isfinite(ends_s), initial=0.0))
+        room = Room(EXCESS_PACED, min(1.0, later), self._marks.until(mark), min(paced.most_s, awaited_s))
+        return stretches(replace(told, left_s=told.left_s * paced.pace, error=told.error * scale), room)
+
+    def learn(self, paced: PacedIteration, own_s: _Replicas, *, slow: NDArray[np.bool_]) -> None:
+        """Hold what was predicted against what the iteration took; what is not finite is unknown.
+
+        Of ``slow`` replicas nothing is learned: what loads tell has no part in their slowness.
+
+        Shape: [replicas].
+        """
+        for mark, measured_s in enumerate(paced.measured_left_s(own_s)):
+            told = paced.told[mark]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                residual = measured_s / (told.left_s * paced.pace) - 1.0
+            self._errors[mark].learn(np.where(slow, np.nan, residual), told.error)
