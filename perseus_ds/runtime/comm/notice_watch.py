@@ -7,6 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.runtime.coupled_sets import Sets
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import Notices
 
@@ -16,18 +17,20 @@ _PAUSE_S = 0.25
 class NoticeWatch:
     """A thread of rank 0 that looks when an iteration begins and a few times per second in between.
 
-    ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced.
+    ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
+    of pipelines that meet in every layer is as slow as its slowest.
 
-    Shape: [replicas].
+    Shape: ``announced`` [replicas], the same as ``sets``.
     """
 
-    def __init__(self, notices: Notices, log: EventLog, *, replicas: int) -> None:
+    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets) -> None:
         self._notices = notices
         self._log = log
         self._wake = threading.Event()
         self._closing = False
         self._complaints: list[str] = []
-        self.announced: NDArray[np.float64] = np.ones(replicas)
+        self._sets = sets
+        self.announced: NDArray[np.float64] = np.ones(len(sets))
         self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +63,7 @@ class NoticeWatch:
     def _watch(self) -> None:
         while not self._closing:
             observed = self._notices.poll()
-            self.announced = observed.announced
+            self.announced = np.array([observed.announced[list(one)].max() for one in self._sets])
             self._complaints += observed.complaints
             self._wake.wait(_PAUSE_S)
             self._wake.clear()

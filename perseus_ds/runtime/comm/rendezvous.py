@@ -8,29 +8,35 @@ with a bounded wait. A rank that cannot be served signs in as well, with its ref
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from perseus_ds.config import FLAGS
 from perseus_ds.errors import EngineError, PerseusError
-from perseus_ds.runtime.comm.refusals import in_words, joint_refusal
+from perseus_ds.runtime.comm.interfaces import Reach, reach_of, towards
+from perseus_ds.runtime.comm.refusals import in_words
+from perseus_ds.runtime.comm.roll_call import Outcome, RollCall
 
 _PATIENCE_S = 120.0
-_MOST_REFUSALS = 64  # that anybody reads: a job of thousands of ranks refuses for a handful of reasons
-_attendances = 0
+_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What came of a rendezvous: rank 0's settings, why no rank is served, and which one says so."""
+    """What came of a rendezvous: rank 0's settings, why no rank is served, and which one says so.
+
+    ``name`` is this meeting's own among all that the job's store knows, ``reach`` where this rank listens.
+    """
 
     settings: Mapping[str, object] = field(default_factory=dict)
     refusal: PerseusError | None = None
     speaker: int = 0
+    name: str = ""
+    reach: Reach = field(default_factory=Reach)
 
     def check(self) -> None:
         """Return if all ranks can be served.
@@ -52,57 +58,52 @@ def rendezvous(
     *,
     refusal: PerseusError | None = None,
     patience_s: float = _PATIENCE_S,
-    number: int | None = None,
+    grace_s: float = _GRACE_S,
 ) -> Meeting:
     """Sign in, and return rank 0's settings: launchers do not carry every environment variable to every node.
 
-    ``refusal`` is why this rank cannot be served. ``number`` says which meeting it is, where that is not how
-    often this process has come. Whoever notices that a rank is missing tells the others through the store.
+    ``refusal`` is why this rank cannot be served. Whoever notices that a rank is missing tells the others
+    through the store; who finds a list on which that stands waits ``grace_s`` for somebody on the next one.
     """
-    store, prefix = _signed_in(settings, refusal, number)
-    ranks = dist.get_world_size()
-    everyone = [f"{prefix}/{one}" for one in range(ranks)]
-    try:
-        store.wait(everyone, timedelta(seconds=patience_s))
-    except RuntimeError:
-        store.set(f"{prefix}/absent", "1")
-        present = [store.check([key]) for key in everyone]
-        absent = [one for one, here in enumerate(present) if not here]
-        return Meeting(refusal=_absence(absent, patience_s), speaker=present.index(True))
-    if store.check([f"{prefix}/absent"]):
-        gave_up = EngineError(
-            "another rank gave up waiting for this one", hint="the job trains on without us"
-        )
-        return Meeting(refusal=gave_up)
-    return Meeting(json.loads(store.get(everyone[0])), _refusal(store, prefix, ranks))
+    reach, roll = reach_of(_master()), RollCall(_store(), dist.get_rank(), dist.get_world_size())
+    if not roll.find_list(grace_s):
+        return Meeting(refusal=_gave_up())
+    roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
+    match roll.meet(patience_s):
+        case Outcome.ALL_HERE:
+            if reach.is_local and (address := roll.address()):
+                reach = towards(address)
+            found = json.loads(roll.signature_of(0))
+            return Meeting(found, roll.refusal(), name=roll.name, reach=reach)
+        case Outcome.GIVEN_UP:
+            return Meeting(refusal=_gave_up())
+        case Outcome.ABSENCE:
+            present = roll.present()
+            absent = [one for one, here in enumerate(present) if not here]
+            return Meeting(refusal=_absence(absent, patience_s), speaker=present.index(True))
 
 
 def leave_refusal(refusal: PerseusError, settings: Mapping[str, object]) -> None:
     """Sign in with a refusal and wait for nobody."""
-    _signed_in(settings, refusal, None)
+    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size())
+    roll.sign(settings, refusal)
+    roll.leave()
 
 
-def _signed_in(
-    settings: Mapping[str, object], refusal: PerseusError | None, number: int | None
-) -> tuple[distributed_c10d.Store, str]:
-    """Leave what all have to know, the refusal first; return where."""
-    global _attendances  # noqa: PLW0603  # one store for the whole process: every call signs a new list
-    _attendances += 1
-    store = distributed_c10d._get_default_store()  # noqa: SLF001  # the seam: torch offers no public way
-    prefix, rank = f"perseus/{number or _attendances}", dist.get_rank()
-    if refusal is not None:
-        nth = store.add(f"{prefix}/refusals", 1)
-        store.set(f"{prefix}/refusal/{nth}", json.dumps([rank, refusal.message, refusal.hint]))
-    store.set(f"{prefix}/{rank}", json.dumps(dict(settings), default=str))
-    return store, prefix
+def _master() -> str:
+    """The host of the job's key-value store, which every rank has reached; "" where it has none."""
+    store = _store()
+    while isinstance(store, distributed_c10d.PrefixStore):
+        store = store.underlying_store
+    return str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", ""))
 
 
-def _refusal(store: distributed_c10d.Store, prefix: str, ranks: int) -> PerseusError | None:
-    """Read what refusing ranks have left before they signed in; None where all can be served."""
-    count = store.add(f"{prefix}/refusals", 0)
-    left = [json.loads(store.get(f"{prefix}/refusal/{n + 1}")) for n in range(min(count, _MOST_REFUSALS))]
-    refusals: dict[int, PerseusError] = {rank: EngineError(text, hint=hint) for rank, text, hint in left}
-    return joint_refusal(refusals, ranks=len(left) if count == ranks else ranks) if refusals else None
+def _store() -> distributed_c10d.Store:
+    return distributed_c10d._get_default_store()  # noqa: SLF001  # the seam: torch offers no public way
+
+
+def _gave_up() -> EngineError:
+    return EngineError("another rank gave up waiting for this one", hint="the job trains on without us")
 
 
 def _absence(absent: list[int], patience_s: float) -> EngineError:

@@ -7,19 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
+from perseus_ds.runtime.comm.peer_rows import PeerRows
+from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.straggler import ReplicaStatus
+from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 5  # failed (channel.FAILED), plans ready, duration, most microbatches, fewest (negative)
+_HEAD = 6  # failed (channel.FAILED), plans ready, duration, most microbatches, fewest (negative), loads
+_LOADS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class RankStatus:
     another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
     cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
     nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
+    ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every layer.
+    ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
     """
 
     failed: bool = False
@@ -41,6 +48,8 @@ class RankStatus:
     own_s: float | None = None
     capped: bool = False
     announced: NDArray[np.float64] | None = None
+    late: float | None = None
+    loads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ class JobStatus:
     replicas: ReplicaStatus | None = None
     microbatches: int | None = None
     sizes: tuple[int, int] | None = None
+    peers: Claims | None = None
+    loads: bool = False
 
 
 class StatusLayout:
@@ -67,17 +78,20 @@ class StatusLayout:
     replicas and not with that of ranks. Where more ranks than one have one kind of
     conflict to report, the last comes through first.
 
-    Shape: 5 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
+    Shape: 6 + kinds + 3 * replicas float64, and no place for replicas where there is one alone; and two for
+    every group of ranks that meet within computations (`PeerRows`).
     """
 
-    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
+    def __init__(self, *, kinds: int, replicas: int, replica: int, peers: PeerRows | None = None) -> None:
         self._replicas = replicas if replicas > 1 else 0
         self._replica = replica
         self._kinds = kinds
         first = _HEAD + kinds
         own, capped, announced, end = (first + row * self._replicas for row in range(4))
         self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
-        self._blank = np.zeros(_HEAD + kinds + 3 * self._replicas)
+        self._peers = peers or PeerRows(groups=0, group=None, rank=0)
+        self._blank = np.zeros(end + len(self._peers))
+        self._groups = slice(end, end + len(self._peers))
         self._blank[[MOST, FEWEST]] = -np.inf
         if self._replicas:
             self._blank[self._rows[0]] = -np.inf
@@ -92,6 +106,7 @@ class StatusLayout:
         )
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
+        numbers[_LOADS] = rank_status.loads
         if any(rank_status.conflicts):
             numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
         if self._replicas:
@@ -100,11 +115,14 @@ class StatusLayout:
             numbers[capped.start + self._replica] = rank_status.capped
             if rank_status.announced is not None:
                 numbers[announced] = rank_status.announced
+        self._peers.write(numbers[self._groups], rank_status.late)
         return numbers
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        failed, plans_ready, duration_s, most, fewest, *tellers = numbers[: _HEAD + self._kinds].tolist()
+        failed, plans_ready, duration_s, most, fewest, loads, *tellers = numbers[
+            : _HEAD + self._kinds
+        ].tolist()
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -113,6 +131,8 @@ class StatusLayout:
             sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
             conflicts=tuple(map(int, tellers)) if any(tellers) else (),
             replicas=self._replica_status(numbers) if self._replicas else None,
+            peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
+            loads=bool(loads),
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -130,8 +150,8 @@ def _or_inf(duration_s: float | None) -> float:
     return math.inf if duration_s is None else duration_s
 
 
-_PATIENCE_S = 5.0
-"""All have posted an iteration before any has ended the next: what is missing then is not coming."""
+_PATIENCE_S = 2.0
+"""All have posted an iteration before any has ended the next: what is missing then is not coming soon."""
 
 
 class StatusExchange:
@@ -171,6 +191,7 @@ class StatusExchange:
         plans_ready: int,
         microbatches: int,
         brief: bool = False,
+        loads: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
@@ -187,14 +208,24 @@ class StatusExchange:
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
-            duration_s=last.duration_s if last is not None and last.intervals else None,
+            duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
             conflicts=self._conflict_monitor.unpublished(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
+            late=self._arrivals.late(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
+            loads=loads,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status
+
+    def reunion(self) -> Reunion[dist.ProcessGroup]:
+        """Begin to look for the other ranks, who do not answer."""
+        return self._channel.reunion()
+
+    def renew(self, group: dist.ProcessGroup) -> None:
+        """Begin anew with all ranks, who have met."""
+        self._channel.renew(group)
 
     def someone_failed(self) -> bool:
         """Whether another rank's failure ended an exchange; silence is no failure."""

@@ -44,7 +44,7 @@ def looked_twice(notices: HandNotices, watch: NoticeWatch) -> None:
 
 
 def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
-    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     assert watch.announced.tolist() == [1.0, 1.0]
     notices.observed = Heard(np.array([1.0, 1.5]))
     watch.start()
@@ -56,7 +56,7 @@ def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
 def test_complaints_are_said_once_and_only_when_asked(
     notices: HandNotices, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     notices.observed = Heard(np.ones(2), ("half a file: ignored",))
     watch.start()
     looked_twice(notices, watch)
@@ -69,7 +69,7 @@ def test_complaints_are_said_once_and_only_when_asked(
 
 def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices) -> None:
     notices.hangs.set()
-    watch = NoticeWatch(notices, EventLog(0), replicas=2)
+    watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     watch.start()
     watch.wake()
     watch.report()

@@ -11,6 +11,7 @@ from torch.distributed import distributed_c10d
 
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.comm.rendezvous import Meeting, flags, rendezvous
+from perseus_ds.runtime.comm.roll_call import RollCall
 
 Answers = dict[int, Meeting]
 
@@ -44,7 +45,9 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
             here.rank = number
             why = (refusals or {}).get(number)
             refusal = None if why is None else EngineError(why, hint="mend it")
-            answers[number] = rendezvous(settings[number], refusal=refusal, patience_s=patience_s, number=1)
+            answers[number] = rendezvous(
+                settings[number], refusal=refusal, patience_s=patience_s, grace_s=0.05
+            )
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in settings]
         for thread in threads:
@@ -54,12 +57,15 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
             thread.join()
         return answers
 
+    call.store = store  # type: ignore[attr-defined]
     return call
 
 
 def test_everyone_gets_rank_0s_settings(ranks: Callable[..., Answers]) -> None:
     settings = {0: {"PERSEUS_MODE": "observe"}, 1: {}, 2: {"PERSEUS_MODE": "off"}}
-    assert list(ranks(settings, size=3).values()) == [Meeting({"PERSEUS_MODE": "observe"})] * 3
+    answers = list(ranks(settings, size=3).values())
+    assert [answer.settings for answer in answers] == [{"PERSEUS_MODE": "observe"}] * 3
+    assert {answer.name for answer in answers} == {answers[0].name}
 
 
 def test_who_is_absent_is_named(ranks: Callable[..., Answers]) -> None:
@@ -97,6 +103,31 @@ def test_who_comes_too_late_hears_that_the_others_gave_up(ranks: Callable[..., A
     assert str(ranks({1: {}}, size=2)[1].refusal) == (
         "another rank gave up waiting for this one (the job trains on without us)"
     )
+
+
+def met(answers: Answers) -> list[Mapping[str, object]]:
+    """What each got, where all met on one list."""
+    assert len({(one.name, str(one.refusal)) for one in answers.values()}) == 1
+    return [one.settings for one in answers.values()]
+
+
+def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(
+    ranks: Callable[..., Answers],
+) -> None:
+    everyone: Mapping[int, Mapping[str, str]] = {0: {"a": "b"}, 1: {}, 2: {}}
+    for alone in (1, 0, 1):
+        ranks({alone: {}}, size=3, patience_s=0.05)
+    assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
+    ranks({2: {}}, size=3, patience_s=0.05)
+    assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
+
+
+def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Callable[..., Answers]) -> None:
+    """It ended while it met: rank 2 had not come yet, and is the first to come now."""
+    for rank in (0, 1):
+        RollCall(ranks.store, rank, 3).sign({"a": "old"}, None)  # type: ignore[attr-defined]
+    late = {2: {}, 1: {}, 0: {"a": "new"}}
+    assert met(ranks(late, size=3)) == [{"a": "new"}] * 3
 
 
 def test_flags_are_what_the_environment_sets_of_ours() -> None:

@@ -1,0 +1,87 @@
+"""The gloo group that carries our control traffic: beside the training's groups, with few connections.
+
+torch.distributed knows nothing of it: made over the job's key-value store under a name of its own, it takes
+no part in the order in which a framework makes its groups, and leaves nothing behind in their registry.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, Store, _get_default_store
+
+from perseus_ds.errors import EngineError
+from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
+
+
+def control_group(
+    name: str, reach: Reach, *, patience: timedelta, store: Store | None = None
+) -> dist.ProcessGroup:
+    """Make the group of all ranks, in no step with them: who has something for another connects then.
+
+    Its collectives go round a ring and along trees: a rank has at most ``2 + log2(ranks)`` connections, where
+    a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
+
+    Raises:
+        EngineError: no address to listen at, or the store does not answer.
+    """
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # noqa: SLF001  # not in torch's stub
+    options._timeout = patience  # noqa: SLF001
+    try:
+        options._devices = [_device(reach)]  # noqa: SLF001
+        own = PrefixStore(f"{name}/gloo", store or _get_default_store())
+        group = ProcessGroupGloo(own, dist.get_rank(), dist.get_world_size(), options)
+    except RuntimeError as error:
+        raise EngineError(
+            f"no control traffic between ranks: {str(error).splitlines()[0]}",
+            hint=f"{VARIABLE} names the interface that leads to the other hosts",
+        ) from error
+    return cast("dist.ProcessGroup", group)  # its collectives, which torch's stub of it leaves out
+
+
+def connected_group(
+    name: str, reach: Reach, store: Store, *, patience: timedelta
+) -> dist.ProcessGroup | None:
+    """Make the group of all ranks and have a number travel in it; None where it does not come back."""
+    try:
+        group = control_group(name, reach, patience=patience, store=store)
+        group.allreduce([torch.zeros(1)]).wait()
+    except (EngineError, RuntimeError):
+        return None
+    return group
+
+
+def private_store() -> Store:
+    """The job's key-value store over a connection of our own, so that nobody waits for our calls."""
+    store = _get_default_store()
+    try:
+        return cast("Store", store.clone())  # type: ignore[attr-defined]  # not in torch's stub
+    except (AttributeError, RuntimeError):  # torch before 2.9, or a kind of store that has no copies
+        return store
+
+
+def _device(reach: Reach) -> ProcessGroupGloo.Device:
+    """Listen at the first interface that gloo takes, else at the address, else where gloo chooses.
+
+    Raises:
+        RuntimeError: gloo takes none of them.
+    """
+    refused = RuntimeError("no interface")
+    for name in reach.interfaces:
+        try:
+            return _created(interface=name)
+        except RuntimeError as error:
+            refused = error
+    if reach.interfaces:
+        raise refused
+    return _created(hostname=reach.address) if reach.address else ProcessGroupGloo.create_default_device()
+
+
+def _created(**where: str) -> ProcessGroupGloo.Device:
+    try:
+        return ProcessGroupGloo.create_device(**where, lazy_init=True)
+    except TypeError:  # torch before 2.7: every rank connects to every other at once
+        return ProcessGroupGloo.create_device(**where)

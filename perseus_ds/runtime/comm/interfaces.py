@@ -1,0 +1,121 @@
+"""Which address of this host the other hosts of a job can reach.
+
+Training over NCCL needs no host name that resolves; gloo's own choice does, and takes 127.0.0.1 where it does
+not. The job's key-value store is the one thing that every rank reaches in any case.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+VARIABLE = "GLOO_SOCKET_IFNAME"
+_ANY_PORT = 9  # a datagram socket that is connected sends nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where this rank listens: at one of ``interfaces``, in the order of choice, or at ``address``.
+
+    Neither: nothing better is known than what gloo chooses. ``why`` is one line where the choice is not the
+    one that gloo would make; else empty.
+    """
+
+    interfaces: tuple[str, ...] = ()
+    address: str = ""
+    why: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no other host can reach the address."""
+        return bool(self.address) and ipaddress.ip_address(self.address).is_loopback
+
+
+def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
+    """Choose where this rank listens; ``master`` is the host of the job's key-value store, "" if unknown.
+
+    What ``GLOO_SOCKET_IFNAME`` names is taken as gloo would take it, and read in NCCL's manner (``^lo``,
+    ``eth``, ``=eth0``) where gloo would fail. Without it gloo's own choice holds where this host's name
+    resolves to an address that others reach; else the one is taken that routes to ``master``.
+    """
+    wanted = environment.get(VARIABLE, "")
+    present = [name for _, name in socket.if_nameindex()]
+    if wanted:
+        named = tuple(wanted.split(","))
+        if set(named) <= set(present):
+            return Reach(interfaces=named)
+        return _translated(wanted, present, master)
+    return Reach(address=address) if (address := _own_address()) else towards(master)
+
+
+def towards(host: str) -> Reach:
+    """Listen at the address that leads to another host."""
+    reach = Reach(address=route_to(host))
+    if not reach.address or reach.is_local:
+        return reach
+    why = (
+        f"control traffic uses {reach.address}: {socket.gethostname()} does not resolve to an address that "
+        f"other hosts reach ({VARIABLE} names another interface)"
+    )
+    return replace(reach, why=why)
+
+
+def route_to(host: str) -> str:
+    """This host's own address on the way to another host; "" where there is no way. Sends nothing.
+
+    Source: ip(7), "connect on a datagram socket"; the kernel looks the route up and binds the source address.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as asking:
+            asking.connect(address)
+            return str(asking.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def matching(wanted: str, present: Sequence[str]) -> list[str]:
+    """Read a list in NCCL's manner: prefixes of names, ``=`` for whole names, ``^`` for all others.
+
+    The loopback comes last: it reaches no other host. Source: NCCL's user guide, ``NCCL_SOCKET_IFNAME``.
+    """
+    listed = tuple(wanted.lstrip("^=").split(","))
+    whole = wanted.lstrip("^").startswith("=")
+    named = [name for name in present if (name in listed if whole else name.startswith(listed))]
+    meant = [name for name in present if name not in named] if wanted.startswith("^") else named
+    return sorted(meant, key=lambda name: name == "lo")
+
+
+def _translated(wanted: str, present: Sequence[str], master: str) -> Reach:
+    """Read what gloo cannot read: the interfaces that are meant, in the order of the kernel."""
+    meant = matching(wanted, present)
+    if meant:
+        return Reach(interfaces=tuple(meant), why=f"{VARIABLE}={wanted} is read as {', '.join(meant)}")
+    address = route_to(master)
+    return Reach(
+        address=address,
+        why=f"{VARIABLE}={wanted} names no interface of this host ({', '.join(present)}): "
+        f"ranks meet at {address or 'the address of its name'}",
+    )
+
+
+def _own_address() -> str:
+    """The address that this host's name resolves to, if others can reach it: gloo's own test."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ""
+    own = [str(address[0]) for family, *_, address in found if _is_here(family, address)]
+    return next((one for one in own if not ipaddress.ip_address(one.split("%")[0]).is_loopback), "")
+
+
+def _is_here(family: int, address: tuple[object, ...]) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as here:
+            here.bind(address)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,159 @@
+"""Lists in a key-value store on which ranks sign in: which list is the present one, and who is on it.
+
+A rank does not know how often the others have come: it may be new where they have been restarted within
+their process, or have waited for an engine of its own. So the store counts, for each rank, and where counts
+differ rank 0's list is everybody's. A list on which all stand is nothing yet: only a present rank 0 says that
+they are to go on, so that names which a former life of the job has left there mislead nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum
+
+from torch.distributed.distributed_c10d import Store
+
+from perseus_ds.errors import EngineError, PerseusError
+from perseus_ds.runtime.comm.refusals import joint_refusal
+
+_MOST_REFUSALS = 64  # that anybody reads: a job of thousands of ranks refuses for a handful of reasons
+_POLL_S = 1.0
+_LEAST_S = 0.01  # stores take whole milliseconds, and none at all for "without limit"
+_RANK_0 = "perseus/rank 0"
+
+
+class Outcome(Enum):
+    """What came of a meeting: all are here, somebody else gave up waiting, or this rank does."""
+
+    ALL_HERE = "all are here"
+    GIVEN_UP = "given up"
+    ABSENCE = "a rank is absent"
+
+
+class RollCall:
+    """One rank's way to the list of the present meeting; it begins on the first that it never signed."""
+
+    def __init__(self, store: Store, rank: int, ranks: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._everyone = range(ranks)
+        self._signed = f"perseus/signed/{rank}"
+        self._number = store.add(self._signed, 1)
+
+    def find_list(self, grace_s: float) -> bool:
+        """Leave a list on which somebody has given up for the next one; return whether one is there.
+
+        It is where others are, or come soon: who finds nobody was waited for in vain.
+        """
+        while self._has("given up"):
+            if not self._comes(self._key("anyone", self._number + 1), grace_s):
+                return False
+            self._go_to(self._number + 1)
+        return True
+
+    @property
+    def name(self) -> str:
+        """The present list's own among all of the store."""
+        return f"perseus/{self._number}"
+
+    def sign(
+        self, settings: Mapping[str, object], refusal: PerseusError | None, *, address: str = ""
+    ) -> None:
+        """Leave what all have to know, the refusal first.
+
+        ``address`` leads to this rank from other hosts: one of them is enough for a rank whose master has a
+        name that means the loopback there.
+        """
+        self._settings, self._reason, self._address = settings, refusal, address
+        if refusal is not None:
+            nth = self._store.add(self._key("refusals"), 1)
+            said = json.dumps([self._rank, refusal.message, refusal.hint])
+            self._store.set(self._key(f"refusal/{nth}"), said)
+        if address:
+            self._store.set(self._key("address"), address)
+        self._store.set(self._key(self._rank), json.dumps(dict(settings), default=str))
+        self._store.set(self._key("anyone"), "1")
+        if self._rank == 0:
+            self._store.set(_RANK_0, str(self._number))
+
+    def leave(self) -> None:
+        """Wait for nobody; nobody waits for rank 0 then, whose refusal is everyone's."""
+        if self._rank == 0:
+            self._store.set(self._key("go"), "1")
+
+    def meet(self, patience_s: float) -> Outcome:
+        """Wait for the others, on rank 0's list; say on it if they do not come."""
+        met = self._all_come(patience_s) if self._rank == 0 else self._called(patience_s)
+        if not met:
+            self._store.set(self._key("given up"), "1")
+            return Outcome.GIVEN_UP if all(self.present()) else Outcome.ABSENCE
+        if self._has("given up"):
+            return Outcome.GIVEN_UP
+        if self._rank == 0:
+            self._store.set(self._key("go"), "1")
+        return Outcome.ALL_HERE
+
+    def present(self) -> list[bool]:
+        """Who has signed."""
+        return [self._store.check([self._key(one)]) for one in self._everyone]
+
+    def signature_of(self, rank: int) -> bytes:
+        """What a rank has left."""
+        left: bytes = self._store.get(self._key(rank))
+        return left
+
+    def address(self) -> str:
+        """An address that leads to some rank from other hosts; "" where nobody left one."""
+        return str(self._store.get(self._key("address")).decode()) if self._has("address") else ""
+
+    def refusal(self) -> PerseusError | None:
+        """Read what refusing ranks have left before they signed in; None where all can be served."""
+        store, ranks = self._store, len(self._everyone)
+        count = store.add(self._key("refusals"), 0)
+        keys = [self._key(f"refusal/{n + 1}") for n in range(min(count, _MOST_REFUSALS))]
+        left = [json.loads(store.get(key)) for key in keys]
+        refusals: dict[int, PerseusError] = {rank: EngineError(text, hint=hint) for rank, text, hint in left}
+        return joint_refusal(refusals, ranks=len(left) if count == ranks else ranks) if refusals else None
+
+    def _all_come(self, patience_s: float) -> bool:
+        try:
+            self._store.wait(
+                [self._key(one) for one in self._everyone], timedelta(seconds=max(patience_s, _LEAST_S))
+            )
+        except RuntimeError:
+            return False
+        return True
+
+    def _called(self, patience_s: float) -> bool:
+        """Wait for rank 0's word; where it stands on a later list, the names on this one are old."""
+        until_s = time.monotonic() + patience_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self._comes(self._key("go"), min(left_s, _POLL_S)):
+                return True
+            if self._has("given up"):
+                return False
+            if self._store.check([_RANK_0]) and (number := int(self._store.get(_RANK_0))) > self._number:
+                self._go_to(number)
+                self.sign(self._settings, self._reason, address=self._address)
+        return False
+
+    def _go_to(self, number: int) -> None:
+        self._store.add(self._signed, number - self._number)
+        self._number = number
+
+    def _comes(self, key: str, within_s: float) -> bool:
+        try:
+            self._store.wait([key], timedelta(seconds=max(within_s, _LEAST_S)))
+        except RuntimeError:
+            return False
+        return True
+
+    def _has(self, word: str) -> bool:
+        present: bool = self._store.check([self._key(word)])
+        return present
+
+    def _key(self, what: str | int, number: int | None = None) -> str:
+        return f"perseus/{number or self._number}/{what}"

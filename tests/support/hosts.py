@@ -1,0 +1,200 @@
+"""Hosts made of namespaces: own network, name, mounts and monotonic clock, and no shared disk.
+
+Nothing here needs to be root: all of it lives in a user namespace of its own, and is gone with its processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from ranks import Said, run_ranks
+
+NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
+PORT = 29400
+_KINDS = ("user", "net", "mnt", "uts", "time")
+_HIDDEN = Path("/mnt")  # where every host has a disk of its own
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host: ``inside`` is a process that stands in its namespaces."""
+
+    number: int
+    inside: subprocess.Popen[str]
+
+    @property
+    def address(self) -> str:
+        """Where the other hosts reach it."""
+        return f"{NETS[0]}.{self.number + 1}"
+
+    def cable(self, net: int) -> str:
+        """Its end of a network, on the switch."""
+        return f"port{net}.{self.number}"
+
+    def enter(self) -> None:
+        """Move this process, which must have one thread, to the host."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        for kind in _KINDS:
+            name = "time_for_children" if kind == "time" else kind
+            handle = os.open(f"/proc/{self.inside.pid}/ns/{name}", os.O_RDONLY)
+            if libc.setns(handle, 0) != 0:
+                raise OSError(ctypes.get_errno(), f"cannot enter the {kind} namespace")
+            os.close(handle)
+
+
+@dataclass
+class Hosts:
+    """Hosts on one switch, ``ranks_each`` ranks on each of them."""
+
+    switch: subprocess.Popen[str]
+    hosts: Sequence[Host]
+    ranks_each: int
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def disk(self) -> Path:
+        """A folder that every host has, each its own; the first host's is seen from outside (`outside`)."""
+        return _HIDDEN
+
+    def outside(self, host: int = 0) -> Path:
+        """The disk of a host, as this process sees it."""
+        return Path(f"/proc/{self.hosts[host].inside.pid}/root") / _HIDDEN.relative_to("/")
+
+    def link(self, host: int, *, up: bool, net: int = 0) -> None:
+        """Plug a host's cable in, or pull it."""
+        _within(self.switch, "ip", "link", "set", self.hosts[host].cable(net), "up" if up else "down")
+
+    def cut(self, host: int, for_s: float, *, net: int = 0) -> None:
+        """Pull a host's cable for a while."""
+        self.link(host, up=False, net=net)
+        time.sleep(for_s)
+        self.link(host, up=True, net=net)
+
+    @contextmanager
+    def cutting(self, host: int, for_s: float, *, when: Path, net: int = 0) -> Iterator[None]:
+        """Pull a host's cable for a while once there is a file (as this process sees it)."""
+        over = threading.Event()
+
+        def cut() -> None:
+            while not over.wait(0.02):
+                if when.exists():
+                    self.cut(host, for_s, net=net)
+                    return
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def run(self, body: Callable[..., object], *args: object) -> list[Said]:
+        """Call ``body(rank, *args)`` in a process per rank, communicators ready, on the hosts in turn."""
+
+        def enter(rank: int) -> None:
+            host = self.hosts[rank // self.ranks_each]
+            host.enter()
+            os.environ.update(
+                LOCAL_RANK=str(rank % self.ranks_each),
+                LOCAL_WORLD_SIZE=str(self.ranks_each),
+                MASTER_ADDR=self.hosts[0].address,
+                MASTER_PORT=str(PORT),
+                GLOO_SOCKET_IFNAME="eth0",  # the training's own, until `forget_interface`
+                **self.environment,
+            )
+
+        return run_ranks(len(self.hosts) * self.ranks_each, body, *args, enter=enter)
+
+
+def forget_interface(value: str | None = None) -> None:
+    """From now on gloo must find its interface by itself, as in a job whose training needs no gloo."""
+    os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    if value is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = value
+
+
+@contextmanager
+def hosts(count: int = 2, *, ranks_each: int = 2, days_apart: float = 0.0) -> Iterator[Hosts]:
+    """Make hosts whose names do not resolve; the monotonic clocks of neighbours are ``days_apart``.
+
+    Skips the test where this machine does not let us.
+    """
+    switch = _begun("unshare", "--user", "--map-root-user", "--net", "--mount")
+    made: list[Host] = []
+    try:
+        for net in range(len(NETS)):
+            _within(switch, "ip", "link", "add", f"switch{net}", "type", "bridge")
+            _within(switch, "ip", "link", "set", f"switch{net}", "up")
+        for number in range(count):
+            ahead_s = str(int(number * days_apart * 86_400))
+            inside = _begun(
+                *_entering(switch),
+                *("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s),
+            )
+            host = Host(number, inside)
+            made.append(host)
+            _plug_in(switch, host)
+        yield Hosts(switch, made, ranks_each)
+    finally:
+        for process in (*(host.inside for host in made), switch):
+            process.kill()
+            process.communicate()
+
+
+def _plug_in(switch: subprocess.Popen[str], host: Host) -> None:
+    pid = str(host.inside.pid)
+    _within(host.inside, "hostname", f"host{host.number}")
+    _within(host.inside, "mount", "-t", "tmpfs", "tmpfs", str(_HIDDEN))
+    _within(host.inside, "ip", "link", "set", "lo", "up")
+    for net, prefix in enumerate(NETS):
+        cable, card = host.cable(net), f"eth{net}"
+        _within(switch, "ip", "link", "add", cable, "type", "veth", "peer", "name", card, "netns", pid)
+        _within(switch, "ip", "link", "set", cable, "master", f"switch{net}", "up")
+        _within(host.inside, "ip", "address", "add", f"{prefix}.{host.number + 1}/24", "dev", card)
+        _within(host.inside, "ip", "link", "set", card, "up")
+
+
+def _begun(*words: str) -> subprocess.Popen[str]:
+    """Start a process that stands still within new namespaces."""
+    try:
+        process = subprocess.Popen(
+            [*words, "--", "sh", "-c", "echo in; exec sleep 1000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except FileNotFoundError as error:
+        pytest.skip(f"no hosts can be made here: {error}")
+    assert process.stdout is not None
+    if process.stdout.readline() != "in\n":
+        pytest.skip(f"no hosts can be made here: {process.communicate()[1].strip()}")
+    return process
+
+
+def _entering(process: subprocess.Popen[str]) -> tuple[str, ...]:
+    return (
+        "nsenter",
+        "--target",
+        str(process.pid),
+        "--user",
+        "--preserve-credentials",
+        "--net",
+        "--mount",
+        "--uts",
+    )
+
+
+def _within(process: subprocess.Popen[str], *words: str) -> None:
+    done = subprocess.run([*_entering(process), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no hosts can be made here: {' '.join(words)}: {done.stderr.strip()}")

@@ -1,0 +1,51 @@
+"""Which address of a host others reach: what a variable names, what a name resolves to, what routes there."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from perseus_ds.runtime.comm.interfaces import Reach, matching, reach_of, route_to, towards
+
+PRESENT = ["lo", "docker0", "eth0", "eth1", "ib0"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("eth", ["eth0", "eth1"]),
+        ("=eth1", ["eth1"]),
+        ("=eth", []),
+        ("^lo", ["docker0", "eth0", "eth1", "ib0"]),
+        ("^lo,docker", ["eth0", "eth1", "ib0"]),
+        ("^=eth0", ["docker0", "eth1", "ib0", "lo"]),
+        ("wlan0", []),
+    ],
+)
+def test_a_list_is_read_as_nccl_reads_it_and_the_loopback_comes_last(wanted: str, meant: list[str]) -> None:
+    assert matching(wanted, PRESENT) == meant
+
+
+def test_what_gloo_can_read_is_left_to_it() -> None:
+    assert reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}) == Reach(interfaces=("lo",))
+
+
+def test_a_variable_that_names_nothing_is_named_with_what_there_is() -> None:
+    reach = reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "no-such-card"})
+    assert reach.address == "127.0.0.1"
+    assert "GLOO_SOCKET_IFNAME=no-such-card names no interface of this host (" in reach.why
+    assert "lo" in reach.why
+
+
+def test_a_name_that_does_not_resolve_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    reach = reach_of("127.0.0.1", {})
+    assert reach == Reach(address="127.0.0.1")
+    assert reach.is_local
+
+
+def test_where_nothing_leads_gloo_is_left_to_choose() -> None:
+    assert route_to("no-such-host.invalid") == ""
+    assert towards("") == Reach()
+    assert not towards("").is_local
