@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,35 +10,50 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan import FrequencyPlan, PlanSet, clock_requests, opening_clocks
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
+from perseus_ds.runtime.control.iteration_pacer import IterationPacer
+from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
+from perseus_ds.schedule import Load
 from perseus_ds.straggler import Cause, Pace, ReplicaPlans
+from perseus_ds.straggler.peers import slower_clocks
 
 
 class ClockSchedules:
     """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
 
+    ``clocks_mhz`` are those of the GPU, for ranks that may run slower than planned beside a slow peer.
+
     Cost: one pass over the schedule's graph the first time, a look-up from then on.
     """
 
-    def __init__(self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange) -> None:
+    def __init__(
+        self, plans: PlanSet, *, pipeline_rank: int, change: ClockChange, clocks_mhz: Sequence[int] = ()
+    ) -> None:
         self._plans = plans
         self._rank = pipeline_rank
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
-        self._schedules: dict[tuple[int, bool], ClockSchedule] = {}
+        self._clocks_mhz = clocks_mhz
+        self._schedules: dict[tuple[int, bool, float], ClockSchedule] = {}
 
-    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule:
+    def of(self, plan: int, *, on_pace: bool = True, room: float = 0.0) -> ClockSchedule:
         """Every request of the rank, by the computation that it is asked in.
 
         ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
+        ``room``: how much longer they may take than at the plan's clocks.
         """
-        key = plan, on_pace
+        key = plan, on_pace, room
         if key not in self._schedules:
             chosen = self._plans.plan(plan)
             requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace)
             opening = opening_clocks(chosen, self._rank, requests)
-            self._schedules[key] = ClockSchedule.of(requests, opening, self._computations)
+            schedule = ClockSchedule.of(requests, opening, self._computations)
+            self._schedules[key] = schedule.at(self._slower(room)) if room else schedule
         return self._schedules[key]
+
+    def _slower(self, room: float) -> Mapping[int, int]:
+        keys = {(i.stage, i.kind) for _, i in self._plans.computations_of(self._rank)}
+        return slower_clocks((self._plans.options[key] for key in keys), self._clocks_mhz, room)
 
 
 class ActivePlan(ClockPolicy):
@@ -46,7 +61,7 @@ class ActivePlan(ClockPolicy):
 
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
-    ``observed`` what was exchanged last.
+    ``observed`` what was exchanged last. ``peers`` are there where ranks meet others within computations.
     """
 
     def __init__(
@@ -58,6 +73,8 @@ class ActivePlan(ClockPolicy):
         replica_plans: ReplicaPlans | None = None,
         reporter: StragglerReporter | None = None,
         behind: int = 0,
+        peers: PeerAnswers | None = None,
+        pacer: IterationPacer | None = None,
     ) -> None:
         self._schedules = schedules
         self._objective = objective.index
@@ -66,6 +83,10 @@ class ActivePlan(ClockPolicy):
         self._replica_plans = replica_plans
         self._reporter = reporter
         self._behind = behind
+        self._peers = peers
+        self._pacer = pacer
+        self._paces = False
+        self._will_tell: int | None = None
         self._pace = Pace(1)
         self._changed_after: int | None = None
         self._present = self._schedule()
@@ -77,20 +98,34 @@ class ActivePlan(ClockPolicy):
         return self._objective if self._replica_plans is None else self._replica_plans.plans[self._replica]
 
     @property
+    def room(self) -> float:
+        """How much longer this rank's computations may take: those whom it meets wait for another."""
+        return 0.0 if self._peers is None else self._peers.room
+
+    @property
     def plans(self) -> Sequence[int]:
         """The plans that all replicas run now."""
         return [self._objective] if self._replica_plans is None else self._replica_plans.plans
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
+        if self._pacer is not None and self._will_tell is not None:
+            self._pacer.begins(self._will_tell, sequencer.now_s)
         self._present.begins(sequencer)
 
     def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due while the computation runs."""
+        """Ask for what is due while the computation runs, by another plan if what was told asks for it."""
+        if self._pacer is not None and self._will_tell is not None:
+            self._pacer.before(sequencer.position)
+            if self._pacer.due(sequencer.now_s):
+                self._present = self._schedule()
+                self._present.stands(sequencer)
         self._present.before(sequencer)
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
+        if self._pacer is not None and self._will_tell is not None:
+            self._pacer.after(sequencer.position, sequencer.now_s)
         self._present.after(sequencer)
 
     @property
@@ -111,9 +146,16 @@ class ActivePlan(ClockPolicy):
     @property
     def has_slack(self) -> bool:
         """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
+        if self._peers is not None and self._peers.anyone_waits:
+            return True
         if self._replica_plans is None or self._replica_plans.decision is None or self.sync_time_s is None:
             return False
         return any(one.cause is not Cause.STRUCTURAL for one in self._replica_plans.decision.stragglers)
+
+    @property
+    def answers(self) -> Mapping[str, object]:
+        """What answers have cost and what pacing did so far; empty where replicas are not watched."""
+        return {} if self._replica_plans is None else {"answers": dict(self._replica_plans.account)}
 
     def changed_after(self, index: int) -> bool:
         """Whether plans changed by what was exchanged while iteration ``index`` ran."""
@@ -121,7 +163,11 @@ class ActivePlan(ClockPolicy):
 
     def observe(self, index: int, job_status: JobStatus) -> None:
         """Take in what was exchanged while iteration ``index`` ran."""
+        self._end_telling()
         self.observed = job_status
+        if self._peers is not None and job_status.peers is not None and self._peers.observe(job_status.peers):
+            self._changed_after = index
+        self._paces = job_status.loads or (self._replica_plans is not None and self._replica_plans.waits)
         if self._replica_plans is None:
             lasted_s = np.nan if job_status.iteration_s is None else job_status.iteration_s
             self._pace.observe(np.array([lasted_s / self._objective_s]))
@@ -132,18 +178,46 @@ class ActivePlan(ClockPolicy):
                 self._reporter.report(self._replica_plans.decision, self._replica_plans.plans)
         self._present = self._schedule()
 
+    @property
+    def knows_loads(self) -> bool:
+        """Whether this rank foretells its replica's present iteration."""
+        return self._pacer is not None and self._pacer.knows_loads
+
+    def meet(self, loads: Sequence[Load] | None) -> None:
+        """Take in the loads of the coming iteration's microbatches, where they are known."""
+        if self._pacer is not None:
+            self._pacer.foretell(loads)
+
     def will_run(self, index: int) -> None:
         """Note that iteration ``index`` is run by the plan."""
         if self._replica_plans is not None:
             self._replica_plans.will_run(index)
+            self._will_tell = index if self._paces else None
+            self._present = self._schedule()
+        if self._peers is not None:
+            self._peers.will_run(index, (self._schedules, self.plan, self.room))
 
     def alone(self) -> None:
         """Run the objective's plan from now on, whatever the others do."""
-        self._replica_plans = None
+        self.close()
+        self._replica_plans = self._peers = self._will_tell = None
         self._present = self._schedule()
+
+    def close(self) -> None:
+        """Tell nobody anything any more; safe to call twice."""
+        if self._pacer is not None:
+            self._pacer.close()
+            self._pacer = None
+
+    def _end_telling(self) -> None:
+        """Take in all that was told in the iteration that has ended."""
+        if self._pacer is not None and self._will_tell is not None:
+            self._will_tell = None
+            self._pacer.ends()
 
     def _schedule(self) -> ClockSchedule:
         """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
         if self._replica_plans is None:
-            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
-        return self._schedules.of(self.plan, on_pace=self._replica_plans.on_pace[self._replica])
+            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0], room=self.room)
+        on_pace = self._replica_plans.on_pace[self._replica]
+        return self._schedules.of(self.plan, on_pace=on_pace, room=self.room)

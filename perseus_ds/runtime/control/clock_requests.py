@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from perseus_ds.device import AskedClocks, DatedClock, Gpu, RequestCounts
+from perseus_ds.device import AskedClocks, DatedClock, DatedClocks, Gpu, RequestCounts
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.runtime.control.errands import Errand, VirtualErrands
 from perseus_ds.runtime.control.local_clocks import HostAlarm, LocalClocks
 from perseus_ds.runtime.measure.stopwatch import Moment
 from perseus_ds.runtime.measure.threads import HostThreads, Queue, Threads
@@ -48,6 +49,10 @@ class Requests(Protocol):
     def counts(self) -> RequestCounts:
         """What became of all requests so far."""
 
+    @property
+    def stored(self) -> bool:
+        """Whether no higher clock is overdue, as far as is known here."""
+
     def put(self, request: Request) -> None:
         """Hand a request over; never blocks."""
 
@@ -74,14 +79,18 @@ class ClockRequests:
         enter: Callable[[], None] = lambda: None,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        threads = threads or HostThreads()
+        self._threads = threads = threads or HostThreads()
+        self._gpu = gpu
         self._enter = enter
         self._patience_s = patience_s
         self._closing = False
+        self._handed = self._reached = 0
+        self._clocks: DatedClocks | LocalClocks
         self._clocks = gpu.dated_clocks() or LocalClocks(gpu, virtual or HostAlarm(gpu, threads))
         self.error: PerseusError | None = None
         self.asked = AskedClocks()
         self._queue: Queue[object] | None = None
+        self._errands = None if virtual is None else VirtualErrands(virtual)
         if virtual is None:
             self._queue = threads.queue(object)
             self._thread = threads.start(self._follow, name="perseus-clocks")
@@ -91,6 +100,16 @@ class ClockRequests:
         """What became of all requests so far."""
         return self._clocks.counts
 
+    def expect(self, latency_s: float) -> None:
+        """Note how long a change of clock takes, and so when a higher one is overdue."""
+        if isinstance(self._clocks, LocalClocks):
+            self._clocks.expect(latency_s)
+
+    @property
+    def stored(self) -> bool:
+        """Whether no higher clock is overdue, as far as is known here; a guard tells it by its device."""
+        return self._clocks.look() if isinstance(self._clocks, LocalClocks) else True
+
     def put(self, request: Request) -> None:
         """Hand a request over.
 
@@ -99,7 +118,21 @@ class ClockRequests:
         if self._queue is None:
             self._reach(request)
         else:
+            self._handed += 1
             self._queue.put(request)
+
+    def run(self, errand: Errand) -> None:
+        """Do something at the device in steps, after what was asked for so far; never blocks."""
+        if self._errands is not None:
+            self._errands.put(errand)
+        elif self._queue is not None:
+            self._queue.put(errand)
+
+    def stop(self, errand: Errand) -> None:
+        """Have an errand end before its next step; never blocks."""
+        errand.stop()
+        if self._errands is not None:
+            self._errands.stop(errand)
 
     def close(self) -> None:
         """Give the clock back to the device and end the thread; what still waits is dropped.
@@ -107,6 +140,8 @@ class ClockRequests:
         A device that hangs is not waited for: closing the device itself is then what restores the clock.
         """
         self._closing = True
+        if self._errands is not None:
+            self._errands.close()
         if self._queue is None:
             self._give_back()
         else:
@@ -120,9 +155,26 @@ class ClockRequests:
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
         assert self._queue is not None
-        while isinstance(request := self._queue.get(), Request):
-            self._reach(request)
+        while (wanted := self._queue.get()) is not None:
+            if isinstance(wanted, Request):
+                self._reached += 1
+                self._reach(wanted)
+            elif isinstance(wanted, Errand):
+                self._carry_out(wanted)
         self._give_back()
+
+    def _carry_out(self, errand: Errand) -> None:
+        """Do all steps of an errand, or what puts back what the first of them did."""
+        try:
+            while True:
+                if self._closing or self.error is not None:
+                    errand.stop()
+                pause_s = errand.go_on()
+                if pause_s is None:
+                    return
+                self._threads.sleep(self._gpu.wall_s(pause_s))
+        except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
+            self.error = as_perseus_error(error)
 
     def _reach(self, request: Request) -> None:
         """Wait for the device, and have every clock of the request asked for at its moment."""
@@ -133,7 +185,10 @@ class ClockRequests:
             if math.isfinite(at_s) and not self._closing:
                 asks = request.asks
                 dated = [DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks]
-                self._clocks.ask(dated)
+                if isinstance(self._clocks, LocalClocks):
+                    self._clocks.ask(dated, more=self._reached < self._handed)
+                else:
+                    self._clocks.ask(dated)
                 for one in dated:
                     self.asked.put(one)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it

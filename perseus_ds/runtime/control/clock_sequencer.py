@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -56,14 +56,16 @@ class ClockSchedule(ClockPolicy):
     A request while it runs is made so long after its start, in device time; it is the request for what
     comes later, asked ahead by the latency of the change. ``opening`` is what is asked for when an iteration
     begins: first the clocks that the iteration before has asked for last, then those due before the first
-    computation begins.
+    computation begins. ``standing`` is what has been asked for last when a computation begins, for
+    who changes to this schedule there.
 
-    Shape: ``during``, ``over`` [computations of this rank].
+    Shape: ``during``, ``over``, ``standing`` [computations of this rank].
     """
 
     opening: Asks
     during: tuple[Asks, ...]
     over: tuple[Asks, ...]
+    standing: Asks = ()
 
     @classmethod
     def of(
@@ -77,12 +79,30 @@ class ClockSchedule(ClockPolicy):
             when = over if request.over else during
             place = opening if request.position == OPENING else when[request.position]
             place.append(Ask(request.clock_mhz, request.offset_s, request.memory_mhz))
-        return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)))
+        last, standing = opening[-1], []
+        for asked_during, asked_over in zip(during, over, strict=True):
+            standing.append(replace(last, delay_s=0.0))
+            last = [last, *asked_during, *asked_over][-1]
+        return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)), tuple(standing))
+
+    def at(self, clocks: Mapping[int, int]) -> ClockSchedule:
+        """The same with other clocks in place of some."""
+
+        def changed(asks: Asks) -> Asks:
+            return tuple(replace(ask, clock_mhz=_in_place_of(ask.clock_mhz, clocks)) for ask in asks)
+
+        return ClockSchedule(
+            changed(self.opening), tuple(map(changed, self.during)), tuple(map(changed, self.over))
+        )
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Ask for the clock to begin with, where the last iteration has not done so, and for what is due."""
         sequencer.position = 0
         sequencer.request(*self.opening)
+
+    def stands(self, sequencer: ClockSequencer) -> None:
+        """Ask for what is in force here, for another schedule was followed until now."""
+        sequencer.request(self.standing[sequencer.position % len(self.standing)])
 
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due while the computation runs."""
@@ -95,6 +115,10 @@ class ClockSchedule(ClockPolicy):
 
 
 _UNKNOWN = Ask(-1)  # no clock
+
+
+def _in_place_of(clock_mhz: int | None, clocks: Mapping[int, int]) -> int | None:
+    return clock_mhz if clock_mhz is None else clocks.get(clock_mhz, clock_mhz)
 
 
 class Turns(Protocol):
@@ -145,9 +169,19 @@ class ClockSequencer:
             self._policy.after(self)
 
     @property
+    def now_s(self) -> float:
+        """The device's time."""
+        return self._now_s()
+
+    @property
     def error(self) -> PerseusError | None:
         """Why clocks are not asked for any more."""
         return self._requests.error
+
+    @property
+    def stored(self) -> bool:
+        """Whether no higher clock is overdue, as far as is known here."""
+        return self._requests.stored
 
     def take_turn(self) -> bool:
         """Have it be this engine's turn; return whether another has had the clocks, at whatever they are."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 from typing import Protocol
 
-from perseus_ds.device import ClockAgenda, DatedClock, Gpu, RequestCounts
+from perseus_ds.device import ClockAgenda, DatedClock, Gpu, RequestCounts, overdue_s
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.runtime.measure.threads import Threads
 
@@ -55,7 +56,7 @@ class HostAlarm:
 
 
 class LocalClocks:
-    """Ask a device at each moment.
+    """Ask a device at each moment; nobody waits for a call that another thread is in.
 
     Requests for what the device was asked for last are left out. The first error ends all asking; the next
     call raises it.
@@ -66,7 +67,10 @@ class LocalClocks:
         self._alarm = alarm
         self._agenda = ClockAgenda()
         self._asked: tuple[int | None, int | None] = None, None
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # of the agenda; none is held in a call
+        self._present: DatedClock | None = None
+        self._closing = False
+        self._patience_s = math.inf
         self._cancel: Act = lambda: None
         self._error: PerseusError | None = None
 
@@ -75,8 +79,12 @@ class LocalClocks:
         """What became of all requests so far."""
         return self._agenda.counts
 
-    def ask(self, requests: Sequence[DatedClock]) -> None:
-        """Enter requests, and ask for what is due.
+    def expect(self, latency_s: float) -> None:
+        """Note how long a change takes: a higher clock is overdue three times that after its moment."""
+        self._patience_s = overdue_s(self._gpu.wall_s(latency_s))
+
+    def ask(self, requests: Sequence[DatedClock], *, more: bool = False) -> None:
+        """Enter requests, and ask for what is due; overdue ones behind which there are ``more`` give way.
 
         Raises:
             DeviceError: the device refused an earlier request.
@@ -84,28 +92,56 @@ class LocalClocks:
         with self._lock:
             for request in requests:
                 self._agenda.put(request)
+        if not (more and self._is_overdue(requests[-1].due_s)):
             self._turn()
         if self._error is not None:
             raise self._error
 
+    def look(self) -> bool:
+        """Whether no higher clock is overdue, and nothing that is waits behind a call that hangs."""
+        with self._lock:
+            present, waiting_s = self._present, self._agenda.due_s
+        late = present is not None and self._is_higher(present.clock_mhz) and self._is_overdue(present.due_s)
+        return not (late or (waiting_s is not None and self._is_overdue(waiting_s)))
+
     def close(self) -> None:
-        """Drop what waits and reset what was set."""
+        """Drop what waits and reset what was set; where a call is under way, who made it does that."""
         with self._lock:
             self._agenda.clear()
             self._cancel()
-            if self._error is None:
-                self._write(None, None)
+            self._closing = True
+            busy = self._present is not None
+        if not busy and self._error is None:
+            self._write(None, None)
+
+    def _is_overdue(self, due_s: float) -> bool:
+        return self._gpu.wall_s(self._gpu.now_s() - due_s) > self._patience_s
+
+    def _is_higher(self, clock_mhz: int | None) -> bool:
+        stored_mhz = self._asked[0]
+        return stored_mhz is not None and (clock_mhz is None or clock_mhz > stored_mhz)
 
     def _turn(self) -> None:
         """Ask for what is due, and have this done again when the next request is."""
+        while (due := self._taken()) is not None:
+            self._apply(due)
+            with self._lock:
+                self._present = None
+                closing = self._closing
+            if closing and self._error is None:
+                self._write(None, None)
+
+    def _taken(self) -> DatedClock | None:
+        """Take what is due, unless a call is under way: who made it looks again."""
         with self._lock:
+            if self._present is not None or self._error is not None or self._closing:
+                return None
             self._cancel()
-            due = self._agenda.take(self._gpu.now_s())
-            if due is not None and self._error is None:
-                self._apply(due)
+            self._present = self._agenda.take(self._gpu.now_s())
             following_s = self._agenda.due_s
-            if following_s is not None:
+            if self._present is None and following_s is not None:
                 self._cancel = self._alarm.at(following_s, self._turn)
+            return self._present
 
     def _apply(self, due: DatedClock) -> None:
         try:

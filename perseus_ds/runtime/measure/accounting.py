@@ -73,7 +73,7 @@ class _Block:
     time_s: float
     iterations: int
     microbatches: int = 0
-    size: int = 0
+    size: float = 0.0
 
 
 class EnergyAccount:

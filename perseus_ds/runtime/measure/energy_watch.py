@@ -23,7 +23,7 @@ _LEAST_S = 0.02  # between two looks: some counters move every millisecond
 _PATIENCE_S = 2.0  # for a look under way when the watch is closed: a driver may block for minutes
 _LEAST_COUNTED = 100
 _ABOUT = 0.05
-
+_MORE_OFTEN = 0.8
 
 Look = Callable[[], None]
 """One look at the device."""
@@ -51,8 +51,7 @@ class EnergyWatch:
         threads: Threads | None = None,
     ) -> None:
         self._gpu = gpu
-        period_s = (able or gpu.capabilities()).counter_period_s
-        self.period_s = None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
+        self.period_s = _bounded_s(able or gpu.capabilities())
         self._source = EnergySource(gpu)
         self._threads: Threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
@@ -84,6 +83,14 @@ class EnergyWatch:
         """Begin to watch."""
         if self.period_s is not None:
             self._end = self._repeat(self.period_s / _READS_PER_PERIOD, self.look)
+
+    def reckon(self, able: Capabilities) -> None:
+        """Look more often, where the counter turned out to move more often than was declared."""
+        period_s = _bounded_s(able)
+        if self._end is not None and period_s is not None and period_s < _MORE_OFTEN * (self.period_s or 0.0):
+            self.close()
+            self.period_s = period_s
+            self.start()
 
     def trouble(self) -> str:
         """Say once why the counter is not believed; empty where it is, or that was said."""
@@ -170,3 +177,9 @@ class EnergyWatch:
             thread.join(_PATIENCE_S)
 
         return end
+
+
+def _bounded_s(able: Capabilities) -> float | None:
+    """The counter's period, where there is one, as far as anybody looks that often."""
+    period_s = able.counter_period_s
+    return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)

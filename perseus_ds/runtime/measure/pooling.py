@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import TypeVar
 
-from perseus_ds.profile import Computation, Point
+from perseus_ds.profile import Computation, LoadSums, Point
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Kind
+
+T = TypeVar("T")
 
 _WAYS = (
     (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1),
@@ -40,6 +43,7 @@ class Pooled:
     heat_w: float = 0.0
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
+    loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
@@ -49,27 +53,24 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     of all stages (it waits for the gradients' norm over the pipeline): the rest was waiting.
     """
     everyone = list(measured)
-    points: dict[Computation, list[Point]] = defaultdict(list)
-    fixed: dict[Computation, list[float]] = defaultdict(list)
-    blocking: list[float] = []
-    for one in everyone:
-        for key, point in one.estimate.points.items():
-            points[key].append(point)
-        for key, duration_s in one.estimate.fixed_s.items():
-            fixed[key].append(duration_s)
-        blocking.append(one.estimate.blocking_power_w)
-    fixed_s = {key: min(group) for key, group in sorted(fixed.items(), key=_place)}
-    step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
-    fixed_s |= {key: step_s for key in fixed_s if key[1] is Kind.STEP}
+    points = _grouped(one.estimate.points for one in everyone)
     return Pooled(
-        points={key: _mean(group) for key, group in sorted(points.items(), key=_place)},
-        fixed_s=fixed_s | _transfers_s(everyone),
-        blocking_power_w=fmean(blocking),
+        points={key: _mean(group) for key, group in points.items()},
+        fixed_s=_fixed_s(everyone) | _transfers_s(everyone),
+        blocking_power_w=fmean(one.estimate.blocking_power_w for one in everyone),
         spread=max(one.estimate.spread for one in everyone),
         heat_w=fmean(one.estimate.heat_w for one in everyone),
         larger=_means(one.estimate.larger for one in everyone),
         size_variation=fmean(one.estimate.size_variation for one in everyone),
+        loads=joined_loads(one.estimate.loads for one in everyone),
     )
+
+
+def _fixed_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
+    grouped = _grouped(one.estimate.fixed_s for one in everyone)
+    fixed_s = {key: min(group) for key, group in grouped.items()}
+    step_s = min((time_s for (_, kind), time_s in fixed_s.items() if kind is Kind.STEP), default=0.0)
+    return fixed_s | {key: step_s for key in fixed_s if key[1] is Kind.STEP}
 
 
 def both(there: Pooled, back: Pooled) -> Pooled:
@@ -93,6 +94,7 @@ def both(there: Pooled, back: Pooled) -> Pooled:
         heat_w=fmean([there.heat_w, back.heat_w]),
         larger=_means([there.larger, back.larger]),
         size_variation=fmean([there.size_variation, back.size_variation]),
+        loads=joined_loads([there.loads, back.loads]),
     )
 
 
@@ -126,12 +128,26 @@ def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
     return {key: fmean(durations) for key, durations in sorted(found.items(), key=_place) if durations}
 
 
+def joined_loads(several: Iterable[Mapping[Computation, LoadSums]]) -> dict[Computation, LoadSums]:
+    """Add up what ranks, or windows, saw of each computation and its loads."""
+    found: dict[Computation, LoadSums] = {}
+    for one in several:
+        for key, sums in one.items():
+            found[key] = found[key] + sums if key in found else sums
+    return found
+
+
 def _means(several: Iterable[Mapping[Computation, float]]) -> dict[Computation, float]:
-    found: dict[Computation, list[float]] = defaultdict(list)
+    return {key: fmean(values) for key, values in _grouped(several).items()}
+
+
+def _grouped(several: Iterable[Mapping[Computation, T]]) -> dict[Computation, list[T]]:
+    """Put together what each says of one computation, in their order."""
+    found: dict[Computation, list[T]] = defaultdict(list)
     for one in several:
         for key, value in one.items():
             found[key].append(value)
-    return {key: fmean(values) for key, values in found.items()}
+    return dict(sorted(found.items(), key=_place))
 
 
 def _place(item: tuple[Computation, object]) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
@@ -10,7 +10,7 @@ from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.profile import Interval
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
-from perseus_ds.schedule import Instruction, Kind, Order, heard
+from perseus_ds.schedule import Instruction, Kind, Load, Order, heard
 
 _MANY = 100
 
@@ -24,10 +24,11 @@ class Iteration:
     something else that ran on the engine: clocks change within it.
 
     One that is ``void`` tells nothing (a mark was lost, a graph captured, the device's clock stepped): it has
-    no intervals, and only counts.
+    no intervals, and only counts. One that is ``skipped`` ended without an optimizer step, since gradients
+    overflowed: it is shorter than others.
 
-    ``microbatches`` is the size of its batch, ``size`` how much its forwards worked on, in elements, 0 where
-    the framework does not tell it.
+    ``microbatches`` is the size of its batch, ``size`` how much its forwards worked on, in tokens, 0 where
+    nobody counts them.
     """
 
     index: int
@@ -38,8 +39,9 @@ class Iteration:
     outside_s: float | None = None
     resumed: bool = False
     microbatches: int = 0
-    size: int = 0
+    size: float = 0.0
     void: bool = False
+    skipped: bool = False
 
     @property
     def duration_s(self) -> float:
@@ -49,19 +51,21 @@ class Iteration:
 
 @dataclass(slots=True)
 class _Marks:
-    """``last`` is where the iteration before ended, ``ours`` where our work after it did."""
+    """``last`` is where the iteration before ended, ``ours_s`` when our work after it did, for the host."""
 
     begin: Mark
     last: Mark | None
-    ours: Mark | None
+    ours_s: float | None
     resumed: bool
     order: Order = ()
     left_out: frozenset[Instruction] = frozenset()
     microbatches: int = 0
     settling_s: float = 0.0
     interrupted: bool = False
+    skipped: bool = False
     kinds: list[Kind] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    batch: Sequence[Load] | None = None
+    loads: list[Load | None] = field(default_factory=list)
     starts: list[Mark] = field(default_factory=list)
     ends: list[Mark] = field(default_factory=list)
 
@@ -71,10 +75,18 @@ class Recorder:
 
     ``order`` is what this rank runs in an iteration, where nothing else is said at its begin: it gives what
     was heard its names. A step that stands in it and was not heard is what lies between two iterations,
-    which then begin where the last one ended.
+    which then begin where the last one ended. ``skipped_steps`` counts the optimizer steps that were skipped.
+    Where instructions are ``adjoining`` the end of one is the start of the next, by one mark.
     """
 
-    def __init__(self, stopwatch: Stopwatch, order: Order = ()) -> None:
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        order: Order = (),
+        *,
+        skipped_steps: Callable[[], int] = lambda: 0,
+        adjoining: bool = False,
+    ) -> None:
         self._stopwatch = stopwatch
         self._order = order
         self._named: tuple[Order, list[Kind], tuple[Instruction, ...]] = ((), [], ())
@@ -82,10 +94,13 @@ class Recorder:
         self._marks: _Marks | None = None
         self._waiting: list[tuple[int, Mark, _Marks]] = []
         self._last_end: Mark | None = None
-        self._ours: Mark | None = None
+        self._ours_s: float | None = None
         self._interrupted = True
         self._was_interrupted = False
         self._finished = 0
+        self._skipped_steps = skipped_steps
+        self._adjoining = adjoining and stopwatch.behind > 0  # where the host is the device marks are free
+        self._skipped = skipped_steps()
         self._resolved_s = 0.0
         self._voids = 0
 
@@ -99,8 +114,12 @@ class Recorder:
         """The index of the iteration that runs, or comes next."""
         return self._finished
 
-    def begin(self, job: Job | None = None, *, settling_s: float = 0.0) -> None:
+    def begin(
+        self, job: Job | None = None, *, settling_s: float = 0.0, loads: Sequence[Load] | None = None
+    ) -> None:
         """Start a new iteration, of the job in batches of one size where there are several.
+
+        ``loads`` are those of its microbatches, where they are known by now.
 
         What begins within ``settling_s`` runs at clocks that are not in force yet: it tells nothing of one.
         Where something else runs before every iteration (a second model, an evaluation each time), that is
@@ -110,20 +129,22 @@ class Recorder:
         self._was_interrupted = self._interrupted and self._finished > 0
         begin = self._stopwatch.begin()
         self._marks = _Marks(
-            begin, self._last_end, self._ours, resumed, self._order, interrupted=self._interrupted
+            begin, self._last_end, self._ours_s, resumed, self._order, interrupted=self._interrupted
         )
         if job is not None:
             self._marks.order, self._marks.left_out = job.order, job.left_out
             self._marks.microbatches = job.schedule.microbatches
-        self._marks.settling_s = settling_s
+        self._marks.settling_s, self._marks.batch = settling_s, loads
         self._interrupted = False
 
-    def started(self, kind: Kind, size: int = 0) -> None:
+    def started(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued."""
-        if self._marks is not None:
-            self._marks.kinds.append(kind)
-            self._marks.sizes.append(size)
-            self._marks.starts.append(self._mark())
+        marks = self._marks
+        if marks is not None:
+            marks.kinds.append(kind)
+            marks.loads.append(load)
+            shares = self._adjoining and 0 < len(marks.starts) == len(marks.ends)
+            marks.starts.append(marks.ends[-1] if shares else self._mark())
 
     def ended(self) -> None:
         """The instruction was issued."""
@@ -147,14 +168,16 @@ class Recorder:
                 hint="capture layers or modules, not the whole iteration",
             )
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
+        skipped, self._skipped = self._skipped, self._skipped_steps()
+        marks.skipped = skipped != self._skipped
         self._waiting.append((self._finished, end, marks))
-        self._last_end, self._ours, self._marks = end, None, None
+        self._last_end, self._ours_s, self._marks = end, None, None
         self._finished += 1
         return self._finished - 1
 
     def rest(self) -> None:
         """What we had to do after an iteration is done: from here on it is the host's own time."""
-        self._ours = self._mark()
+        self._ours_s = self._stopwatch.host_s()
 
     def trouble(self) -> str:
         """Say once what keeps iterations from being measured; empty where nothing does, or it was said."""
@@ -184,26 +207,14 @@ class Recorder:
         return found
 
     def _whole(self, index: int, end: Mark, marks: _Marks) -> Iteration:
-        seconds = self._stopwatch.seconds
-        begin_s, end_s = seconds([marks.begin, end])
-        starts_s, ends_s = seconds(marks.starts), seconds(marks.ends)
-        if not (self._stopwatch.whole(marks.begin, end) and all(map(isfinite, [*starts_s, *ends_s]))):
+        """Bring marks that were passed to seconds, and put what was between to the iteration."""
+        begin_s, end_s = self._stopwatch.seconds([marks.begin, end])
+        heard_s = self._heard_s(begin_s, marks)
+        if heard_s is None or not self._stopwatch.whole(marks.begin, end):
+            at_s, rows = self._resolved_s, ()
             return Iteration(
-                index,
-                self._resolved_s,
-                self._resolved_s,
-                (),
-                resumed=marks.resumed,
-                microbatches=marks.microbatches,
-                void=True,
+                index, at_s, at_s, rows, resumed=marks.resumed, microbatches=marks.microbatches, void=True
             )
-        settled_s = begin_s + marks.settling_s
-        names = self._names(marks.order, marks.kinds)
-        rows = zip(names, starts_s, ends_s, sizes_of(names, marks.sizes), strict=True)
-        heard_s = tuple(
-            Interval(name, start_s, stop_s, size, name in marks.left_out or start_s < settled_s)
-            for name, start_s, stop_s, size in rows
-        )
         found = Iteration(
             index,
             begin_s,
@@ -211,15 +222,39 @@ class Recorder:
             heard_s,
             resumed=marks.resumed,
             microbatches=marks.microbatches,
-            size=sum(marks.sizes),
+            size=sum(i.size for i in heard_s if i.kind is Kind.FORWARD),
+            skipped=marks.skipped,
         )
-        if marks.last is None or marks.ours is None or not self._stopwatch.whole(marks.last, marks.begin):
+        return self._with_what_was_before(found, marks)
+
+    def _heard_s(self, begin_s: float, marks: _Marks) -> tuple[Interval, ...] | None:
+        """Name and date what was heard; None where a mark was lost."""
+        starts_s, ends_s = map(self._stopwatch.seconds, (marks.starts, marks.ends))
+        if not all(map(isfinite, [*starts_s, *ends_s])):
+            return None
+        settled_s = begin_s + marks.settling_s
+        names = self._names(marks.order, marks.kinds)
+        rows = zip(names, starts_s, ends_s, loads_of(names, marks.loads, marks.batch), strict=True)
+        return tuple(
+            Interval(name, start_s, stop_s, load, name in marks.left_out or start_s < settled_s)
+            for name, start_s, stop_s, load in rows
+        )
+
+    def _with_what_was_before(self, found: Iteration, marks: _Marks) -> Iteration:
+        """Divide the time since the iteration before into ours and the host's, or the step that nobody hears.
+
+        The device may still have been at work when the host was through with ours: that was no time of ours.
+        """
+        if marks.last is None or marks.ours_s is None:
             return found
-        last_s, ours_s = seconds([marks.last, marks.ours])
+        if not self._stopwatch.whole(marks.last, marks.begin):
+            return found
+        begin_s, (last_s,) = found.start_s, self._stopwatch.seconds([marks.last])
         step = next((one for one in reversed(marks.order) if one.kind is Kind.STEP), None)
         if step is not None and Kind.STEP not in marks.kinds and not marks.interrupted:
             between = Interval(step, last_s, begin_s)
-            return replace(found, start_s=last_s, intervals=(between, *heard_s), outside_s=0.0)
+            return replace(found, start_s=last_s, intervals=(between, *found.intervals), outside_s=0.0)
+        ours_s = min(max(marks.ours_s, last_s), begin_s)
         return replace(found, own_s=ours_s - last_s, outside_s=begin_s - ours_s)
 
     def _names(self, order: Order, kinds: list[Kind]) -> tuple[Instruction, ...]:
@@ -229,18 +264,26 @@ class Recorder:
         return self._named[2]
 
 
-def sizes_of(names: Sequence[Instruction], told: Sequence[int]) -> list[int]:
-    """Give all that is done to a microbatch the size that its forward worked on, on the same stage.
+def loads_of(
+    names: Sequence[Instruction], told: Sequence[Load | None], batch: Sequence[Load] | None = None
+) -> list[Load | None]:
+    """Give all that is done to a microbatch one load: the batch's own, else what its forward was told.
 
-    Shape: ``told`` and the result [instructions], in elements, 0 where not told.
+    Shape: ``told`` and the result [instructions]; ``batch`` [microbatches].
     """
-    if not any(told):
-        return [0] * len(names)
+    if batch is None and not any(told):
+        return [None] * len(names)
     forwards = {
-        (name.stage, name.microbatch): size
-        for name, size in zip(names, told, strict=True)
+        (name.stage, name.microbatch): load
+        for name, load in zip(names, told, strict=True)
         if name.kind is Kind.FORWARD
     }
-    return [
-        forwards.get((name.stage, name.microbatch), 0) if name.kind.is_computation else 0 for name in names
-    ]
+
+    def load_of(name: Instruction) -> Load | None:
+        if not name.kind.is_computation:
+            return None
+        if batch is not None and name.microbatch < len(batch):
+            return batch[name.microbatch]
+        return forwards.get((name.stage, name.microbatch))
+
+    return list(map(load_of, names))

@@ -46,6 +46,10 @@ class Stopwatch(ABC):
         return self.mark()
 
     @abstractmethod
+    def host_s(self) -> float:
+        """Read the host's clock, on the time base of `seconds`."""
+
+    @abstractmethod
     def moment(self) -> Moment | None:
         """Note the point of the last mark, to be waited for; None where the host is the device."""
 
@@ -91,6 +95,10 @@ class HostStopwatch(Stopwatch):
         self._now_s = gpu.now_s
 
     def mark(self) -> Mark:
+        """Read the time."""
+        return self._now_s()
+
+    def host_s(self) -> float:
         """Read the time."""
         return self._now_s()
 

@@ -27,18 +27,16 @@ ROOT = Path(__file__).parents[3]
 sys.path[:0] = [str(ROOT / "tests" / "fake_nvml"), str(ROOT / "tests" / "e2e" / "guard")]
 
 import fake_nvml  # noqa: E402 - the line above says where it is
+import in_time  # noqa: E402
 from fake_nvml import FakeNvml, GpuState  # noqa: E402
 
 from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
-from perseus_ds.device.read_through import ReadThroughGpu  # noqa: E402
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"
 SERVICE = TRAINER.with_name("service.py")
 REQUESTS = 5_000
 ROUND_TRIPS = 300
-CALL_US = 10_000
-IN_TIME_S, POINT_S = 20.0, 0.05
 BARS = {
     "put_median_us": 30.0,
     "put_p99_us": 100.0,
@@ -47,8 +45,6 @@ BARS = {
     "to_driver_median_ms": 1.0,
     "restore_longest_ms": 200.0,
     "clocks_left": 0,
-    "guard_stored_late_p99_ms": 8.0,
-    "guard_threads_cpu_pct": 2.0,
 }
 
 
@@ -56,7 +52,7 @@ def cost_on_the_training_thread(gpu: Gpu) -> dict[str, float]:
     """Time what the training thread does: it hands a request to the engine's own sender."""
     sender = ClockRequests(gpu)
     try:
-        return cost_of(lambda clock_mhz: sender.put(Request((Ask(clock_mhz),), 0.0)), gpu, "put")
+        return cost_of(lambda clock_mhz: sender.put(Request((Ask(clock_mhz),), gpu.now_s())), gpu, "put")
     finally:
         sender.close()
 
@@ -126,105 +122,6 @@ def beside_a_slow_gpu(folder: Path) -> dict[str, float]:
         over.set()
         hammer.join()
     return {"beside_slow_median_ms": statistics.median(taken_ms), "beside_slow_longest_ms": max(taken_ms)}
-
-
-def stored_in_time(gpu: Gpu, node: FakeNvml, *, by_the_guard: bool) -> dict[str, float]:
-    """Compare when clocks stand in a driver with 10 ms calls with when they were wanted there.
-
-    The main thread runs Python without a pause. Half of the requests are due at a point of the stream, half
-    some milliseconds later; ``by_the_guard`` False has this process make each at its moment, as it once did.
-
-    Units: milliseconds; ``threads_cpu_pct`` is what all threads but the main one take of a core.
-    """
-    node.state.gpu[0].call_us = CALL_US
-    sender = ClockRequests(gpu if by_the_guard else _InProcess(gpu))
-    gpu.expect(call_s=CALL_US / 1e6, latency_s=0.04)
-    watched = subprocess.Popen(
-        [sys.executable, "-c", _WATCH, str(ROOT / "tests" / "fake_nvml"), str(node.path), str(IN_TIME_S + 2)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(1.0)
-    clocks_mhz, wanted, begin_s = gpu.capabilities().clocks_mhz, [], time.monotonic() + 0.1
-    for place in range(int(IN_TIME_S / POINT_S)):
-        at_s = begin_s + place * POINT_S
-        now_mhz, later_mhz = clocks_mhz[2 * place % 40], clocks_mhz[(2 * place + 1) % 40]
-        sender.put(Request((Ask(now_mhz), Ask(later_mhz, POINT_S / 2)), 0.0, _Reached(at_s)))
-        wanted += [(at_s, now_mhz), (at_s + POINT_S / 2, later_mhz)]
-    process_s, main_s = time.process_time(), time.thread_time()
-    while time.monotonic() < begin_s + IN_TIME_S:
-        pass
-    beside_s = time.process_time() - process_s - (time.thread_time() - main_s)
-    time.sleep(0.2)
-    gpu.in_control()
-    text = watched.communicate()[0]
-    node.state.gpu[0].call_us = 0
-    stored = [(float(at), int(mhz)) for at, mhz in (line.split() for line in text.splitlines())]
-    late_ms = lateness_ms(wanted, stored)
-    name = "guard" if by_the_guard else "thread"
-    counts = sender.counts
-    found = {
-        f"{name}_stored_late_median_ms": statistics.median(late_ms),
-        f"{name}_stored_late_p99_ms": statistics.quantiles(late_ms, n=100)[98],
-        f"{name}_stored_share": len(late_ms) / len(wanted),
-        f"{name}_threads_cpu_pct": 100.0 * beside_s / IN_TIME_S,
-        f"{name}_reported_longest_ms": 1e3 * counts.longest_late_s,
-    }
-    sender.close()
-    return found
-
-
-def lateness_ms(wanted: list[tuple[float, int]], stored: list[tuple[float, int]]) -> list[float]:
-    """How much later than a call after its moment every clock stood in the driver; in the order of both."""
-    late_ms, place = [], 0
-    for at_s, clock_mhz in wanted:
-        later = next((i for i in range(place, len(stored)) if stored[i][1] == clock_mhz), None)
-        if later is not None and stored[later][0] < at_s + 0.5:
-            late_ms.append(1e3 * (stored[later][0] - at_s) - CALL_US / 1e3)
-            place = later + 1
-    return late_ms
-
-
-class _Reached:
-    """A point of a stream that a device reaches at a moment: a sleep that gives the interpreter up."""
-
-    def __init__(self, at_s: float) -> None:
-        self._at_s = at_s
-
-    def wait(self) -> float:
-        time.sleep(max(0.0, self._at_s - time.monotonic()))
-        return self._at_s
-
-
-class _InProcess(ReadThroughGpu):
-    """The same GPU, whose guard is given no moments: this process asks at each."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        super().__init__(gpu, gpu.capabilities())
-        self._gpu = gpu
-
-    def lock_clock(self, clock_mhz: int) -> None:
-        self._gpu.lock_clock(clock_mhz)
-
-    def reset_clock(self) -> None:
-        self._gpu.reset_clock()
-
-
-_WATCH = """
-import sys, time
-sys.path.insert(0, sys.argv[1])
-import mmap
-from fake_nvml import State
-with open(sys.argv[2], "r+b") as file:
-    gpu = State.from_buffer(mmap.mmap(file.fileno(), 0)).gpu[0]
-until, seen = time.monotonic() + float(sys.argv[3]), gpu.changed_us
-while time.monotonic() < until:
-    if gpu.changed_us != seen:
-        time.sleep(50e-6)
-        seen = gpu.changed_us
-        print(seen / 1e6, gpu.locked_mhz)
-    time.sleep(200e-6)
-"""
 
 
 def gpu_clocks(gpu: Gpu, count: int) -> tuple[int, ...]:
@@ -331,7 +228,7 @@ def clocks_left_after_kills(node: FakeNvml, kills: int) -> dict[str, float]:
     return {"kills": kills, "clocks_left": left}
 
 
-def measure(kills: int) -> dict[str, float]:
+def measure(kills: int, seconds: float) -> dict[str, float]:
     """Everything, on one fake node."""
     with tempfile.TemporaryDirectory() as folder:
         fake_nvml.load()
@@ -339,8 +236,7 @@ def measure(kills: int) -> dict[str, float]:
         os.environ.update(node.environment())
         with choose(DeviceRequest("nvml")).gpu as gpu:
             found = cost_on_the_training_thread(gpu) | cost_of_a_request(gpu) | request_to_driver(gpu, node)
-            found |= stored_in_time(gpu, node, by_the_guard=True)
-            found |= stored_in_time(gpu, node, by_the_guard=False)
+        found |= in_time.measure(node, seconds)
         found |= restore_after_kill(node) | clocks_left_after_kills(node, kills)
         return found | beside_a_slow_gpu(Path(folder))
 
@@ -351,14 +247,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each run of requests in time")
     parser.add_argument("--json", type=Path, help="leave the figures in this file")
     options = parser.parse_args()
-    found = measure(options.kills) | {"load_average": os.getloadavg()[0], "cpus": os.cpu_count() or 0}
+    found = measure(options.kills, options.seconds)
+    found |= {"load_average": os.getloadavg()[0], "cpus": os.cpu_count() or 0}
+    bars = BARS if in_time.busy_host(found) else BARS | in_time.BARS
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        busy = {"host_too_busy": in_time.busy_host(found)}
+        options.json.write_text(json.dumps(found | busy, indent=1) + "\n")
     for name, value in found.items():
-        print(f"{name:22} {value:10.3f}   {f'bar {BARS[name]:g}' if name in BARS else ''}")
-    return int(any(found[name] > bar for name, bar in BARS.items()))
+        print(f"{name:34} {value:10.3f}   {f'bar {bars[name]:g}' if name in bars else ''}")
+    return int(any(found[name] > bar for name, bar in bars.items()))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,10 @@ def test_the_meeting_of_tied_weights_is_a_replicas_own() -> None:
 
 def test_what_is_resumed_is_unknown() -> None:
     assert own_s(iteration(0, reducing_s=0.25, whole=False)) is None
+
+
+def test_one_whose_step_was_skipped_is_unknown() -> None:
+    assert own_s(replace(iteration(0, reducing_s=0.25), skipped=True)) is None
 
 
 def test_each_iteration_is_told_once_and_older_ones_never() -> None:

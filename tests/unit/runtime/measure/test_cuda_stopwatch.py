@@ -35,11 +35,19 @@ class HostGpu(NotingGpu):
 class Training:
     """A job whose host runs ahead of the device by up to an iteration."""
 
-    def __init__(self, host: VirtualHost, cuda: FakeCuda, *, device: int = 0, order: Order = ORDER) -> None:
+    def __init__(
+        self,
+        host: VirtualHost,
+        cuda: FakeCuda,
+        *,
+        device: int = 0,
+        order: Order = ORDER,
+        adjoining: bool = False,
+    ) -> None:
         self.host, self.cuda, self.order = host, cuda, order
         cuda.set_device(device)
         self.stopwatch = CudaStopwatch(HostGpu(host), cuda=cuda, threads=host)
-        self.recorder = Recorder(self.stopwatch, order)
+        self.recorder = Recorder(self.stopwatch, order, adjoining=adjoining)
 
     def iteration(self, *, work_s: float = 0.0431, rest_s: float = 0.0) -> list[Iteration]:
         self.recorder.begin()
@@ -111,9 +119,21 @@ class TestTime:
         order = tuple(Instruction(0, kind, n) for n in range(200) for kind in (Kind.FORWARD, Kind.BACKWARD))
         training = Training(host, cuda, device=1, order=order)
         training.run(10, work_s=0.01)
-        assert cuda.counts.events_peak <= 4 * len(order) + 12, "and a few for an iteration's ends"
+        assert cuda.counts.events_peak <= 4 * len(order) + 4, "and the ends of two iterations"
         assert cuda.counts.events_made == cuda.counts.events_peak, "the pool is used again"
         assert [gpu.context_bytes for gpu in cuda.devices] == [0, CONTEXT_BYTES]
+
+    @pytest.mark.parametrize("adjoining", [False, True])
+    def test_one_mark_between_two_instructions_is_enough_where_nothing_lies_between(
+        self, host: VirtualHost, *, adjoining: bool
+    ) -> None:
+        training = Training(host, cuda := FakeCuda(host, ppm=50.0), adjoining=adjoining)
+        found = durations(training.run(40))
+        assert len(found) == 39 * len(ORDER)
+        assert all(d == pytest.approx(0.0431, abs=1e-5) for d in found)
+        per_iteration = 2 + (1 + len(ORDER) if adjoining else 2 * len(ORDER))
+        assert cuda.counts.calls["main"]["record"] == 1 + 40 * per_iteration
+        assert cuda.counts.events_peak <= (2 * (len(ORDER) + 1) if adjoining else 4 * len(ORDER)) + 4
 
     def test_an_iteration_costs_a_millisecond_and_two_microseconds_per_mark(self, host: VirtualHost) -> None:
         kinds = (Kind.RECV_ACTIVATION, Kind.FORWARD, Kind.SEND_ACTIVATION)
@@ -314,6 +334,34 @@ class TestMoments:
         ((at_s, woke_s),) = told
         assert at_s == pytest.approx(begun_s + 0.2, abs=200e-6)
         assert woke_s > at_s + 0.004
+
+    def test_many_at_one_point_and_a_late_waiter_share_its_event(self, host: VirtualHost) -> None:
+        """The event is not recorded anew while somebody has still to wake, however often marks are taken."""
+        training = Training(host, cuda := FakeCuda(host))
+        training.run(5)
+        cuda.synchronize()
+        begun_s = host.now_s()
+        cuda.launch(0.05)
+        training.stopwatch.mark()
+        moments = [training.stopwatch.moment() for _ in range(3)]
+        made = cuda.counts.events_made
+        training.run(20)
+        cuda.synchronize()
+        assert [one.wait() for one in moments] == [pytest.approx(begun_s + 0.05, abs=200e-6)] * 3
+        assert cuda.counts.events_made <= made + 4 * len(ORDER)
+
+    def test_one_that_was_read_is_known_without_a_wait(self, host: VirtualHost) -> None:
+        training = Training(host, cuda := FakeCuda(host))
+        training.run(5)
+        training.recorder.finish()
+        end_s = host.now_s() + 8 * 0.0431
+        cuda.synchronize()
+        (*_, last) = training.recorder.passed()
+        before = sum(cuda.counts.calls["main"].values())
+        moment = training.stopwatch.moment()
+        assert sum(cuda.counts.calls["main"].values()) - before <= 1
+        assert moment.wait() == pytest.approx(last.end_s, abs=1e-9)
+        assert last.end_s < end_s
 
     def test_one_that_is_lost_never_comes(self, host: VirtualHost) -> None:
         training = Training(host, cuda := FakeCuda(host))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from perseus_ds.profile import Interval
-from perseus_ds.runtime.measure.recorder import Recorder, sizes_of
+from perseus_ds.runtime.measure.recorder import Recorder, loads_of
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.schedule import Instruction, Kind, Load
 
 
 class LaggingStopwatch(Stopwatch):
@@ -18,6 +18,10 @@ class LaggingStopwatch(Stopwatch):
         self.has_slack = 0
 
     def mark(self) -> Mark:
+        self.now_s += 1.0
+        return self.now_s
+
+    def host_s(self) -> float:
         self.now_s += 1.0
         return self.now_s
 
@@ -164,6 +168,19 @@ def test_a_step_that_nobody_marks_lies_between_two_iterations() -> None:
     assert second.start_s == 4.0
 
 
+def test_an_iteration_says_that_its_step_was_skipped() -> None:
+    stopwatch, skipped = LaggingStopwatch(), [3]
+    recorder = Recorder(stopwatch, skipped_steps=lambda: skipped[0])
+    stopwatch.passed_s = 100.0
+    for more in (0, 1, 0, 2):
+        recorder.begin()
+        recorder.started(Kind.STEP)
+        skipped[0] += more
+        recorder.ended()
+        recorder.finish()
+    assert [one.skipped for one in recorder.passed()] == [False, True, False, True]
+
+
 def test_a_step_that_is_marked_is_counted_once() -> None:
     stopwatch = LaggingStopwatch()
     recorder = Recorder(stopwatch, (Instruction(0, Kind.FORWARD, 0), Instruction(0, Kind.STEP, 0)))
@@ -173,8 +190,10 @@ def test_a_step_that_is_marked_is_counted_once() -> None:
     assert [interval.kind for interval in recorder.passed()[1].intervals] == [Kind.FORWARD, Kind.STEP]
 
 
-def test_what_is_done_to_a_microbatch_has_the_size_of_its_forward() -> None:
+def test_what_is_done_to_a_microbatch_has_one_load() -> None:
     kinds = (Kind.FORWARD, Kind.FORWARD, Kind.LOAD, Kind.BACKWARD, Kind.BACKWARD)
     names = [Instruction(0, kind, place % 2) for place, kind in enumerate(kinds)]
-    assert sizes_of(names, [30, 50, 0, 0, 0]) == [30, 50, 0, 50, 30]
-    assert sizes_of(names, [0] * 5) == [0] * 5
+    first, second, batch = Load(30), Load(50), [Load(1), Load(2)]
+    assert loads_of(names, [first, second, None, None, None]) == [first, second, None, second, first]
+    assert loads_of(names, [None] * 5) == [None] * 5
+    assert loads_of(names, [first, None, None, None, None], batch) == [*batch, None, batch[1], batch[0]]
