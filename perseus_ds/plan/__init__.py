@@ -14,7 +14,7 @@ from perseus_ds.plan.playing.expected import expected
 from perseus_ds.plan.record import Baseline, Expected, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
-from perseus_ds.plan.solving.reserve import too_little_reserve
+from perseus_ds.plan.solving.reserve import reserve_kept, too_little_reserve
 from perseus_ds.plan.splits import Portion, Splits
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "opening_clocks",
     "read_plans",
     "read_request",
+    "reserve_kept",
     "select",
     "select_for",
     "too_little_reserve",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.checking.doubt import time_error_pct
-from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.record import Baseline, PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
 from perseus_ds.plan.solving.order import in_order
-from perseus_ds.plan.solving.problem import problem_of
+from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
 from perseus_ds.plan.solving.strategy import fastest, leaner, solve, with_timelines
 from perseus_ds.plan.solving.switching import FREE, Switching
@@ -18,7 +19,7 @@ from perseus_ds.plan.timelines import InstructionTimelines
 from perseus_ds.plan.waits import Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
-from perseus_ds.solver import check_frontier, check_plans, total_bounds
+from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
 
 
 def build(
@@ -35,53 +36,68 @@ def build(
 ) -> PlanSet:
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
-    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer, so that
-    real durations, which vary, do not push a path that has just enough slack beyond the critical one; with
-    ``auto`` as much as keeps iterations from lasting longer as durations varied in the profile.
-    ``switching`` says what a change of clock costs: computations are split where both parts last long
-    enough, or never, and no clock changes more often than its budget
-    allows. ``timelines`` are further ways to run an instruction, that are not split: who has them
-    never needs more than without. ``verify`` has the solver's own checkers run over frontier and plans.
+    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer: real
+    durations vary, and must not push a path with just enough slack beyond the critical one. ``timelines``
+    are further ways to run an instruction, and are not split: plans with them never need more than without.
+    ``verify`` runs the solver's own checkers over frontier and plans.
 
     Raises:
         CertificateError: a check failed.
         IncompleteProfileError: a stage of the schedule was not measured.
-        PlanError: the profile has stages that the schedule has not, or a change of clock takes longer than
-            an iteration.
+        PlanError: profile and schedule have other stages, or a change of clock outlasts an iteration.
         SolverError: the problem cannot be solved as stated.
     """
     _check(profile, schedule, switching, timelines)
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
-    problem = problem_of(profile, schedule, blocking_power_w if wait_clock is None else wait_clock.power_w)
-    if reserve_pct == "auto":
-        unreserved = problem
-        reserve_pct = least_reserve_pct(
-            Draws.of(unreserved), lambda pct: fastest(unreserved.reserving(pct), switching)
-        )
-    problem = problem.reserving(reserve_pct)
-
+    waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
+    problem = _reserving(problem_of(profile, schedule, waiting_w), reserve_pct, switching)
     baseline = problem.baseline(blocking_power_w)
-    solved = solve(problem, switching, also_s=baseline.iteration_time_s, progress=progress)
+    also_s = baseline.iteration_time_s
+    solved = solve(problem, switching, also_s=also_s, progress=progress)
     if timelines:
         problem = problem.with_timelines(timelines)
-        solved = with_timelines(problem, solved.plans, switching, baseline.iteration_time_s)
-    frontier, sets = solved.frontier, [solved.plans]
+        solved = with_timelines(problem, solved.plans, switching, also_s)
+    sets = [solved.plans]
     if wait_clock is not None:
-        sets += leaner(problem, frontier, switching, baseline.iteration_time_s)
+        sets += leaner(problem, solved.frontier, switching, also_s)
     if verify:
-        check_frontier(problem.activities, frontier)
-        for plans in sets:
-            check_plans(problem.activities, plans, frontier=frontier)
-
-    plans, waits = solved.plans, Waits.none()
+        _verify(problem, solved.frontier, sets)
+    plans, waits = sets[0], Waits.none()
     if wait_clock is not None:
         plans, waits = cheapest([lowered(problem, one, wait_clock, switching.budget) for one in sets])
+    return replace(
+        _plan_set(problem, solved.frontier, plans, switching, baseline),
+        fingerprint=dict(fingerprint or {}),
+        waits=waits,
+        wait_clock=wait_clock,
+        time_error_pct=time_error_pct(profile),
+    )
 
+
+def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:
+    """Keep a reserve; an automatic one is the least with which durations that vary cost no time."""
+    if reserve_pct == "auto":
+        reserve_pct = least_reserve_pct(
+            Draws.of(problem), lambda pct: fastest(problem.reserving(pct), switching)
+        )
+    return problem.reserving(reserve_pct)
+
+
+def _verify(problem: PlanProblem, frontier: Frontier, sets: Sequence[Plans]) -> None:
+    check_frontier(problem.activities, frontier)
+    for plans in sets:
+        check_plans(problem.activities, plans, frontier=frontier)
+
+
+def _plan_set(
+    problem: PlanProblem, frontier: Frontier, plans: Plans, switching: Switching, baseline: Baseline
+) -> PlanSet:
+    """What is solved, by name and in running order."""
     ordered = in_order(problem, plans, ordered=switching.budget.limits)
     draws = Draws.of(problem)
     return PlanSet(
-        fingerprint=dict(fingerprint or {}),
-        schedule=schedule,
+        fingerprint={},
+        schedule=problem.schedule,
         blocking_power_w=problem.waiting_w,
         options=problem.options,
         fixed_s=problem.fixed_s,
@@ -91,17 +107,14 @@ def build(
         lower_bound_j=total_bounds(frontier, plans.time_s, problem.total_w),
         choice=ordered.choice,
         splits=ordered.splits,
-        waits=waits,
-        wait_clock=wait_clock,
         change=switching.change,
         budget=switching.budget,
         baseline=baseline,
         t_min_s=frontier.t_min_s,
         t_star_s=frontier.t_star_s,
         solve_time_s=frontier.solve_time_s,
-        reserve_pct=reserve_pct,
+        reserve_pct=problem.reserve_pct,
         variation_slowdown_pct=None if draws is None else max(0.0, draws.slowdown_pct(plans)),
-        time_error_pct=time_error_pct(profile),
         scatter_pct=None if draws is None else draws.scatter_pct(),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Schedule
 from perseus_ds.solver import blended
 
@@ -34,7 +35,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileError:
+class EntryError:
     """One standard error of an entry of a profile, root mean square of all, and what that may cost.
 
     ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
@@ -70,7 +71,7 @@ class ProfileError:
         )
 
 
-def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float) -> ProfileError | None:
+def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float) -> EntryError | None:
     """Find a profile's errors and what they may cost; None where it has neither errors nor enough points.
 
     The cost is that of planning with other errors of the same size, drawn three times (once for a large
@@ -80,22 +81,33 @@ def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float)
     """
     points = [point for own in profile.points.values() for point in own]
     measured = any(point.time_se_s > 0.0 or point.energy_se_j > 0.0 for point in points)
-    if measured:
-        shares = [(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points]
-        time, energy = np.sqrt(np.mean(np.square(shares), axis=0)).tolist()
-    else:
-        curves = [profile.of(*key) for key in profile.points if len(profile.points[key]) >= FEWEST_POINTS]
-        if not curves:
-            return None
-        clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]
-        time = _scatter(clocks, [np.array([p.time_s for p in curve]) for curve in curves])
-        energy = _scatter(clocks, [np.array([p.energy_j for p in curve]) for curve in curves])
+    errors = _standard_errors(points) if measured else _scatters(profile)
+    if errors is None:
+        return None
     slowdown_pct = None
     computations = sum(len(order) for order in schedule.orders)
-    if computations <= MOST_COMPUTATIONS and 100.0 * time >= HARMLESS_PCT:
+    if computations <= MOST_COMPUTATIONS and 100.0 * errors[0] >= HARMLESS_PCT:
         draws = DRAWS if computations <= FEW_COMPUTATIONS else 1
-        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, (time, energy), draws)
-    return ProfileError(100.0 * time, 100.0 * energy, measured, slowdown_pct)
+        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, errors, draws)
+    return EntryError(100.0 * errors[0], 100.0 * errors[1], measured, slowdown_pct)
+
+
+def _standard_errors(points: Sequence[Point]) -> tuple[float, float]:
+    """Return those of time and energy as shares, root mean square over all points."""
+    shares = [(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points]
+    time, energy = np.sqrt(np.mean(np.square(shares), axis=0)).tolist()
+    return time, energy
+
+
+def _scatters(profile: Profile) -> tuple[float, float] | None:
+    """Return the scatter of time and of energy around smooth curves; None where no curve has the points."""
+    curves = [profile.of(*key) for key in profile.points if len(profile.points[key]) >= FEWEST_POINTS]
+    if not curves:
+        return None
+    clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]
+    times = [np.array([p.time_s for p in curve]) for curve in curves]
+    energies = [np.array([p.energy_j for p in curve]) for curve in curves]
+    return _scatter(clocks, times), _scatter(clocks, energies)
 
 
 def _scatter(clocks_mhz: list[Floats], values: list[Floats]) -> float:

@@ -16,7 +16,7 @@ FORMAT = "perseus-kernel-timelines"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """From this moment of the instruction on, its kernels run at this pair.
 
     ``offset_s`` counts from the instruction's beginning, as planned; ``launch`` is the first launch.
@@ -37,7 +37,7 @@ class ClockSegments:
 
     time_s: float
     energy_j: float
-    steps: tuple[Step, ...]
+    steps: tuple[TimelineStep, ...]
 
     def __post_init__(self) -> None:
         for name, value in (("time", self.time_s), ("energy", self.energy_j)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import CertificateError
-from perseus_ds.plan.idle import BEGINNING, columns_of, idles
+from perseus_ds.plan.idle import BEGINNING, Idle, columns_of, idles
 from perseus_ds.plan.options import AS_LONG
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.waits import GUARD_S, GUARD_SHARE, LEAST_WAIT_S
@@ -119,29 +121,36 @@ def check_budget(plans: PlanSet) -> None:
     """
     if not plans.budget.limits:
         return
-    columns, ranks = plans.computations(), plans.schedule.ranks
-    stages = plans.schedule.rank_of_stages()
-    rank_of = [stages[i.stage] for i in columns]
     idle_times = idles(plans.schedule, plans.fixed_s)
     for index in range(len(plans)):
-        portions, low = plans.plan(index).portions(), plans.waits.of_plan(index)
-        sequence: list[list[int]] = [[] for _ in range(ranks)]
-        beginnings = [idle for idle in idle_times if idle.position == BEGINNING and idle.column in low]
-        for column, (instruction, rank) in enumerate(zip(columns, rank_of, strict=True)):
-            clocks = plans.options[instruction.stage, instruction.kind].clock_mhz
-            sequence[rank] += [int(clocks[portion.option]) for portion in portions[instruction]]
-            sequence[rank] += [0] * (column in low)
-        for idle in beginnings:
-            sequence[idle.rank] += [sequence[idle.rank][0], 0]
-        changes = np.array(
-            [[sum(a != b for a, b in zip(s, [*s[1:], *s[:1]], strict=True))] for s in sequence]
-        )
+        changes = np.array([[_changes(clocks)] for clocks in _clocks_by_rank(plans, index, idle_times)])
         time_s = plans.iteration_time_s[index : index + 1]
         if (plans.budget.left(changes, time_s) < 0).any():
             raise CertificateError(
                 f"plan {index} changes the clock of a GPU {changes.max()} times in {time_s[0]:.6g} s,"
                 " more often than its budget allows"
             )
+
+
+def _clocks_by_rank(plans: PlanSet, index: int, idle_times: Sequence[Idle]) -> list[list[int]]:
+    """Return the clocks of each rank in the order of one iteration; a low wait is 0."""
+    columns, portions, low = plans.computations(), plans.plan(index).portions(), plans.waits.of_plan(index)
+    clocks: list[list[int]] = [[] for _ in range(plans.schedule.ranks)]
+    for rank, own in enumerate(columns_of(plans.schedule)):
+        for column in own:
+            i = columns[column]
+            clock_mhz = plans.options[i.stage, i.kind].clock_mhz
+            clocks[rank] += [int(clock_mhz[portion.option]) for portion in portions[i]]
+            clocks[rank] += [0] * (column in low)
+    for idle in idle_times:
+        if idle.position == BEGINNING and idle.column in low:
+            clocks[idle.rank] += [clocks[idle.rank][0], 0]
+    return clocks
+
+
+def _changes(clocks: Sequence[int]) -> int:
+    """How often a clock differs from the one before, the first from the last of the iteration before."""
+    return sum(a != b for a, b in zip(clocks, [*clocks[1:], *clocks[:1]], strict=True))
 
 
 def check_dwell(plans: PlanSet) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
@@ -69,27 +69,17 @@ def read_plans(path: Path, *, writers: frozenset[int] | None = None) -> PlanSet:
 
 
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, PerseusError, zlib.error)
+_FRONTIER = "iteration_time_s", "effective_energy_j", "lower_bound_j", "effective_bound_j"
 _AGAIN = "make it again with perseus-ds plan, or let the job plan"
 
 
 def dumps(plans: PlanSet) -> str:
     """Return the file's text; also what rank 0 sends to the others."""
-    columns = {
-        "iteration_time_s": plans.iteration_time_s,
-        "effective_energy_j": plans.effective_energy_j,
-        "lower_bound_j": plans.lower_bound_j,
-        "effective_bound_j": plans.effective_bound_j,
-    }
     content: dict[str, object] = {
         "format": FORMAT,
         "version": VERSION,
         "fingerprint": dict(plans.fingerprint),
-        "schedule": {
-            "name": plans.schedule.name,
-            "microbatches": plans.schedule.microbatches,
-            "orders": [" ".join(map(str, order)) for order in plans.schedule.orders],
-            "unknown": list(plans.schedule.unknown),
-        },
+        "schedule": _schedule_row(plans.schedule),
         "blocking_power_w": plans.blocking_power_w,
         "t_min_s": plans.t_min_s,
         "t_star_s": plans.t_star_s,
@@ -99,17 +89,13 @@ def dumps(plans: PlanSet) -> str:
         "time_error_pct": plans.time_error_pct,
         "scatter_pct": plans.scatter_pct,
         "expected": [{"plan": index, **asdict(one)} for index, one in plans.expected.items()],
-        "baseline": {
-            "iteration_time_s": plans.baseline.iteration_time_s,
-            "energy_j": plans.baseline.energy_j,
-            "blocking_power_w": plans.baseline.blocking_power_w,
-        },
+        "baseline": asdict(plans.baseline),
         "options": [_options_row(key, options) for key, options in plans.options.items()],
         "fixed_s": [
             {"stage": stage, "kind": kind.value, "time_s": time_s}
             for (stage, kind), time_s in plans.fixed_s.items()
         ],
-        "frontier": {name: column.tolist() for name, column in columns.items()},
+        "frontier": {name: getattr(plans, name).tolist() for name in _FRONTIER},
         "choice": pack_matrix(plans.choice),
         "splits": pack_splits(plans.splits, len(plans)),
         "change": asdict(plans.change),
@@ -169,24 +155,16 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
 
 
 def _plan_set(content: dict[str, object]) -> PlanSet:
-    schedule = mapping(content["schedule"], "schedule")
     frontier = mapping(content["frontier"], "frontier")
     options = cast("list[dict[str, object]]", content["options"])
     fixed = cast("list[dict[str, object]]", content["fixed_s"])
     baseline = mapping(content["baseline"], "baseline")
-    orders = cast("list[str]", schedule["orders"])
-    change = _change_of(mapping(content["change"], "change"))
     choice = unpack_matrix(mapping(content["choice"], "choice"))
     if choice.ndim != 2:  # noqa: PLR2004  # plans and computations
         raise PerseusError(f"choice has {choice.ndim} dimensions, expected plans and computations")
-    return PlanSet(
+    plans = PlanSet(
         fingerprint=texts(content["fingerprint"], "fingerprint"),
-        schedule=Schedule(
-            str(schedule["name"]),
-            whole(schedule, "microbatches", least=1, most=MOST_INSTRUCTIONS),
-            parsed_orders(orders),
-            tuple(str(name) for name in cast("list[object]", schedule["unknown"])),
-        ),
+        schedule=_schedule_of(mapping(content["schedule"], "schedule")),
         blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
         options={_key(row): _options_of(row) for row in options},
         fixed_s={_key(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
@@ -195,29 +173,59 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         lower_bound_j=reals(frontier, "lower_bound_j"),
         effective_bound_j=reals(frontier, "effective_bound_j"),
         choice=choice,
-        splits=unpack_splits(mapping(content["splits"], "splits"), *choice.shape),
-        waits=unpack_waits(mapping(content["waits"], "waits"), len(choice), choice.shape[1], len(orders)),
-        wait_clock=_wait_clock_of(content["wait_clock"], change),
-        change=change,
-        budget=_budget_of(mapping(content.get("budget", {}), "budget")),
-        baseline=Baseline(
-            *(
-                real(baseline, key, least=0, most=MOST)
-                for key in ("iteration_time_s", "energy_j", "blocking_power_w")
-            )
-        ),
+        baseline=Baseline(*(real(baseline, one.name, least=0, most=MOST) for one in fields(Baseline))),
         t_min_s=real(content, "t_min_s", least=0, most=MOST),
         t_star_s=real(content, "t_star_s", least=0, most=MOST),
         solve_time_s=real(content, "solve_time_s", least=0, most=MOST),
+    )
+    return _with_changes(_with_errors(plans, content), content)
+
+
+def _with_changes(plans: PlanSet, content: dict[str, object]) -> PlanSet:
+    """Add what plans know of changes of clock: inside computations, in waits, and how often."""
+    change = _change_of(mapping(content["change"], "change"))
+    count, computations = plans.choice.shape
+    return replace(
+        plans,
+        splits=unpack_splits(mapping(content["splits"], "splits"), count, computations),
+        waits=unpack_waits(mapping(content["waits"], "waits"), count, computations, plans.schedule.ranks),
+        wait_clock=_wait_clock_of(content["wait_clock"], change),
+        change=change,
+        budget=_budget_of(mapping(content.get("budget", {}), "budget")),
+    )
+
+
+def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
+    """Add what plans know of how durations vary, and how wrong they may be."""
+
+    def known(key: str) -> float | None:
+        return None if content.get(key) is None else real(content, key, least=0, most=MOST)
+
+    return replace(
+        plans,
         reserve_pct=real(content, "reserve_pct", least=0, most=MOST),
-        variation_slowdown_pct=None
-        if content.get("variation_slowdown_pct") is None
-        else real(content, "variation_slowdown_pct", least=0, most=MOST),
+        variation_slowdown_pct=known("variation_slowdown_pct"),
         time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
-        scatter_pct=(
-            None if content.get("scatter_pct") is None else real(content, "scatter_pct", least=0, most=MOST)
-        ),
+        scatter_pct=known("scatter_pct"),
         expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
+    )
+
+
+def _schedule_row(schedule: Schedule) -> dict[str, object]:
+    return {
+        "name": schedule.name,
+        "microbatches": schedule.microbatches,
+        "orders": [" ".join(map(str, order)) for order in schedule.orders],
+        "unknown": list(schedule.unknown),
+    }
+
+
+def _schedule_of(row: Mapping[str, object]) -> Schedule:
+    return Schedule(
+        str(row["name"]),
+        whole(row, "microbatches", least=1, most=MOST_INSTRUCTIONS),
+        parsed_orders(cast("list[str]", row["orders"])),
+        tuple(str(name) for name in cast("list[object]", row["unknown"])),
     )
 
 

@@ -17,11 +17,13 @@ from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan
 from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile.following import lasts_times
+from perseus_ds.profile.sizes import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
 
 _MOST_NODES = 30_000  # played in all: about half a second
 _LEAST_DRAWS, _MOST_DRAWS = 6, 200
-_LEAST_FACTOR, _LEAST_SIZE = 0.5, 0.1
+_LEAST_FACTOR = 0.5
 _LEFT_OUT = 0.0005
 """What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
 _LEFT_OUT_OF_TIME = 0.0004
@@ -67,7 +69,8 @@ def expected(
 
     The plan itself counts every wait at one power, every computation at its own clock and every duration as
     its mean. Really a lower clock comes into force when the computation that it is for has begun, a GPU
-    waits at the clock of what follows, and an iteration lasts as long as the longest of paths that vary: the
+    waits at the clock of what follows, a transfer may last as its sender's clock lets it
+    (``profile.follows``), and an iteration lasts as long as the longest of paths that vary: the
     reserve lets a part of that through. A GPU that runs slower is cooler and leaks less
     (``profile.leakage``). ``variation`` is by what share each computation's duration varies; ``replicas``
     wait for each other at the end of an iteration.
@@ -114,8 +117,8 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
     factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(dag.nodes), draws)), _LEAST_FACTOR)
     if size_variation:
         microbatch = np.array([node.microbatch for node in dag.nodes])
-        sizes = 1.0 + size_variation * random.standard_normal((microbatch.max() + 1, draws))
-        factor *= np.maximum(sizes, _LEAST_SIZE)[microbatch]
+        sizes = log_normal(size_variation, random.standard_normal((microbatch.max() + 1, draws)))
+        factor *= sizes[microbatch]
     return factor
 
 
@@ -158,6 +161,7 @@ class _Pipeline:
     def __init__(self, plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag) -> None:
         plans, ranks = plan.of, range(plan.of.schedule.ranks)
         self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
+        self._follows, self._highest_mhz = profile.follows, max(profile.clocks_mhz)
         self._played = {one.instruction: one for one in play(plan)}
         self._whole = {
             i: portions[-1].option < len(plans.options[i.stage, i.kind].clock_mhz)
@@ -195,10 +199,21 @@ class _Pipeline:
             if node.kind.is_computation:
                 ends_s[row] = self._compute(row, max(start_s, self.now_s), float(factor[row]))
             else:
-                ends_s[row] = max(start_s, self.now_s) + self._fixed_s[node.stage, node.kind]
+                start_s = max(start_s, self.now_s)
+                ends_s[row] = start_s + self._fixed_s[node.stage, node.kind] * self._times(row, start_s)
         self.now_s = float(ends_s.max())
         for gpu in self.gpus:
             gpu.wait_until(self.now_s)
+
+    def _times(self, row: int, start_s: float) -> float:
+        """How many times as long a transfer lasts as at the highest clock, at its sender's."""
+        node = self._dag.nodes[row]
+        share = self._follows.get((node.stage, node.kind), 0.0)
+        if not share:
+            return 1.0
+        gpu = self.gpus[self._rank[row]]
+        gpu.wait_until(start_s)
+        return lasts_times(share, clock_mhz=gpu.clocks[0], highest_mhz=self._highest_mhz)
 
     def _compute(self, row: int, start_s: float, factor: float) -> float:
         instruction, rank = self._dag.nodes[row], self._rank[row]

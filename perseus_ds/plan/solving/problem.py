@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.plan.idle import columns_of
 from perseus_ds.plan.options import Options, joined
 from perseus_ds.plan.record import Baseline
 from perseus_ds.plan.timelines import InstructionTimelines
@@ -23,7 +24,8 @@ class PlanProblem:
     ``activities`` has a table of effective energies for every node of ``dag``, with ``waiting_w`` what one
     GPU takes that waits. ``columns`` are the nodes of all that has a clock, in running order, rank after
     rank; ``ranks`` which of these columns each rank has. ``variation`` is by what share each computation
-    varies; None where the profile does not say it of all.
+    varies; None where the profile does not say it of all; ``load_variation`` by what share microbatches
+    vary for their loads, alike on all stages.
 
     Shape: ``columns`` [computations].
     """
@@ -37,6 +39,7 @@ class PlanProblem:
     ranks: tuple[range, ...]
     waiting_w: float
     variation: Mapping[Computation, float] | None
+    load_variation: float = 0.0
     reserve_pct: float = 0.0
 
     @property
@@ -100,22 +103,37 @@ def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanPr
         for n in dag.nodes
         if not n.kind.is_computation
     } | {send: profile.fixed_s.get(send, 0.0) for send in dag.buffered.values()}
+    position = {node: index for index, node in enumerate(dag.nodes)}
+    computed_at = [position[i] for order in schedule.orders for i in order if i.kind.is_computation]
+    return PlanProblem(
+        schedule,
+        dag,
+        _activities(dag, options, fixed_s, waiting_w),
+        options,
+        fixed_s,
+        columns=np.array(computed_at, np.int32),
+        ranks=tuple(columns_of(schedule)),
+        waiting_w=waiting_w,
+        variation=profile.variation(),
+        load_variation=profile.size_variation,
+    )
+
+
+def _activities(
+    dag: Dag,
+    options: Mapping[Computation, Options],
+    fixed_s: Mapping[Computation, float],
+    waiting_w: float,
+) -> Problem:
+    """Number the graph and its tables as the solver does."""
     number = {key: index for index, key in enumerate([*options, *fixed_s])}
     before, after = np.array(dag.edges, dtype=np.int32).reshape(-1, 2).T
-    activities = Problem(
+    return Problem(
         tables=_tables(options, fixed_s, waiting_w, 0.0),
         table_of=np.array([number[n.stage, n.kind] for n in dag.nodes], dtype=np.int32),
         before=np.ascontiguousarray(before),
         after=np.ascontiguousarray(after),
         delay_s=np.array(dag.delays_s(fixed_s)),
-    )
-    position = {node: index for index, node in enumerate(dag.nodes)}
-    computations = [[position[i] for i in order if i.kind.is_computation] for order in schedule.orders]
-    ends = np.cumsum([len(order) for order in computations]).tolist()
-    ranks = tuple(range(end - len(order), end) for end, order in zip(ends, computations, strict=True))
-    columns = np.array([column for order in computations for column in order], np.int32)
-    return PlanProblem(
-        schedule, dag, activities, options, fixed_s, columns, ranks, waiting_w, profile.variation()
     )
 
 

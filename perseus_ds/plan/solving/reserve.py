@@ -20,6 +20,9 @@ Reserve = float | Literal["auto"]
 ALLOWED_PCT = 0.1
 """How much longer the fastest plan's iterations may last, on average, for durations vary."""
 CANDIDATES_PCT = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0
+_MORE_PCT = 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 70.0, 100.0, 200.0, 400.0, 1000.0, 3000.0, 10_000.0
+BY_LOAD_PCT = CANDIDATES_PCT + _MORE_PCT
+"""The same where microbatches differ in their loads: then slack that is there on average often is not."""
 UNKNOWN_PCT = 1.0
 """Reserve where a profile does not say how durations vary: enough for one percent."""
 MOST_PCT = 20.0
@@ -29,6 +32,11 @@ MOST_PCT = 20.0
 def reserve_in_words(reserve: Reserve) -> str:
     """As fingerprints name it: without the unit."""
     return reserve if reserve == "auto" else f"{reserve:g}"
+
+
+def reserve_kept(reserve_pct: float) -> str:
+    """Say how much slack is kept: nothing lasts long enough to be stretched into it."""
+    return "all slack" if reserve_pct >= BY_LOAD_PCT[-1] else f"{reserve_pct:g} %"
 
 
 def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) -> float:
@@ -45,10 +53,11 @@ def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) ->
     def is_enough(reserve_pct: float) -> bool:
         return draws.slowdown_pct(fastest(reserve_pct)) <= ALLOWED_PCT
 
-    if is_enough(CANDIDATES_PCT[0]):
-        return CANDIDATES_PCT[0]
-    found = bisect_left(CANDIDATES_PCT, True, lo=1, hi=len(CANDIDATES_PCT) - 1, key=is_enough)
-    return CANDIDATES_PCT[found]
+    candidates = BY_LOAD_PCT if draws.problem.load_variation else CANDIDATES_PCT
+    if is_enough(candidates[0]):
+        return candidates[0]
+    found = bisect_left(candidates, True, lo=1, hi=len(candidates) - 1, key=is_enough)
+    return candidates[found]
 
 
 def too_little_reserve(plans: PlanSet) -> str | None:
@@ -58,8 +67,8 @@ def too_little_reserve(plans: PlanSet) -> str | None:
         return None
     most = ", the most that automatic keeps," if plans.reserve_pct == CANDIDATES_PCT[-1] else ""
     more_pct = min(max(1.0, 2.0 * plans.reserve_pct), MOST_PCT)
+    advice = f"; reserve_pct {more_pct:g} keeps more, for less saving" if more_pct > plans.reserve_pct else ""
     return (
         f"a reserve of {plans.reserve_pct:g} %{most} is too little for durations that vary as in the profile:"
-        f" iterations will last {slower_pct:.2f} % longer on average at the fastest plan; reserve_pct"
-        f" {more_pct:g} keeps more, for less saving"
+        f" iterations will last {slower_pct:.2f} % longer on average at the fastest plan{advice}"
     )

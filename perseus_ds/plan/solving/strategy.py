@@ -8,14 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.errors import PlanError
+from perseus_ds.errors import InfeasibleError, PlanError
 from perseus_ds.plan.solving.problem import PlanProblem
-from perseus_ds.plan.solving.split import split
 from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.solving.whole import whole
-from perseus_ds.plan.solving.within_budget import within_budget
-from perseus_ds.solver import REACH, STEP, Frontier, Plans, best_of, discretise, plan_times, solve_frontier
+from perseus_ds.solver import (
+    REACH,
+    STEP,
+    Frontier,
+    Plans,
+    best_of,
+    discretise,
+    plan_times,
+    solve_frontier,
+    split,
+    worth_keeping,
+)
 from perseus_ds.solver.problem import Floats
+from perseus_ds.solver.timeline import Allowance, Lanes, timelines
 
 ONE_WAIT = 2
 """Changes that one low wait takes: within a budget it is also tried to leave as many to waits."""
@@ -79,7 +88,7 @@ def with_timelines(problem: PlanProblem, without: Plans, switching: Switching, a
     """Keep the best of plans with timelines as whole options, and of those that know clocks only."""
     frontier = _frontier(problem, switching, None)
     times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w)
-    found = whole(problem, frontier, times_s, switching)
+    found = _whole(problem, frontier, times_s, switching)
     also = discretise(problem.activities, frontier, np.array([max(also_s, frontier.t_min_s)]))
     return Solved(frontier, best_of(frontier, without, found, also))
 
@@ -103,7 +112,7 @@ def _frontier(
 
 
 def _planned(problem: PlanProblem, frontier: Frontier, switching: Switching, also_s: float) -> Plans:
-    step = STEP if _strategy(switching) is whole else REACH
+    step = STEP if _strategy(switching) is _whole else REACH
     times_s = plan_times(problem.activities, frontier, base_power_w=problem.total_w, step=step)
     return _at(problem, frontier, switching, times_s, also_s)
 
@@ -118,5 +127,40 @@ def _at(
 
 def _strategy(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
     if switching.budget.limits:
-        return within_budget
-    return whole if switching.split == "never" else split
+        return _within_budget
+    return _whole if switching.split == "never" else _split
+
+
+def _split(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
+    """Where clocks may change freely: both parts of what is split are long enough for a change of clock."""
+    return split(problem.activities, frontier, times_s, least_part_s=switching.least_part_s)
+
+
+def _whole(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:  # noqa: ARG001
+    """Where every computation runs at one option, a clock or a timeline: the plans that are worth it."""
+    plans = discretise(problem.activities, frontier, times_s)
+    return worth_keeping(plans, base_power_w=problem.total_w)
+
+
+def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, switching: Switching) -> Plans:
+    """Where clocks may change only so often: timelines of clocks for every GPU, parts in the order of time.
+
+    Raises:
+        PlanError: a budget that no plan meets.
+    """
+    budget, options = switching.budget, problem.options.values()
+    clocks = sorted({clock for o in options for clock in o.clock_mhz.tolist()}, reverse=True)
+    level = {clock: number for number, clock in enumerate(clocks)}
+    levels = [np.array([level[c] for c in o.clock_mhz.tolist()], np.int32) for o in options]
+    levels += [np.zeros(0, np.int32) for _ in problem.fixed_s]
+    lanes = Lanes(
+        orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
+        level_of=tuple(levels),
+        dwell_s=budget.dwell_s,
+    )
+    allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
+    least_part_s = np.inf if switching.split == "never" else switching.least_part_s
+    try:
+        return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)
+    except InfeasibleError as error:
+        raise PlanError(f"budget of changes: {error.message}", hint=error.hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.solving.problem import PlanProblem
 from perseus_ds.profile import Computation
+from perseus_ds.profile.sizes import log_normal
 from perseus_ds.schedule import Dag
 from perseus_ds.solver import Plans, blended
 
@@ -37,7 +39,7 @@ class Draws:
 
     @classmethod
     def of(cls, problem: PlanProblem) -> Draws | None:
-        """Draw every computation by itself; what no clock changes lasts as long as on average.
+        """Draw every computation by itself, and every microbatch's load; what has no clock lasts its mean.
 
         None where the profile does not say how durations vary.
         """
@@ -46,11 +48,17 @@ class Draws:
         nodes, unreserved = problem.dag.nodes, problem.reserving(0.0)
         share = np.array([problem.variation.get((node.stage, node.kind), 0.0) for node in nodes])
         draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, _MOST_DRAWS))
-        normal = np.random.default_rng(0).standard_normal((len(nodes), draws))
+        random = np.random.default_rng(0)
+        factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(nodes), draws)), _LEAST_FACTOR)
+        if problem.load_variation:
+            batch = np.array([max(0, node.microbatch) for node in nodes])
+            computed = np.array([[node.kind.is_computation] for node in nodes])
+            loads = log_normal(problem.load_variation, random.standard_normal((int(batch.max()) + 1, draws)))
+            factor *= np.where(computed, loads[batch], 1.0)
         fastest_s = np.array([table.duration_s.min() for table in unreserved.activities.tables])
         return cls(
             unreserved,
-            np.maximum(1.0 + share[:, None] * normal, _LEAST_FACTOR),
+            factor,
             fastest_s[unreserved.activities.table_of],
         )
 
@@ -64,7 +72,8 @@ class Draws:
         """Relative standard deviation of an iteration at the highest clocks."""
         problem = self.problem
         assert problem.variation is not None
-        return scatter_pct(problem.dag, problem.options, problem.fixed_s, problem.variation)
+        variation = {key: math.hypot(own, problem.load_variation) for key, own in problem.variation.items()}
+        return scatter_pct(problem.dag, problem.options, problem.fixed_s, variation)
 
     def _mean_s(self, duration_s: Floats) -> float:
         """Mean time of an iteration."""
@@ -92,7 +101,6 @@ def scatter_pct(
     batch = np.array([max(0, node.microbatch) for node in dag.nodes])
     draws = max(_LEAST_DRAWS, min(_SCATTER_DRAWS, _MOST_SCATTER_NUMBERS // len(nodes)))
     normal = np.random.default_rng(0).standard_normal((int(batch.max()) + 1, draws))[batch]
-    width = np.sqrt(np.log1p(share**2))[:, None]
-    drawn_s = mean_s[:, None] * np.exp(width * normal - width**2 / 2.0)
+    drawn_s = mean_s[:, None] * log_normal(share[:, None], normal)
     end_s = (dag.starts_of_many(drawn_s, fixed_s) + drawn_s).max(axis=0)
     return float(100.0 * end_s.std() / end_s.mean())

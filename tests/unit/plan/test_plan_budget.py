@@ -106,7 +106,7 @@ def test_where_the_shortest_time_asks_for_more_changes_than_allowed_longer_ones_
     }
     plans = build(
         replace(profile(), points=wrong),
-        SCHEDULE,
+        textbook("1f1b", stages=STAGES, microbatches=3),
         blocking_power_w=WAITING_W,
         reserve_pct=reserve,
         switching=Switching(LATE, budget=ChangeBudget(per_node_per_s=1.0)),

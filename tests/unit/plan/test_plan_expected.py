@@ -9,7 +9,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
 from perseus_ds.plan.options import Segment
 from perseus_ds.profile import Point, Profile
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
 BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
@@ -73,6 +73,36 @@ def expected_j(plan: FrequencyPlan, change: ClockChange, waiting_w: dict[int, fl
 @pytest.mark.parametrize("plan", [WITH_A_WAIT, WITHOUT_A_WAIT])
 def test_with_free_changes_and_one_waiting_power_it_is_the_plans_own(plan: FrequencyPlan) -> None:
     assert expected_j(plan, ClockChange(), SAME) == pytest.approx(plan.energy_j)
+
+
+SENT = Schedule(
+    name="two stages",
+    microbatches=1,
+    orders=tuple(
+        tuple(map(Instruction.parse, order.split())) for order in ("0F0 0SA0 0RG0 0B0", "1RA0 1F0 1B0 1SG0")
+    ),
+)
+SENDS = {(0, Kind.SEND_ACTIVATION): 0.2, (1, Kind.SEND_GRAD): 0.2}
+
+
+@pytest.mark.parametrize(("share", "iteration_s"), [(0.0, 8.4), (0.5, 8.48), (1.0, 8.56)])
+def test_a_transfer_lasts_as_its_senders_clock_lets_it(share: float, iteration_s: float) -> None:
+    """Both senders are at 1000 MHz as soon as what they send is computed: 0.28 s of 0.2 s at 1400 MHz."""
+    baseline = Baseline(iteration_time_s=6.4, energy_j=BASELINE_J, blocking_power_w=50.0)
+    plans = replace(
+        WITH_A_WAIT.of,
+        schedule=SENT,
+        fixed_s=SENDS,
+        baseline=baseline,
+        iteration_time_s=np.array([8.4]),
+        t_min_s=8.4,
+        t_star_s=8.4,
+    )
+    profile = replace(
+        profile_of(WITH_A_WAIT, SAME), fixed_s=SENDS, follows=dict.fromkeys(SENDS, share) if share else {}
+    )
+    found = expected(plans.plan(0), profile, ClockChange())
+    assert 6.4 * (1.0 + found.slowdown_pct / 100.0) == pytest.approx(iteration_s)
 
 
 def test_a_gpu_waits_at_the_clock_of_what_follows() -> None:

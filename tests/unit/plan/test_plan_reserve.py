@@ -93,3 +93,20 @@ def test_a_plan_that_changes_clocks_seldom_needs_no_more() -> None:
 
 def test_what_is_given_is_kept() -> None:
     assert plans_of(varying(0.02), 0.7).reserve_pct == 0.7
+
+
+def test_loads_that_differ_ask_for_all_the_slack_that_they_take() -> None:
+    """Beside a heavier stage there is slack on average, and none where a microbatch is long."""
+    alike, unequal = (
+        build(
+            replace(varying(0.001), size_variation=share), SCHEDULE, blocking_power_w=60.0, reserve_pct="auto"
+        )
+        for share in (0.0, 0.4)
+    )
+    assert alike.reserve_pct <= CANDIDATES_PCT[-1] < unequal.reserve_pct
+    assert unequal.variation_slowdown_pct is not None
+    assert unequal.variation_slowdown_pct <= ALLOWED_PCT
+    assert unequal.scatter_pct is not None
+    assert alike.scatter_pct is not None
+    assert unequal.scatter_pct > 10.0 * alike.scatter_pct
+    assert unequal.plan(0).saving_pct < alike.plan(0).saving_pct

@@ -16,7 +16,7 @@ from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.solving.switching import Split, Switching
-from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, Step
+from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
@@ -35,7 +35,7 @@ def line(profile: Profile, stage: int, kind: Kind, *, slower: float, cheaper: fl
     """Half of the time at the highest clock, half at a low one with a slow memory."""
     fastest = profile.of(stage, kind)[0]
     time_s = fastest.time_s * slower
-    steps = (Step(0, 0.0, ClockPair()), Step(7, time_s / 2, ClockPair(MEMORY_MHZ, 900)))
+    steps = (TimelineStep(0, 0.0, ClockPair()), TimelineStep(7, time_s / 2, ClockPair(MEMORY_MHZ, 900)))
     return ClockSegments(time_s, fastest.energy_j * cheaper, steps)
 
 
@@ -221,8 +221,8 @@ def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down(
     for one in GOOD:
         fastest = PROFILE.of(one.stage, one.kind)[0]
         steps = (
-            Step(0, 0.0, ClockPair(MEMORY_MHZ, 1410)),
-            Step(7, fastest.time_s / 2, ClockPair(None, 1410)),
+            TimelineStep(0, 0.0, ClockPair(MEMORY_MHZ, 1410)),
+            TimelineStep(7, fastest.time_s / 2, ClockPair(None, 1410)),
         )
         lines.append(replace(one, timelines=(ClockSegments(fastest.time_s, fastest.energy_j * 0.7, steps),)))
     switching = Switching(slow_up, split="never")
