@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ class Emulator:
                 hint="give the profile that the plan was made from",
             )
         conditions = conditions or Conditions()
-        plans = _told_of_noise(plans, conditions.noise)
+        plans = _told_of_noise(plans, profile, conditions)
         self._index = FrontierIndex.of(plans, objective or Objective())
         self._world = World(plans, profile, cluster, conditions)
 
@@ -90,13 +91,18 @@ class Emulator:
             return run.result(tuple(answers.decisions), answers_cost_pct=answers.cost_pct)
 
 
-def _told_of_noise(plans: PlanSet, noise: float) -> PlanSet:
-    """Plans from a profile that does not say how durations vary (a CSV): a job's own profile would have."""
-    if plans.scatter_pct is not None:
+def _told_of_noise(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
+    """Plans that know how durations vary here, as those from a profile of this job would.
+
+    A CSV does not say it, and no profile knows of loads that are given for the emulation.
+    """
+    loads = conditions.loads
+    if plans.scatter_pct is not None and loads is None:
         return plans
-    variation = dict.fromkeys(plans.options, noise)
+    by_load = 0.0 if loads is None else loads.variation(profile, dag_of(plans.schedule).nodes)
+    variation = dict.fromkeys(plans.options, math.hypot(conditions.noise, by_load))
     told_pct = scatter_pct(dag_of(plans.schedule), plans.options, plans.fixed_s, variation)
-    return replace(plans, scatter_pct=told_pct)
+    return replace(plans, scatter_pct=max(told_pct, plans.scatter_pct or 0.0))
 
 
 def _announced(

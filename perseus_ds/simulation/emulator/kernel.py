@@ -14,8 +14,8 @@ from perseus_ds.simulation.emulator.records import (
     BARRIER,
     BUBBLE,
     LOST,
+    EmulatedIteration,
     Ints,
-    Iteration,
     Play,
 )
 from perseus_ds.solver.compiling.compiled import compiled, inner
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 
 @compiled
-def play_pipelines(play: Play, now: Iteration) -> None:
+def play_pipelines(play: Play, now: EmulatedIteration) -> None:
     """Play until every rank has come to where it meets the other pipelines (``now.arrival_s``).
 
     Cost: logarithmic in ranks, per event; a few events per computation and change of clock.
@@ -67,7 +67,7 @@ def play_pipelines(play: Play, now: Iteration) -> None:
 
 
 @inner
-def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
+def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
     """Put what is under way, the releases and the first instructions on the heap."""
     shape, program, gpus = play.shape, play.program, play.gpus
     count, nodes = shape.end - shape.first, len(program.rank)
@@ -100,7 +100,7 @@ def _begun(heap: Heap, play: Play, now: Iteration) -> Progress:
 
 
 @inner
-def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
     when_s, _, gpu, clock = event
     shape, gpus = play.shape, play.gpus
@@ -122,7 +122,7 @@ def _force(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
 
 
 @inner
-def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
+def _release(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
     shape, gpus, requests = play.shape, play.gpus, play.requests
@@ -139,7 +139,7 @@ def _release(heap: Heap, play: Play, now: Iteration, event: Event) -> None:
 
 
 @inner
-def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
     when_s, _, place, node = event
     shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
@@ -166,26 +166,19 @@ def _start(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Ev
 
 
 @inner
-def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Event) -> None:
+def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node ends, and those that waited for it alone can begin."""
     when_s, _, place, node = event
-    shape, program, gpus, requests = play.shape, play.program, play.gpus, play.requests
+    shape, program, gpus = play.shape, play.program, play.gpus
     pipeline, rank = place // shape.ranks, place % shape.ranks
     p = pipeline - shape.first
-    if program.row[node] >= 0 and not _ended(heap, progress, play, p, event):
-        return
+    if program.row[node] >= 0:
+        if not _ended(heap, progress, play, p, event):
+            return
+        progress.running[p, rank] = -1
+        _free(heap, play, now, event)
     now.ended_s[pipeline, node] = when_s
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
-    if program.row[node] >= 0:
-        progress.running[p, rank] = -1
-        for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-            account(play, gpu, now.cap[gpu], when_s)
-            gpus.row[gpu] = -1
-        plan = now.plan[pipeline]
-        for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
-            if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
-                after_s = max(0.0, -requests.offset_s[k])
-                heappush(heap, (when_s + after_s, ASK, place, requests.clock[k]))
     progress.left[p, rank] -= 1
     if progress.left[p, rank] == 0:
         for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
@@ -199,6 +192,20 @@ def _done(heap: Heap, progress: Progress, play: Play, now: Iteration, event: Eve
         progress.waits_for[p, after] -= 1
         if progress.waits_for[p, after] == 0:
             heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
+
+
+@inner
+def _free(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
+    """All GPUs of a rank are done with a computation; what they ask for at its end or after is due."""
+    when_s, _, place, node = event
+    gpus, requests, plan = play.gpus, play.requests, now.plan[place // play.shape.ranks]
+    for gpu in range(place * play.shape.tensor, (place + 1) * play.shape.tensor):
+        account(play, gpu, now.cap[gpu], when_s)
+        gpus.row[gpu] = -1
+    for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
+        if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
+            after_s = max(0.0, -requests.offset_s[k])
+            heappush(heap, (when_s + after_s, ASK, place, requests.clock[k]))
 
 
 @inner

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from perseus_ds.profile import Computation
-from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
+from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.emulator.records import Floats, Program
 
 _AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
@@ -47,21 +48,33 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
     """
     dag = dag_of(schedule)
     tails = [tuple(_tail(order)) for order in schedule.orders]
-    cut = {instruction for tail in tails for instruction in tail}
-    kept = [place for place, node in enumerate(dag.nodes) if node not in cut]
-    new_place = {place: index for index, place in enumerate(kept)}
-    nodes = tuple(dag.nodes[place] for place in kept)
-    rank_of, rows = _ranks(schedule), _rows(nodes)
+    cut = frozenset(chain(*tails))
+    nodes = tuple(node for node in dag.nodes if node not in cut)
+    rows = tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
+    program = _program(dag, nodes, rows, _ranks(schedule), fixed_s)
+    reduction_s, step_s = zip(*(_tail_s(tail, fixed_s) for tail in tails), strict=True)
+    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=any(tails))
+
+
+def _program(
+    dag: Dag,
+    nodes: Sequence[Instruction],
+    rows: Sequence[Computation],
+    rank_of: Mapping[Instruction, int],
+    fixed_s: Mapping[Computation, float],
+) -> Program:
+    """Pack the part of the graph between these nodes."""
+    place = {node: index for index, node in enumerate(nodes)}
+    ends = ((place.get(dag.nodes[before]), place.get(dag.nodes[after])) for before, after in dag.edges)
     edges = sorted(
-        (new_place[before], new_place[after], delay_s)
-        for (before, after), delay_s in zip(dag.edges, dag.delays_s(fixed_s), strict=True)
-        if before in new_place and after in new_place
+        (before, after, delay_s)
+        for (before, after), delay_s in zip(ends, dag.delays_s(fixed_s), strict=True)
+        if before is not None and after is not None
     )
-    before = np.array([edge[0] for edge in edges], dtype=np.int64)
-    after = np.array([edge[1] for edge in edges], dtype=np.int64)
+    before, after = np.ascontiguousarray(np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2).T)
     rank = np.array([rank_of[node] for node in nodes], dtype=np.int64)
     number = {row: index for index, row in enumerate(rows)}
-    program = Program(
+    return Program(
         rank=rank,
         row=np.array([number.get((node.stage, node.kind), -1) for node in nodes], dtype=np.int64),
         fixed_s=np.array([_fixed_s(node, fixed_s) for node in nodes]),
@@ -71,8 +84,6 @@ def job_program(schedule: Schedule, fixed_s: Mapping[Computation, float]) -> Job
         delay_s=np.array([edge[2] for edge in edges], dtype=np.float64),
         crosses=rank[before] != rank[after],
     )
-    reduction_s, step_s = zip(*(_tail_s(tail, fixed_s) for tail in tails), strict=True)
-    return JobProgram(program, nodes, rows, np.array(reduction_s), np.array(step_s), by_rank=any(tails))
 
 
 def _tail_s(tail: Sequence[Instruction], fixed_s: Mapping[Computation, float]) -> tuple[float, float]:
@@ -98,10 +109,6 @@ def _ranks(schedule: Schedule) -> Mapping[Instruction, int]:
         for instruction in order:
             ranks.setdefault(instruction, rank)
     return ranks
-
-
-def _rows(nodes: tuple[Instruction, ...]) -> tuple[Computation, ...]:
-    return tuple(dict.fromkeys((n.stage, n.kind) for n in nodes if n.kind.is_computation))
 
 
 def _fixed_s(node: Instruction, fixed_s: Mapping[Computation, float]) -> float:

@@ -60,7 +60,7 @@ class Change(NamedTuple):
     stall_s: float
 
 
-class Requests(NamedTuple):
+class PlannedRequests(NamedTuple):
     """Which clock each rank asks for, and when, in every plan that is played.
 
     ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
@@ -107,13 +107,14 @@ class Gpus(NamedTuple):
     driver_s: Floats
 
 
-class Iteration(NamedTuple):
+class EmulatedIteration(NamedTuple):
     """What one iteration is played with.
 
-    ``plan`` is a place in ``Requests``; ``factor`` multiplies durations, ``slow`` those of one GPU; ``cap``
-    is the highest place in the grid that a GPU reaches; ``link_s`` delays what a rank sends, ``input_s``
-    the first instruction; who is not ``alive`` takes no part. Results: when each rank has come to where it
-    meets the other pipelines, whether some GPU was held below its clock, when each node began and ended.
+    ``plan`` is a place in ``PlannedRequests``; ``factor`` multiplies durations, ``slow`` those of one GPU;
+    ``cap`` is the highest place in the grid that a GPU reaches; ``link_s`` delays what a rank sends,
+    ``input_s`` the first instruction; who is not ``alive`` takes no part. Results: when each rank has come
+    to where it meets the other pipelines, whether some GPU was held below its clock, when each node began
+    and ended.
 
     Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``begun_s``, ``ended_s``
     [pipelines, nodes]; ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].
@@ -160,6 +161,6 @@ class Play(NamedTuple):
     program: Program
     tables: Tables
     change: Change
-    requests: Requests
+    requests: PlannedRequests
     gpus: Gpus
     trace: PowerTrace

@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
 from perseus_ds.simulation.emulator.program import JobProgram
-from perseus_ds.simulation.emulator.records import Ints, Requests
+from perseus_ds.simulation.emulator.records import Ints, PlannedRequests
 
 AT_END_S = float("inf")
 AFTER_OPENING_S = 1e-6
@@ -63,7 +63,7 @@ def requests_of(
     return PlanRequests(of_node, opening_mhz, opening)
 
 
-def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> Requests:
+def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> PlannedRequests:
     """Put several plans' requests into arrays; clocks become places in the grid."""
     place = {int(clock): index for index, clock in enumerate(clocks_mhz)}
     nodes = len(job.nodes)
@@ -80,4 +80,6 @@ def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> 
                 clocks.append(place[clock_mhz])
         first[index, -1] = len(offsets)
     opening = np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64)
-    return Requests(first, np.array(offsets, dtype=np.float64), np.array(clocks, dtype=np.int64), opening)
+    return PlannedRequests(
+        first, np.array(offsets, dtype=np.float64), np.array(clocks, dtype=np.int64), opening
+    )

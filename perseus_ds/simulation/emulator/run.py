@@ -18,12 +18,12 @@ from perseus_ds.simulation.emulator.meter import settle
 from perseus_ds.simulation.emulator.program import JobProgram
 from perseus_ds.simulation.emulator.records import (
     CAUSES,
+    EmulatedIteration,
     Floats,
     Ints,
-    Iteration,
+    PlannedRequests,
     Play,
     PowerTrace,
-    Requests,
     Shape,
 )
 from perseus_ds.simulation.emulator.result import Emulated
@@ -47,7 +47,7 @@ class JobRun:
         self._start_s = np.zeros((cluster.pipelines, ranks))
         self._random = np.random.default_rng(world.conditions.seed)
         self._known = np.ones(cluster.pipelines, dtype=np.bool_)
-        self._now: Iteration | None = None
+        self._now: EmulatedIteration | None = None
         self._job_s = np.zeros(iterations)
         self._own_s = np.full((iterations, cluster.pipelines), np.nan)
         self._plan = np.zeros((iterations, cluster.pipelines), dtype=np.int64)
@@ -117,17 +117,18 @@ class JobRun:
 
     def _iteration(
         self, n: int, job: JobProgram, place: NDArray[np.int64], troubles: Sequence[Disturbance]
-    ) -> Iteration:
+    ) -> EmulatedIteration:
         cluster, conditions = self._world.cluster, self._world.conditions
         shape = (cluster.pipelines, len(job.nodes))
         noise = (
             conditions.noise * self._random.standard_normal(shape) if conditions.noise else np.zeros(shape)
         )
-        now = Iteration(
+        loaded = self._world.load_factors(job, n)
+        now = EmulatedIteration(
             plan=place,
             alive=np.ones(cluster.pipelines, dtype=np.bool_),
             input_s=np.zeros(cluster.pipelines),
-            factor=np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)],
+            factor=np.maximum(0.05, 1.0 + noise) * conditions.work[n % len(conditions.work)] * loaded,
             slow=np.ones(self._count),
             cap=np.full(self._count, self._top, dtype=np.int64),
             start_s=self._start_s,
@@ -141,7 +142,7 @@ class JobRun:
             _beset(now, one, cluster.tensor, self._world.tables.clock_mhz)
         return now
 
-    def _play(self, job: JobProgram, requests: Requests, now: Iteration) -> None:
+    def _play(self, job: JobProgram, requests: PlannedRequests, now: EmulatedIteration) -> None:
         islands = self._world.cluster.islands(job.ranks)
         threads = len(self._traces)
 
@@ -151,12 +152,14 @@ class JobRun:
 
         list(self._pool.map(part, range(threads)))
 
-    def _with(self, job: JobProgram, requests: Requests, first: int, end: int, trace: PowerTrace) -> Play:
+    def _with(
+        self, job: JobProgram, requests: PlannedRequests, first: int, end: int, trace: PowerTrace
+    ) -> Play:
         world = self._world
         shape = Shape(first, end, job.ranks, world.cluster.tensor, world.cluster.gpus_per_node)
         return Play(shape, job.program, world.tables, world.change, requests, self._gpus, trace)
 
-    def _met_s(self, job: JobProgram, now: Iteration) -> Floats:
+    def _met_s(self, job: JobProgram, now: EmulatedIteration) -> Floats:
         """When each rank has met its peers of the other pipelines, or all have met the last of all."""
         if not now.alive.any():
             raise ConfigError("all pipelines are lost at once", hint="leave one that goes on")
@@ -174,7 +177,7 @@ def _trace(world: World, iterations: int) -> PowerTrace:
     return PowerTrace(bin_s, np.zeros(int(longest_s / bin_s) + 1))
 
 
-def _beset(now: Iteration, one: Disturbance, tensor: int, clocks_mhz: Ints) -> None:
+def _beset(now: EmulatedIteration, one: Disturbance, tensor: int, clocks_mhz: Ints) -> None:
     """Write one trouble into the iteration."""
     by_place = (*now.link_s.shape, tensor)
     where = (one.pipeline, *(slice(None) if part is None else part for part in (one.rank, one.gpu)))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator.cluster import ClusterShape
+from perseus_ds.simulation.emulator.lengths import EmulatedLoads
 from perseus_ds.simulation.emulator.program import JobProgram, job_program
-from perseus_ds.simulation.emulator.records import Change, Requests
+from perseus_ds.simulation.emulator.records import Change, Floats, Ints, PlannedRequests, Tables
 from perseus_ds.simulation.emulator.requests import PlanRequests, packed, requests_of, steady
-from perseus_ds.simulation.emulator.tables import tables_of
 
 Asking = tuple[int, bool]
 """A plan, and whether it is asked for as on pace: lower clocks ahead."""
@@ -28,13 +30,15 @@ class Conditions:
 
     ``noise`` is the relative standard deviation of one computation; ``work`` multiplies all computations
     of an iteration, over and over (batches of other lengths); an iteration in ``microbatches`` has another
-    number of them and runs at default clocks, as in a job. ``trace_bin_s`` 0 keeps no power trace.
+    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each
+    its own. ``trace_bin_s`` 0 keeps no power trace.
     """
 
     noise: float = 0.0
     seed: int = 0
     work: Sequence[float] = (1.0,)
     microbatches: Mapping[int, int] = field(default_factory=dict)
+    loads: EmulatedLoads | None = None
     trace_bin_s: float = 0.0
     threads: int = 2
 
@@ -51,6 +55,7 @@ class World:
                 hint="emulate a plan made without --timelines",
             )
         self.plans, self.cluster, self.conditions = plans, cluster, conditions
+        self._profile = profile
         self.job = job_program(plans.schedule, plans.fixed_s)
         waiting_w = _as_planned_w(plans) if cluster.waiting_w is None else cluster.waiting_w
         planned_mhz = {int(mhz) for options in plans.options.values() for mhz in options.clock_mhz}
@@ -63,16 +68,26 @@ class World:
             change.call_s, change.settle_up_s, change.settle_down_s, change.queue_s, change.stall_s
         )
         self._asked: dict[Asking, PlanRequests] = {}
-        self._packed: dict[tuple[Asking, ...], Requests] = {}
+        self._packed: dict[tuple[Asking, ...], PlannedRequests] = {}
         self._others: dict[int, JobProgram] = {}
 
-    def requests(self, plans: tuple[Asking, ...]) -> Requests:
+    def requests(self, plans: tuple[Asking, ...]) -> PlannedRequests:
         """Return what some plans ask for, in this order."""
         if plans not in self._packed:
             self._packed[plans] = packed([self._of(plan) for plan in plans], self.job, self.tables.clock_mhz)
         return self._packed[plans]
 
-    def other(self, microbatches: int) -> tuple[JobProgram, Requests]:
+    def load_factors(self, job: JobProgram, iteration: int) -> Floats | float:
+        """Return how many times its mean each computation of an iteration takes, for its load.
+
+        Shape: [pipelines, nodes].
+        """
+        loads = self.conditions.loads
+        if loads is None:
+            return 1.0
+        return loads.factors(self._profile, job.nodes, iteration, pipelines=self.cluster.pipelines)
+
+    def other(self, microbatches: int) -> tuple[JobProgram, PlannedRequests]:
         """Return a batch of another size, at default clocks."""
         if microbatches not in self._others:
             name, stages = self.plans.schedule.name, self.plans.schedule.stages
@@ -98,3 +113,47 @@ def _as_planned_w(plans: PlanSet) -> Mapping[int, float] | float:
         return plans.blocking_power_w
     highest_mhz = max(int(options.clock_mhz[0]) for options in plans.options.values())
     return {highest_mhz: clock.high_power_w, clock.clock_mhz: clock.power_w}
+
+
+def tables_of(
+    profile: Profile,
+    rows: Sequence[Computation],
+    *,
+    waiting_w: Mapping[int, float] | float,
+    clocks_mhz: Iterable[int] = (),
+) -> Tables:
+    """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
+
+    Between measured clocks time and power are interpolated; below the lowest one the work is taken to be
+    bound by the clock (time with 1/f, power with f: a change that is late, a clock for waiting). Waiting
+    power is a number, or given by clock, interpolated, flat beyond its ends.
+
+    Raises:
+        IncompleteProfileError: a computation was not measured.
+    """
+    waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
+    clocks = np.array(sorted({*profile.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
+    filled = [_row(profile, row, clocks) for row in rows]
+    return Tables(
+        clock_mhz=clocks,
+        waiting_w=_waiting_w(waiting_w, clocks),
+        time_s=np.array([time_s for time_s, _ in filled]),
+        power_w=np.array([power_w for _, power_w in filled]),
+    )
+
+
+def _row(profile: Profile, row: Computation, clocks: Ints) -> tuple[Floats, Floats]:
+    points = profile.of(*row)[::-1]
+    measured = np.array([point.clock_mhz for point in points], dtype=np.float64)
+    time_s = np.array([point.time_s for point in points])
+    power_w = np.array([point.energy_j / point.time_s for point in points])
+    share = np.minimum(1.0, clocks / measured[0])
+    return np.interp(clocks, measured, time_s) / share, np.interp(clocks, measured, power_w) * share
+
+
+def _waiting_w(waiting_w: Mapping[int, float] | float, clocks: Ints) -> Floats:
+    if not isinstance(waiting_w, Mapping):
+        return np.full(len(clocks), float(waiting_w))
+    known = sorted(waiting_w.items())
+    watts: Floats = np.interp(clocks, [clock for clock, _ in known], [power for _, power in known])
+    return watts

@@ -23,7 +23,7 @@ from perseus_ds.simulation.emulator import (
     parse_disturbance,
 )
 from perseus_ds.simulation.emulator.disturbance import Disturbance, check_disturbances
-from perseus_ds.simulation.emulator.tables import tables_of
+from perseus_ds.simulation.emulator.world import tables_of
 from perseus_ds.straggler import Cause
 
 pytestmark = pytest.mark.thorough

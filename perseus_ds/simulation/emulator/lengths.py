@@ -1,0 +1,187 @@
+"""The loads of an emulated job: a list of lengths from a file, or drawn from a distribution."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from perseus_ds.errors import ConfigError
+from perseus_ds.profile import Profile
+from perseus_ds.profile.zeus_csv import csv_text
+from perseus_ds.schedule import Instruction, Load, mean_load
+
+_MOST_BYTES = 64 << 20
+_MOST_SIGMA = 5.0
+_LOOKED_AT = 20  # iterations
+_DRAWN = 1000  # microbatches whose mean stands for a distribution's
+_PLACE = ("iteration", "replica", "microbatch")
+_Draw = Callable[[np.random.Generator], float]
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedLoads:
+    """What every microbatch works on, by (iteration, replica, microbatch); ``mean`` is the mean of all.
+
+    ``listed`` are microbatches in turn, over and over; ``placed`` those of a file that says where each
+    stands, its iterations over and over; ``draw`` a distribution, from a seed.
+    """
+
+    mean: Load
+    listed: tuple[Load, ...] = ()
+    placed: Mapping[tuple[int, int, int], Load] | None = None
+    iterations: int = 1
+    draw: _Draw | None = None
+    seed: int = 0
+
+    def of(self, iteration: int, *, pipelines: int, microbatches: int) -> list[list[Load]]:
+        """Return the loads of an iteration.
+
+        Shape: the result [pipelines][microbatches].
+
+        Raises:
+            ConfigError: the file says nothing of a microbatch.
+        """
+        if self.placed is not None:
+            return [
+                [self._placed(iteration % self.iterations, p, m) for m in range(microbatches)]
+                for p in range(pipelines)
+            ]
+        if self.draw is not None:
+            random = np.random.default_rng([self.seed, iteration])
+            return [[_of(self.draw(random)) for _ in range(microbatches)] for _ in range(pipelines)]
+        first = iteration * pipelines * microbatches
+        return [
+            [self.listed[(first + p * microbatches + m) % len(self.listed)] for m in range(microbatches)]
+            for p in range(pipelines)
+        ]
+
+    def factors(
+        self, profile: Profile, nodes: Sequence[Instruction], iteration: int, *, pipelines: int
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Return how many times its mean duration each computation takes in an iteration.
+
+        By the profile's own fit, where it has one; else in proportion to the tokens.
+
+        Shape: the result [pipelines, nodes].
+        """
+        microbatches = 1 + max(node.microbatch for node in nodes)
+        loads = self.of(iteration, pipelines=pipelines, microbatches=microbatches)
+        found = np.ones((pipelines, len(nodes)))
+        for place, node in enumerate(nodes):
+            if node.kind.is_computation:
+                for p in range(pipelines):
+                    found[p, place] = self._factor(profile, node, loads[p][node.microbatch])
+        return found
+
+    def variation(self, profile: Profile, nodes: Sequence[Instruction]) -> float:
+        """By what share durations of a computation vary for their loads, over a few iterations."""
+        computed = [place for place, node in enumerate(nodes) if node.kind.is_computation]
+        several = [self.factors(profile, nodes, n, pipelines=1)[:, computed] for n in range(_LOOKED_AT)]
+        found = np.concatenate(several)
+        return float(found.std() / found.mean())
+
+    def _factor(self, profile: Profile, node: Instruction, load: Load) -> float:
+        fit = profile.loads.get((node.stage, node.kind))
+        if fit is not None:
+            return fit.factor(load, mean=self.mean)
+        return load.tokens / self.mean.tokens if self.mean.tokens else 1.0
+
+    def _placed(self, iteration: int, replica: int, microbatch: int) -> Load:
+        assert self.placed is not None
+        load = self.placed.get((iteration, replica, microbatch))
+        if load is None:
+            raise ConfigError(
+                f"loads have no row for iteration {iteration}, replica {replica}, microbatch {microbatch}",
+                hint="list every microbatch of the job, or lengths alone",
+            )
+        return load
+
+
+def parse_loads(text: str, *, seed: int = 0) -> EmulatedLoads:
+    """Read ``lognormal:SIGMA``, ``buckets:LENGTH[xWEIGHT],...`` or the name of a CSV file.
+
+    The CSV has a column ``length``: a row for each microbatch, taken in turn. With the columns
+    ``iteration,replica,microbatch`` a row is one sequence of that microbatch.
+
+    Raises:
+        ConfigError: naming the word, or the file and its row.
+    """
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "lognormal":
+        sigma = _number(rest, f"loads {text!r}: sigma", most=_MOST_SIGMA)
+        return _drawn(lambda random: float(random.lognormal(-(sigma**2) / 2.0, sigma)), seed)
+    if colon and kind == "buckets":
+        lengths, weights = zip(*(_bucket(part, text) for part in rest.split(",")), strict=True)
+        share = np.array(weights) / sum(weights)
+        return _drawn(lambda random: float(random.choice(lengths, p=share)), seed)
+    return _read(Path(text))
+
+
+def _drawn(draw: _Draw, seed: int) -> EmulatedLoads:
+    random = np.random.default_rng(seed)
+    return EmulatedLoads(mean_load([_of(draw(random)) for _ in range(_DRAWN)]), draw=draw, seed=seed)
+
+
+def _bucket(part: str, text: str) -> tuple[float, float]:
+    length, _, weight = part.partition("x")
+    what = f"loads {text!r}: bucket {part!r}"
+    return _number(length, what, above=0.0), _number(weight or "1", what, above=0.0)
+
+
+def _read(path: Path) -> EmulatedLoads:
+    text = csv_text(path, most_bytes=_MOST_BYTES)
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    placed = _says_where(rows.fieldnames or (), path)
+    lengths: dict[tuple[int, int, int], list[float]] = {}
+    for row in rows:
+        where = f"{path}: row {rows.line_num}"
+        place = _place(row, where) if placed else (len(lengths), 0, 0)
+        lengths.setdefault(place, []).append(_number(row["length"], f"{where}: length"))
+    if not lengths:
+        raise ConfigError(f"{path}: no row", hint="expected one length a row")
+    loads = {place: Load.of_lengths(of_one) for place, of_one in lengths.items()}
+    mean = mean_load(list(loads.values()))
+    if not placed:
+        return EmulatedLoads(mean, listed=tuple(loads.values()))
+    return EmulatedLoads(mean, placed=loads, iterations=1 + max(place[0] for place in loads))
+
+
+def _says_where(columns: Sequence[str], path: Path) -> bool:
+    """Whether rows say where their microbatch stands; refuse columns that mean neither."""
+    if sorted(columns) not in (["length"], sorted(["length", *_PLACE])):
+        raise ConfigError(
+            f"{path} has the columns {', '.join(columns) or 'none'}",
+            hint="expected length, or iteration,replica,microbatch,length",
+        )
+    return len(columns) > 1
+
+
+def _place(row: Mapping[str, str | None], where: str) -> tuple[int, int, int]:
+    found = []
+    for name in _PLACE:
+        value = row[name] or ""
+        if not (value.isascii() and value.isdecimal() and len(value) <= 9):  # noqa: PLR2004  # a billion
+            raise ConfigError(f"{where}: {name} is {value!r:.40}", hint="expected 0, 1, 2, ...")
+        found.append(int(value))
+    return found[0], found[1], found[2]
+
+
+def _number(text: str | None, what: str, *, above: float | None = None, most: float = 1e12) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (0.0 <= value <= most) or (above is not None and value <= above):
+        least = "above 0" if above is not None else "0 or more"
+        raise ConfigError(f"{what} is {text!r:.40}", hint=f"expected a number, {least}, {most:g} at most")
+    return value
+
+
+def _of(length: float) -> Load:
+    return Load(length, length * length)

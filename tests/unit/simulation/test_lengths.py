@@ -1,0 +1,177 @@
+"""Loads of an emulated job, and where its time goes: against figures that stand on paper."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.plan import PlanSet, build
+from perseus_ds.profile import LoadFit, Point, Profile
+from perseus_ds.schedule import Kind, Load, textbook
+from perseus_ds.simulation.emulator import (
+    DEFAULT_CLOCKS,
+    ClusterShape,
+    Conditions,
+    Disturbance,
+    Emulator,
+    Trouble,
+    parse_loads,
+)
+from perseus_ds.simulation.imbalance import imbalance
+
+PLACED = "iteration,replica,microbatch,length\n"
+
+
+def profile_of(*forward_s: float) -> Profile:
+    """Backwards as long as forwards; one clock."""
+    return Profile(
+        {
+            (stage, kind): (Point(1000, seconds, 100.0 * seconds),)
+            for stage, seconds in enumerate(forward_s)
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+        },
+        blocking_power_w=10.0,
+    )
+
+
+def planned(profile: Profile, microbatches: int) -> PlanSet:
+    schedule = textbook("1f1b", stages=profile.stages, microbatches=microbatches)
+    return build(profile, schedule, blocking_power_w=10.0)
+
+
+def file(folder: Path, text: str) -> str:
+    path = folder / "loads.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_lengths_are_taken_in_turn(tmp_path: Path) -> None:
+    loads = parse_loads(file(tmp_path, "length\n1\n2\n3\n"))
+    assert loads.mean == Load(2.0, 14.0 / 3.0)
+    assert [[one.tokens for one in row] for row in loads.of(0, pipelines=2, microbatches=2)] == [
+        [1, 2],
+        [3, 1],
+    ]
+    assert [[one.tokens for one in row] for row in loads.of(1, pipelines=2, microbatches=2)] == [
+        [2, 3],
+        [1, 2],
+    ]
+
+
+def test_sequences_stand_where_the_file_says(tmp_path: Path) -> None:
+    rows = "0,0,0,3\n0,0,0,4\n0,0,1,10\n1,0,0,1\n1,0,1,2\n"
+    loads = parse_loads(file(tmp_path, PLACED + rows))
+    assert loads.of(0, pipelines=1, microbatches=2) == [[Load(7.0, 25.0), Load(10.0, 100.0)]]
+    assert loads.of(3, pipelines=1, microbatches=2) == [[Load(1.0, 1.0), Load(2.0, 4.0)]]
+    with pytest.raises(PerseusError, match="no row for iteration 0, replica 1, microbatch 0"):
+        loads.of(0, pipelines=2, microbatches=2)
+
+
+def test_distributions_have_their_mean_and_width() -> None:
+    for text, deviation in (
+        ("lognormal:0.5", np.sqrt(np.expm1(0.25))),
+        ("buckets:1x3,5", np.sqrt(3.0) / 2.0),
+    ):
+        loads = parse_loads(text, seed=4)
+        drawn = np.array([one.tokens for row in loads.of(7, pipelines=40, microbatches=50) for one in row])
+        assert drawn.std() / drawn.mean() == pytest.approx(deviation, rel=0.1)
+        assert drawn.mean() == pytest.approx(loads.mean.tokens, rel=0.1)
+        assert loads.of(7, pipelines=2, microbatches=3) == parse_loads(text, seed=4).of(
+            7, pipelines=2, microbatches=3
+        )
+
+
+BAD = {
+    "lognormal:": "sigma is ''",
+    "lognormal:-1": "sigma is '-1'",
+    "lognormal:nan": "sigma is 'nan'",
+    "buckets:": "bucket ''",
+    "buckets:512x0": "bucket '512x0'",
+    "buckets:512xmany": "bucket '512xmany'",
+    "no_such_file.csv": "no_such_file.csv: No such file",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_words_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(PerseusError) as caught:
+        parse_loads(text)
+    assert BAD[text] in str(caught.value)
+
+
+ROWS = {
+    "": "has the columns none",
+    "length\n": "no row",
+    "size\n4\n": "has the columns size",
+    "replica,length\n0,4\n": "has the columns replica, length",
+    "length\n4\n-4\n": "row 3: length is '-4'",
+    "length\nmany\n": "row 2: length is 'many'",
+    PLACED + "0,0,-1,4\n": "row 2: microbatch is '-1'",
+    PLACED + "0,0,1\n": "row 2: length is None",
+}
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_rows_that_mean_nothing_are_refused(tmp_path: Path, text: str) -> None:
+    path = file(tmp_path, text)
+    with pytest.raises(PerseusError) as caught:
+        parse_loads(path)
+    assert str(caught.value).startswith(path)
+    assert ROWS[text] in str(caught.value)
+
+
+def test_a_job_lasts_as_its_loads_do(tmp_path: Path) -> None:
+    """One stage, two microbatches of forwards and backwards of 1 s; the longer replica is waited for."""
+    profile = profile_of(1.0)
+    loads = parse_loads(file(tmp_path, PLACED + "0,0,0,1\n0,0,1,1\n0,1,0,1\n0,1,1,5\n"))
+    conditions = Conditions(loads=loads)
+    job = Emulator(planned(profile, 2), profile, ClusterShape(pipelines=2), conditions=conditions)
+    found = job.play(2, always=DEFAULT_CLOCKS)
+    np.testing.assert_allclose(found.own_s, [[2.0, 6.0]] * 2)  # a mean of 2 tokens takes 1 s
+    np.testing.assert_allclose(found.job_s, 6.0)
+
+
+def test_what_the_profile_fitted_is_what_a_load_costs(tmp_path: Path) -> None:
+    """Half of the time is fixed: lengths of 1 and 3 take 0.75 and 1.25 s."""
+    fit = LoadFit(Load(77.0, 1.0), 0.5, 0.5, 0.0, 0.0, 1.0, 100)
+    plain = profile_of(1.0)
+    profile = Profile(plain.points, 10.0, loads=dict.fromkeys(plain.points, fit))
+    conditions = Conditions(loads=parse_loads(file(tmp_path, "length\n1\n3\n")))
+    job = Emulator(planned(profile, 2), profile, ClusterShape(), conditions=conditions)
+    np.testing.assert_allclose(job.play(1, always=DEFAULT_CLOCKS).job_s, 4.0)
+
+
+def test_time_lost_is_told_by_cause(tmp_path: Path) -> None:
+    """Two replicas of one stage and one microbatch: 1 s forwards, 1 s backwards, mean load 2."""
+    profile = profile_of(1.0)
+    plans = planned(profile, 1)
+    loads = parse_loads(file(tmp_path, PLACED + "0,0,0,1\n0,1,0,3\n"))
+    of_data = imbalance(plans, profile, loads, [], iterations=1, pipelines=2)
+    assert (of_data.worker_pct, of_data.stage_pct) == (0.0, 0.0)
+    assert of_data.data_pct == pytest.approx(100.0 / 3.0), "3 s become 2"
+    slow = Disturbance(Trouble.SLOW, 0, 2.0)
+    of_worker = imbalance(plans, profile, None, [slow], iterations=1, pipelines=2)
+    assert of_worker.worker_pct == pytest.approx(50.0)
+    assert of_worker.data_pct == 0.0
+    both = imbalance(plans, profile, loads, [slow], iterations=1, pipelines=2)
+    assert both.all_pct == pytest.approx(100.0 / 3.0), "3 s become 2: the slow one's load is the lesser"
+
+
+def test_a_heavier_stage_costs_what_evening_out_would_gain() -> None:
+    """Stages of 1 and 3 s: eight microbatches take the last one 48 s, and the first one 2 beside it."""
+    profile = profile_of(1.0, 3.0)
+    plans = planned(profile, 8)
+    found = imbalance(plans, profile, None, [], iterations=1, pipelines=1)
+    assert found.stage_pct == pytest.approx(100.0 * (1.0 - 36.0 / 50.0), abs=0.1)
+    assert found.data_pct == found.worker_pct == 0.0
+
+
+def test_nobody_is_called_slow_for_what_the_data_do() -> None:
+    """Sixteen replicas of log-normal lengths: an iteration is up to half as long again as the mean one."""
+    profile = profile_of(1.0, 1.0)
+    conditions = Conditions(loads=parse_loads("lognormal:0.6", seed=1))
+    job = Emulator(planned(profile, 4), profile, ClusterShape(pipelines=16), conditions=conditions)
+    found = job.play(60)
+    assert (found.own_s.max(axis=1) / found.own_s.mean(axis=1)).mean() > 1.3
+    assert not any(decision.stragglers for decision in found.decisions)
