@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from perseus_ds.adapters.replacing import marked
 from perseus_ds.runtime.adapter import Batch, InstructionListener
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 T = TypeVar("T")
 
 Call = Callable[..., object]
-Size = Callable[[tuple[object, ...], Mapping[str, object]], int]
+Loaded = Callable[[tuple[object, ...], Mapping[str, object]], Load | None]
 
 
 class Listening:
@@ -63,11 +63,11 @@ class Listening:
         """Something that does not train starts."""
         self._listener.other_schedule_begins()
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued."""
         if self.wanted:
             try:
-                self._listener.before(kind, size)
+                self._listener.before(kind, load)
             except Exception as error:  # noqa: BLE001  # a listener never reaches the host
                 self._give_up(error)
 
@@ -92,11 +92,11 @@ def around(
     *,
     begins: bool = True,
     ends: bool = True,
-    size: Size | None = None,
+    load: Loaded | None = None,
 ) -> Call:
     """Announce an instruction around what runs it; where several calls are one, it ``begins`` or ``ends``.
 
-    ``size`` reads off a call's arguments how much it works on.
+    ``load`` reads off a call's arguments how much it works on.
     """
 
     @wraps(original)
@@ -104,7 +104,7 @@ def around(
         if not listening.wanted:
             return original(*args, **kwargs)
         if begins:
-            listening.before(kind, 0 if size is None else size(args, kwargs))
+            listening.before(kind, None if load is None else load(args, kwargs))
         result = original(*args, **kwargs)
         if ends:
             listening.after(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -114,8 +115,17 @@ def train_until(
     left = at_most
     while left > 0:
         seen.append(float(engine.train_batch(data)).hex())
+        if rank == 0:
+            give_way(run_dir)
         left = min(left - 1, more) if agreed(done(run_dir), more >= left) else left - 1
     return trained(engine, seen, gpus)
+
+
+def give_way(run_dir: Path) -> None:
+    """Rest a little while a plan is made: training flat out would only keep its planner waiting."""
+    last = next((name for name in reversed(names(run_dir)) if name in {"planning", "running"}), "")
+    if last == "planning":
+        time.sleep(0.02)
 
 
 def agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001

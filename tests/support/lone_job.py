@@ -1,4 +1,4 @@
-"""A job of one rank in this process: gloo with itself, a simulated GPU in virtual time, the whole course."""
+"""A job whose loop computes nothing, mostly of one rank: simulated GPUs, virtual time, the whole course."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from perseus_ds.config import parse
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
+from perseus_ds.runtime.comm.rendezvous import Meeting
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.startup.begin import begin
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
@@ -54,15 +55,19 @@ class LoopAdapter:
 
     name = "loop"
     sync_point = SyncPoint.UNMARKED
-    local_rank = 0
     device = torch.device("cpu")
     scalars_every = 5
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
+    @property
+    def local_rank(self) -> int:
+        """0 where this process is the whole job."""
+        return dist.get_rank()
+
     def place(self) -> Place:
-        """The only rank of the only pipeline."""
+        """A rank of the only stage of the only pipeline."""
         order = [Instruction(0, kind, n) for n in range(self._loop.microbatches) for kind in KINDS]
         return Place(
             pipeline_rank=0,
@@ -110,7 +115,7 @@ def block_of(run_dir: Path, **more: object) -> dict[str, object]:
 
 def begun(loop: Loop, block: Mapping[str, object]) -> Session:
     """Serve a loop from its next iteration on."""
-    return begin(LoopAdapter(loop), parse(block, {}), engine=1)
+    return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=Meeting())
 
 
 def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 
 with warnings.catch_warnings():  # of what is not installed: apex, transformer engine
     warnings.simplefilter("ignore")
+    from context_attention import GatheredAttention
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import (
         DistributedDataParallel,
@@ -24,6 +25,7 @@ with warnings.catch_warnings():  # of what is not installed: apex, transformer e
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.pipeline_parallel import schedules
     from megatron.core.transformer.enums import ModelType
+    from megatron.core.transformer.moe import moe_utils
     from megatron.core.transformer.transformer_config import TransformerConfig
 
 from perseus_ds.adapters.megatron.adapter import MegatronAdapter
@@ -41,6 +43,8 @@ class Shape:
     microbatches: int = 4
     data: int = 1
     tensor: int = 1
+    experts: int = 1
+    context: int = 1
     group: int | None = None
     overlap_p2p: bool = False
     overlap_reduce: bool = False
@@ -50,7 +54,7 @@ class Shape:
 
     @property
     def ranks(self) -> int:
-        return self.pipeline * self.data * self.tensor
+        return self.pipeline * self.data * self.tensor * self.context
 
 
 class Job:
@@ -58,18 +62,24 @@ class Job:
 
     def __init__(self, shape: Shape, *, seed: int = 1) -> None:
         megatron_on_cpu.pretend()
-
+        vars(moe_utils).setdefault("te_general_gemm", None)  # 0.16.1 forgets it without transformer engine
         self.shape, self.schedules = shape, schedules
         virtual = shape.chunks if shape.chunks > 1 else None
         if not parallel_state.is_initialized():
-            parallel_state.initialize_model_parallel(shape.tensor, shape.pipeline, virtual)
+            parallel_state.initialize_model_parallel(
+                shape.tensor,
+                shape.pipeline,
+                virtual,
+                context_parallel_size=shape.context,
+                expert_model_parallel_size=shape.experts,
+            )
         tensor_parallel.model_parallel_cuda_manual_seed(seed)
         torch.manual_seed(seed + parallel_state.get_pipeline_model_parallel_rank())
         self.config = _config(shape)
         self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
         self.optimizer = _optimizer(self.config, self.chunks, shape)
         replica = parallel_state.get_data_parallel_rank()
-        self.data = [_batches(seed + replica) for _ in self.chunks]
+        self.data = [_batches(seed + replica, shape) for _ in self.chunks]
         self.run_pass = schedules.get_forward_backward_func()
 
     def step(self) -> list[str]:
@@ -118,7 +128,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
     config = TransformerConfig(
         num_layers=shape.pipeline * shape.chunks * shape.layers_per_chunk,
         hidden_size=16,
-        num_attention_heads=2,
+        num_attention_heads=max(2, shape.tensor),
         use_cpu_initialization=True,
         tensor_model_parallel_size=shape.tensor,
         pipeline_model_parallel_size=shape.pipeline,
@@ -130,6 +140,8 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
         attention_dropout=0.0,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
+        context_parallel_size=shape.context,
+        **(_experts(shape) if shape.experts > 1 else {}),
         overlap_p2p_comm=shape.overlap_p2p,
         batch_p2p_comm=not shape.overlap_p2p,
     )
@@ -139,6 +151,19 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401
     return config
 
 
+def _experts(shape: Shape) -> dict[str, Any]:
+    """Two experts on each rank, two for each token, exchanged by all-to-all."""
+    return {
+        "expert_model_parallel_size": shape.experts,
+        "num_moe_experts": 2 * shape.experts,
+        "moe_router_topk": 2,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 0.01,
+        "add_bias_linear": False,
+    }
+
+
 def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
 
     rank, last = parallel_state.get_pipeline_model_parallel_rank(), shape.pipeline * shape.chunks - 1
@@ -146,9 +171,12 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
     if shape.chunks > 1:
         parallel_state.set_virtual_pipeline_model_parallel_rank(number)
     virtual = {"vp_stage": number} if shape.chunks > 1 and _takes_virtual_stage(GPTModel) else {}
+    layers = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
+    if shape.context > 1:
+        layers.submodules.self_attention.submodules.core_attention = GatheredAttention
     model = GPTModel(
         config,
-        get_gpt_layer_local_spec(),
+        layers,
         vocab_size=VOCABULARY,
         max_sequence_length=SEQUENCE,
         pre_process=stage == 0,
@@ -179,17 +207,23 @@ def _optimizer(config: Any, chunks: list[Any], shape: Shape) -> Any:  # noqa: AN
     return get_megatron_optimizer(settings, chunks)
 
 
-def _batches(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _batches(seed: int, shape: Shape) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """This rank's part of each sequence; sequences of several lengths where Megatron is told so."""
     generator = torch.Generator().manual_seed(seed)
+    part, parts = parallel_state.get_context_parallel_rank(), shape.context
     while True:
-        tokens = torch.randint(VOCABULARY, (SIZE, SEQUENCE + 1), generator=generator)
-        yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        length = SEQUENCE
+        if shape.settings.get("variable_seq_lengths"):
+            length = int(torch.randint(2, SEQUENCE + 1, (), generator=generator))
+        tokens = torch.randint(VOCABULARY, (SIZE, length + 1), generator=generator)
+        yield tuple(one.chunk(parts, dim=1)[part].contiguous() for one in (tokens[:, :-1], tokens[:, 1:]))
 
 
 def _forward_step(data: Iterator[Any], model: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
     tokens, labels = next(data)
-    positions = torch.arange(SEQUENCE).expand_as(tokens)
-    mask = torch.triu(torch.ones(1, 1, SEQUENCE, SEQUENCE, dtype=torch.bool), 1)
+    length = tokens.shape[1]
+    positions = torch.arange(length).expand_as(tokens)
+    mask = torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1)
     return model(tokens, positions, mask, labels=labels), _loss
 
 

@@ -12,6 +12,7 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 _CPU = torch.device("cpu")
 _FACTORIES = [
@@ -37,6 +38,9 @@ class _Nothing:
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
+    def record_event(self) -> _Nothing:
+        return self
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
 
@@ -58,6 +62,7 @@ def pretend() -> None:
     cuda.stream = lambda _: nullcontext()
     _pretend_random(cuda)
     _pretend_types()
+    _pretend_exchange()
 
 
 def _here(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -77,6 +82,22 @@ def _pretend_random(cuda: Any) -> None:  # noqa: ANN401
     for place in (cuda, cuda.random):
         place.get_rng_state = lambda *_, **__: generator.get_state()
         place.manual_seed = generator.manual_seed
+
+
+def _pretend_exchange() -> None:
+    """Take the splits of an exchange as they would be after a copy from a GPU: as numbers."""
+    exchange: Any = dist.all_to_all_single
+
+    @wraps(exchange)
+    def exchanged(output: torch.Tensor, given: torch.Tensor, *splits: Any, **kwargs: Any) -> object:  # noqa: ANN401
+        there = {key: _numbers(value) for key, value in kwargs.items()}
+        return exchange(output, given, *map(_numbers, splits), **there)
+
+    vars(dist)["all_to_all_single"] = exchanged
+
+
+def _numbers(splits: object) -> object:
+    return splits.tolist() if isinstance(splits, torch.Tensor) else splits
 
 
 def _pretend_types() -> None:

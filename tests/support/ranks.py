@@ -51,9 +51,16 @@ class Said:
 
 
 def run_ranks(
-    ranks: int, body: Callable[..., object], *args: object, environment: Mapping[str, str] | None = None
+    ranks: int,
+    body: Callable[..., object],
+    *args: object,
+    environment: Mapping[str, str] | None = None,
+    enter: Callable[[int], None] | None = None,
 ) -> list[Said]:
-    """Call ``body(rank, *args)`` in one process per rank, communicators ready, and return what each said."""
+    """Call ``body(rank, *args)`` in one process per rank, communicators ready, and return what each said.
+
+    ``enter(rank)`` moves a rank's process to its host, and names the job's master in its environment.
+    """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         queue: Answers = context.SimpleQueue()
@@ -63,6 +70,7 @@ def run_ranks(
             "body": body,
             "args": args,
             "environment": environment or {},
+            "enter": enter,
         }
         processes = [
             context.Process(target=_rank, args=(rank, ranks), kwargs=shared) for rank in range(ranks)
@@ -106,6 +114,7 @@ def _rank(
     body: Callable[..., object],
     args: tuple[object, ...],
     environment: Mapping[str, str],
+    enter: Callable[[int], None] | None,
 ) -> None:
     begin_as_a_program()
     output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
@@ -115,9 +124,10 @@ def _rank(
     warnings.filterwarnings("error", module="perseus_ds")
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), **environment)
     try:
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks
-        )
+        if enter is not None:
+            enter(rank)
+        method = f"file://{folder}/rendezvous" if enter is None else "env://"
+        torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks)
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
         value = body(rank, *args)
         queue.put((rank, value, None))

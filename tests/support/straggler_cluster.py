@@ -6,9 +6,11 @@ from functools import cache
 import numpy as np
 from virtual_cluster import Cluster, Pipeline, Played, Trouble
 
+from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
+from perseus_ds.straggler import FrontierIndex
 
 BLOCKING_W = 70.0
 STAGES = (1.0, 1.1, 0.95, 1.2)
@@ -22,6 +24,12 @@ def planned(weights: tuple[float, ...] = STAGES, variation: float | None = NOISE
     schedule = textbook("1f1b", stages=len(weights), microbatches=8)
     profile = textbook_profile(weights, variation=variation)
     return build(profile, schedule, blocking_power_w=BLOCKING_W, reserve_pct=1.0)
+
+
+@cache
+def index() -> FrontierIndex:
+    """The same, ready for look-up."""
+    return FrontierIndex.of(planned(), Objective())
 
 
 def play(

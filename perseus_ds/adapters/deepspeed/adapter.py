@@ -13,6 +13,7 @@ from perseus_ds.adapters.deepspeed.hooks import Hooks
 from perseus_ds.adapters.deepspeed.orders import order_of, unknown_of
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check
 from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
+from perseus_ds.adapters.deepspeed_engine.experts import coupled_by_experts
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.joining import joined
@@ -26,6 +27,8 @@ class DeepSpeedAdapter(EngineAdapter):
 
     name = "deepspeed"
     sync_point = SyncPoint.REDUCTION
+    adjoining = True
+    """Nothing is computed between two instructions (``PipelineEngine._exec_schedule``, 0.12.6 to 0.19.8)."""
 
     _engine: PipelineEngine
 
@@ -35,6 +38,7 @@ class DeepSpeedAdapter(EngineAdapter):
         self._module = cast("torch.nn.Module", vars(engine)["_modules"]["module"])
         self._silent = frozenset() if getattr(self._module, "tied_comms", None) else {Kind.REDUCE_TIED}
         self._hooks: Hooks | None = None
+        self._reads_ahead = False
 
     @property
     def _present(self) -> PipeSchedule:
@@ -56,6 +60,7 @@ class DeepSpeedAdapter(EngineAdapter):
             unknown=unknown_of(self._present),
             modules=modules_in_words([self._module], device_type=self.device.type),
             untested=self._untested,
+            coupled=coupled_by_experts(self._module),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
@@ -73,7 +78,13 @@ class DeepSpeedAdapter(EngineAdapter):
     def install(self, listener: InstructionListener) -> None:
         """Put hooks into this instance."""
         self._hooks = Hooks(self._engine, listener, silent=self._silent)
+        self._hooks.reads_ahead = self._reads_ahead
         self._hooks.install()
+
+    def read_ahead(self) -> bool:
+        """Count the microbatches of an iteration before it begins, on the first stage."""
+        self._reads_ahead = True
+        return True
 
     def remove(self) -> None:
         """Take them out again."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial, wraps
-from typing import Protocol, cast
 
+from perseus_ds.adapters.deepspeed.inputs import NEXT_BATCH, Inputs
 from perseus_ds.adapters.deepspeed.seam import KINDS, PipelineEngine, PipeSchedule, is_training
 from perseus_ds.adapters.listening import Listening, around
 from perseus_ds.adapters.replacing import is_ours, marked
@@ -13,7 +13,7 @@ from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.schedule import Kind
 
-_INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule")
+_INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", NEXT_BATCH)
 
 
 class Hooks:
@@ -30,6 +30,8 @@ class Hooks:
         self._engine = engine
         self._listening = Listening(listener, self.remove)
         self._silent = silent
+        self._inputs = Inputs(engine)
+        self.reads_ahead = False
         self.present: PipeSchedule | None = None
         self._before = {name: vars(engine)[name] for name in _INSTANCE_ATTRIBUTES if name in vars(engine)}
 
@@ -50,10 +52,11 @@ class Hooks:
                 self._listening,
                 kinds[command],
                 handler,
-                size=_forward_size if kinds[command] is Kind.FORWARD else None,
+                load=self._inputs.load_of if kinds[command] is Kind.FORWARD else None,
             )
             for command, handler in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
         }
+        self._inputs.install()
         vars(engine)["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
 
     def remove(self) -> None:
@@ -71,45 +74,8 @@ class Hooks:
                 exec_schedule(pipe_schedule)
                 return
             self.present = pipe_schedule
-            self._listening.iteration(
-                Batch(pipe_schedule.micro_batches), partial(exec_schedule, pipe_schedule)
-            )
+            microbatches = pipe_schedule.micro_batches
+            loads = self._inputs.begin(microbatches, reads_ahead=self.reads_ahead)
+            self._listening.iteration(Batch(microbatches, loads=loads), partial(exec_schedule, pipe_schedule))
 
         return marked(listened)
-
-
-class _Buffers(Protocol):
-    """What we use of ``PipelineEngine``: where it keeps the inputs of a forward."""
-
-    pipe_buffers: dict[str, list[object]]
-    is_pipe_partitioned: bool
-
-    def is_first_stage(self) -> bool:
-        """Whether inputs come from the data."""
-
-
-class _Tensor(Protocol):
-    """What we use of a tensor."""
-
-    def numel(self) -> int:
-        """Return the number of elements."""
-
-
-def _forward_size(args: tuple[object, ...], kwargs: Mapping[str, object]) -> int:
-    """Count the elements of a forward's first input, which lies in its buffer by now.
-
-    Read off the shape, on the host. Where tensor-parallel peers share the work of sending, the first of what
-    was received is its description and the second this rank's part. 0 where the engine keeps its inputs
-    elsewhere.
-
-    Source: ``PipelineEngine._exec_forward_pass``, deepspeed@0.19.8.
-    """
-    holder = cast("_Buffers", args[0])
-    try:
-        inputs = holder.pipe_buffers["inputs"][cast("int", kwargs.get("buffer_id"))]
-        if not isinstance(inputs, tuple):
-            return cast("_Tensor", inputs).numel()
-        described = holder.is_pipe_partitioned and not holder.is_first_stage()
-        return cast("_Tensor", inputs[1 if described else 0]).numel()
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return 0

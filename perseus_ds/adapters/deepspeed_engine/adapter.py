@@ -45,6 +45,11 @@ class EngineAdapter:
         """The engine's own."""
         return torch.device(getattr(self._engine, "device", "cpu"))
 
+    def skipped_steps(self) -> int:
+        """How many optimizer steps this engine has skipped so far, since fp16 gradients overflowed."""
+        skipped = getattr(self._engine, "skipped_steps", 0)
+        return skipped if isinstance(skipped, int) else 0
+
     @property
     def scalars_every(self) -> int | None:
         """DeepSpeed's ``steps_per_print``; None where no monitor is on, or on another rank than 0."""

@@ -31,6 +31,7 @@ class MegatronAdapter:
     def __init__(self, first: OnePass) -> None:
         self._first = first
         self._hooks: Hooks | None = None
+        self._reads_ahead = False
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -52,7 +53,7 @@ class MegatronAdapter:
     def place(self) -> Place:
         """Read stage and replica, and derive this rank's order."""
         check(self._first.module)
-        refuse_unsupported(self._first.module, self._first.config, self._first.keywords)
+        refuse_unsupported(self._first.config, self._first.keywords)
         rank, ranks, replica = self._first.place()
         chunks = {number * ranks + rank: chunk for number, chunk in enumerate(self._first.chunks)}
         dtypes = {str(p.dtype).removeprefix("torch.") for c in chunks.values() for p in c.parameters()}
@@ -67,6 +68,7 @@ class MegatronAdapter:
             left_out=left_out_of(order, reducing(self._first.chunks)),
             modules=modules_in_words(self._first.chunks, device_type=self.device.type),
             untested=untested("megatron-core", megatron_version(), TESTED_MEGATRON),
+            coupled=self._first.coupled,
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:
@@ -78,9 +80,11 @@ class MegatronAdapter:
     def traits(self) -> Mapping[str, str]:
         """Return what else a measurement depends on."""
         state = self._first.module.parallel_state
+        experts = state.get_expert_model_parallel_world_size()
         return {
             "tensor_parallel": str(state.get_tensor_model_parallel_world_size()),
             "context_parallel": str(state.get_context_parallel_world_size()),
+            **({"expert_parallel": str(experts)} if experts > 1 else {}),
             "microbatch": self._first.batch.shape,
             "transformer": " ".join(sorted(_set_by_user(self._first.config))),
             "megatron": megatron_version(),
@@ -90,7 +94,13 @@ class MegatronAdapter:
         """Put hooks into the module, for this model."""
         if self._hooks is None:
             self._hooks = Hooks(self._first.module, self._first.chunks, listener)
+            self._hooks.reads_ahead = self._reads_ahead
         self._hooks.install()
+
+    def read_ahead(self) -> bool:
+        """Count the microbatches of a pass before it, on the first stage."""
+        self._reads_ahead = True
+        return True
 
     def remove(self) -> None:
         """Take them out again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import cast
@@ -13,11 +14,13 @@ from perseus_ds.adapters.listening import Listening, around
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.seam import STEPS, Function
 from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
+from perseus_ds.adapters.reading_ahead import ReadAhead
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import InstructionListener
 from perseus_ds.runtime.startup.activation import say
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
+_DATA = "data_iterator"
 _SYNC = "finish_grad_sync"
 """What Megatron's data-parallel modules are known by: there replicas wait for each other."""
 
@@ -36,8 +39,10 @@ class Hooks:
         self._reducing = reducing(chunks)
         self._listening = Listening(listener, self.remove)
         self._wrapping: Wrapping | None = None
-        self._size = 0
+        self._load: Load | None = None
         self._told = False
+        self.reads_ahead = False
+        self._ahead: ReadAhead | None = None
         self.present: OnePass | None = None
         self._undo: list[Callable[[], object]] = []
 
@@ -65,11 +70,25 @@ class Hooks:
         if not present.trains or present.chunks[0] is not self._first:
             self._listening.other_begins()
             return call()
-        self.present, self._size = present, present.size
+        self.present, self._load = present, present.load
+        loads = self._read_ahead(present)
         try:
-            return self._listening.iteration(present.batch, call, prepared=self._listen)
+            return self._listening.iteration(replace(present.batch, loads=loads), call, prepared=self._listen)
         finally:
             self._mute()
+
+    def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
+        """Count the microbatches of a pass before it, where this rank is the first stage and has them.
+
+        The keywords are those that the call is made with.
+        """
+        data = present.keywords.get(_DATA)
+        if not self.reads_ahead or not hasattr(data, "__next__") or present.place()[0] > 0:
+            return None
+        if self._ahead is None or not self._ahead.reads(data):
+            self._ahead = ReadAhead(cast("Iterator[object]", data))
+        present.replace_keyword(_DATA, self._ahead)
+        return self._ahead.loads(present.batch.microbatches)
 
     def _say_once(self) -> None:
         """Tell the user that another model trains in this process, and what becomes of it."""
@@ -79,9 +98,9 @@ class Hooks:
 
     def _listen(self) -> None:
         for name, kind in STEPS.items():
-            size = self._size_of if kind is Kind.FORWARD else None
+            load = self._load_of if kind is Kind.FORWARD else None
             self._replace(
-                self._module, name, around(self._listening, kind, getattr(self._module, name), size=size)
+                self._module, name, around(self._listening, kind, getattr(self._module, name), load=load)
             )
         for chunk in self._reducing:
             first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
@@ -89,8 +108,8 @@ class Hooks:
             listened = around(self._listening, Kind.REDUCE_GRADS, original, begins=first, ends=last)
             self._replace(chunk, _SYNC, listened)
 
-    def _size_of(self, *_: object) -> int:
-        return self._size
+    def _load_of(self, *_: object) -> Load | None:
+        return self._load
 
     def _replace(self, owner: object, name: str, listened: Function) -> None:
         own = vars(owner)

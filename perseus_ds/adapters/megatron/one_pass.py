@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from types import ModuleType
 from typing import cast
 
+import torch.distributed as dist
 from torch import nn
 
 from perseus_ds.adapters.megatron.seam import INTERLEAVED
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.schedule import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,16 @@ class OnePass:
         shape = " x ".join(str(size) for size in sizes if size is not None)
         return Batch(cast("int", self.keywords.get("num_microbatches")), shape)
 
+    def replace_keyword(self, name: str, value: object) -> None:
+        """Have the call made with another value, before it is made."""
+        cast("dict[str, object]", self.keywords)[name] = value
+
     @property
-    def size(self) -> int:
-        """Tokens of a microbatch, as the call tells them."""
+    def load(self) -> Load | None:
+        """Return the load of a microbatch, as the call tells it: so many sequences of one length."""
         sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length")]
-        return prod(size for size in sizes if isinstance(size, int))
+        known = [size for size in sizes if isinstance(size, int)]
+        return Load.of_shape(known) if len(known) == len(sizes) else None
 
     def place(self) -> tuple[int, int, int]:
         """Return pipeline rank, pipeline ranks and replica: by the call's groups, else by Megatron's own."""
@@ -65,3 +71,12 @@ class OnePass:
             pipeline.size() if pipeline else state.get_pipeline_model_parallel_world_size(),
             data.rank() if data else state.get_data_parallel_rank(),
         )
+
+    @property
+    def coupled(self) -> tuple[int, ...]:
+        """The ranks that exchange tokens with this one in MoE layers; none without expert parallelism."""
+        state, groups = self.module.parallel_state, self.keywords.get("pg_collection")
+        if state.get_expert_model_parallel_world_size() == 1:
+            return ()
+        experts = getattr(groups, "tp_ep", None) or state.get_expert_tensor_and_model_parallel_group()
+        return tuple(dist.get_process_group_ranks(experts))

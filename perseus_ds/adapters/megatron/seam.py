@@ -41,14 +41,15 @@ REQUIRED_NAMES = (
     RequiredName("parallel_state.get_tensor_model_parallel_world_size", "recognising the job"),
     RequiredName("parallel_state.get_context_parallel_world_size", "recognising the job"),
     RequiredName("parallel_state.get_expert_model_parallel_world_size", "knowing who waits for whom"),
+    RequiredName("parallel_state.get_expert_tensor_and_model_parallel_group", "knowing who waits for whom"),
 )
 """Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
 
 _REFUSED = {
     "overlap_moe_expert_parallel_comm": "a forward and a backward run at once, past the functions that "
     "perseus_ds listens to",
-    "hybrid_context_parallel": "every microbatch is split anew, so that no two iterations are alike",
-    "variable_seq_lengths": "every microbatch lasts another time, so that no plan fits the next iteration",
+    "hybrid_context_parallel": "every pass deals its samples anew, so that ranks run other numbers of "
+    "computations in every iteration, unknown until it has begun",
 }
 
 
@@ -87,7 +88,7 @@ def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
     Release(f"megatron-core {megatron_version()}", TESTED_MEGATRON).check(module, names, where=MODULE)
 
 
-def refuse_unsupported(module: ModuleType, config: object, keywords: Mapping[str, object]) -> None:
+def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
     """Return if a job of this configuration, called with these keywords, runs what its order says.
 
     Raises:
@@ -101,10 +102,6 @@ def refuse_unsupported(module: ModuleType, config: object, keywords: Mapping[str
         )
     if _one_graph(config):
         reasons["a CUDA graph of the full iteration"] = "there is no point where a clock could be asked for"
-    if module.parallel_state.get_expert_model_parallel_world_size() > 1:
-        reasons["expert parallelism"] = (
-            "data-parallel ranks wait for each other in every MoE layer, so that none can run its own plan"
-        )
     for what, why in reasons.items():
         raise UnsupportedEngineError(
             f"{what} cannot be served: {why}", hint="train without it, or without us"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType
 
 from perseus_ds.adapters.megatron.one_pass import OnePass
@@ -53,7 +53,7 @@ class Wrapping:
                     waits = serving is not None and not serving._inside  # noqa: SLF001  # one of our own
                     return (there if waits else original)(*args, **kwargs)
                 present = OnePass(self._module, name, kwargs)
-                return self._around(present, partial(original, *args, **kwargs))
+                return self._around(present, lambda: original(*args, **kwargs))
             finally:
                 self._inside = False
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 
+from perseus_ds.adapters.counting import chunks_counted
 from perseus_ds.adapters.listening import Listening, around
-from perseus_ds.adapters.pipelining.seam import Handler, PipelineSchedule, Stage, stages_of
+from perseus_ds.adapters.pipelining.seam import Handler, PipelineSchedule, Stage, splits_rows, stages_of
 from perseus_ds.adapters.replacing import is_ours, marked
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
@@ -86,13 +87,16 @@ class Hooks:
 
     def _around_step(self, step: Callable[..., object]) -> Callable[..., object]:
         schedule = self._schedule
-        batch = Batch(schedule._n_microbatches)  # noqa: SLF001  # the seam; torch fixes it, and all shapes
+        microbatches = schedule._n_microbatches  # noqa: SLF001  # the seam; torch fixes it
+        counts = any(getattr(stage, "stage_index", None) == 0 for stage in stages_of(schedule))
 
         @wraps(step)
         def listened(*args: object, **kwargs: object) -> object:
             if not schedule._has_backward:  # noqa: SLF001  # the seam
                 self._listening.other_begins()
                 return step(*args, **kwargs)
-            return self._listening.iteration(batch, partial(step, *args, **kwargs))
+            counted = counts and splits_rows(schedule)
+            loads = chunks_counted([*args, kwargs], microbatches) if counted else None
+            return self._listening.iteration(Batch(microbatches, loads=loads), partial(step, *args, **kwargs))
 
         return marked(listened)

@@ -113,6 +113,12 @@ def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
     return [cast("Stage", one) for one in [getattr(schedule, "_stage", None)] if one is not None]
 
 
+def splits_rows(schedule: PipelineSchedule) -> bool:
+    """Whether a batch is split along its first dimension: nobody said otherwise."""
+    given = (getattr(schedule, name, None) for name in ("_args_chunk_spec", "_kwargs_chunk_spec"))
+    return all(spec is None for spec in given)
+
+
 def actions_of(schedule: PipelineSchedule) -> Sequence[Sequence[Action]] | None:
     """Return what all ranks of the pipeline run, as torch wrote it down; None where it did not."""
     actions = getattr(schedule, "pipeline_order_with_comms", None)

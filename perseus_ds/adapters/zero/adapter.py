@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch.distributed as dist
 
 from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
+from perseus_ds.adapters.deepspeed_engine.experts import coupled_by_experts
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized
@@ -31,13 +32,12 @@ class ZeroAdapter(EngineAdapter):
 
     @property
     def sync_point(self) -> SyncPoint:
-        """Replicas meet at the reduction, at every layer (ZeRO-3, spread experts), or in the last backward.
+        """Replicas meet at the reduction, at every layer (ZeRO-3), or in the last backward.
 
         That one contains the wait where gradients are reduced while it runs (``overlap_comm``).
         """
         gathers = self._engine.zero_optimization_stage() >= ZERO_GATHERS
-        coupled = bool(getattr(self._engine, "has_moe_layers", False))
-        unmarked = gathers or coupled or waits_in_backward(self._engine)
+        unmarked = gathers or waits_in_backward(self._engine)
         return SyncPoint.UNMARKED if unmarked else SyncPoint.REDUCTION
 
     def place(self) -> Place:
@@ -55,6 +55,7 @@ class ZeroAdapter(EngineAdapter):
             left_out=last_backwards(order) if waits_in_backward(engine) else frozenset(),
             modules=modules_in_words([engine.module], device_type=self.device.type),
             untested=self._untested,
+            coupled=coupled_by_experts(engine.module),
         )
 
     def schedule(self, places: Sequence[Place]) -> Schedule:

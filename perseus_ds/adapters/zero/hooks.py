@@ -7,12 +7,13 @@ from functools import partial, wraps
 
 import torch
 
+from perseus_ds.adapters.counting import counted
 from perseus_ds.adapters.listening import Listening
 from perseus_ds.adapters.replacing import is_ours, marked, take_back
 from perseus_ds.adapters.zero.seam import Engine
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 Method = Callable[..., object]
 Run = Callable[[], object]
@@ -86,7 +87,7 @@ class Hooks:
         if not self._running:
             self._running = True
             self._listening.begins(Batch(self._engine.gradient_accumulation_steps()))
-        return self._instruction(Kind.FORWARD, run, size=_size_of(run))
+        return self._instruction(Kind.FORWARD, run, load=_load_of(run))
 
     def _around_backward(self, run: Run) -> object:
         self._begin_backward()
@@ -120,8 +121,8 @@ class Hooks:
             self._listening.ends()
         return result
 
-    def _instruction(self, kind: Kind, run: Run, *, size: int = 0) -> object:
-        self._listening.before(kind, size)
+    def _instruction(self, kind: Kind, run: Run, *, load: Load | None = None) -> object:
+        self._listening.before(kind, load)
         result = run()
         self._listening.after(kind)
         return result
@@ -143,10 +144,6 @@ class Hooks:
             self._listening.broke()
 
 
-def _size_of(run: Run) -> int:
-    """Count the elements of the first tensor that a call was given; 0 where it was given none."""
-    if not isinstance(run, partial):
-        return 0
-    tensors = (one for one in (*run.args, *run.keywords.values()) if isinstance(one, torch.Tensor))
-    first = next(tensors, None)
-    return 0 if first is None else first.numel()
+def _load_of(run: Run) -> Load | None:
+    """Count what a call was given; None where it was given no tensor."""
+    return counted([*run.args, run.keywords]) if isinstance(run, partial) else None

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Instruction, Kind, Order
+from perseus_ds.schedule import Instruction, Kind, Load, Order
 
 
 class FirstIteration:
@@ -24,9 +24,9 @@ class FirstIteration:
         self.kinds.clear()
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Note it."""
-        del size
+        del load
         self.kinds.append(kind)
 
     def after(self, kind: Kind) -> None:

@@ -16,7 +16,7 @@ from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
 from perseus_ds.adapters.listening import Listening
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 pytestmark = pytest.mark.e2e
 
@@ -30,8 +30,8 @@ class Relay:
     def iteration_begins(self, batch: Batch) -> bool:
         return self.to.iteration_begins(batch)
 
-    def before(self, kind: Kind, size: int = 0) -> None:
-        self.to.before(kind, size)
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.to.before(kind, load)
 
     def after(self, kind: Kind) -> None:
         self.to.after(kind)
@@ -47,8 +47,8 @@ class Relay:
 
 
 class SwapsKinds(Relay):
-    def before(self, kind: Kind, size: int = 0) -> None:
-        self.to.before(Kind.BACKWARD if kind is Kind.FORWARD else kind, size)
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        self.to.before(Kind.BACKWARD if kind is Kind.FORWARD else kind, load)
 
     def after(self, kind: Kind) -> None:
         self.to.after(Kind.BACKWARD if kind is Kind.FORWARD else kind)
@@ -75,7 +75,7 @@ class AnotherBatch(Relay):
 
 
 class TellsAfterTheWork(Relay):
-    def before(self, kind: Kind, size: int = 0) -> None: ...
+    def before(self, kind: Kind, load: Load | None = None) -> None: ...
 
     def after(self, kind: Kind) -> None:
         self.to.before(kind)

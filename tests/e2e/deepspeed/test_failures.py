@@ -28,7 +28,7 @@ from perseus_ds.errors import DeviceLostError, PerseusError
 
 pytestmark = pytest.mark.e2e
 
-STEPS = 10
+STEPS = 16
 FAILING_RANK = 2
 FAILS_AT = 5
 SOON_S = 60.0  # the channel's own patience is twice that: who gets there was left hanging

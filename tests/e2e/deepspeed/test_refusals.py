@@ -185,7 +185,7 @@ def test_auto_starts_again_from_what_is_left(lifecycle: Lifecycle, tmp_path: Pat
     nothing = copy_of(lifecycle.run_dir, tmp_path / "b", without=("plan.json",))
     damaged(nothing, "profile.json", shorten)
     run_ranks(4, start, [block(no_plan), block(nothing)])
-    assert names(no_plan)[:4] == ["attached", "calibrated", "warming_up", "planning"]
-    assert names(nothing)[:4] == ["attached", "calibrated", "warming_up", "profiling"]
+    assert names(no_plan)[:4] == ["attached", "warming_up", "calibrated", "planning"]
+    assert names(nothing)[:4] == ["attached", "warming_up", "calibrated", "profiling"]
     first = json.loads((no_plan / "events.jsonl").read_text().splitlines()[0])
     assert "plan.json" in first["line"]

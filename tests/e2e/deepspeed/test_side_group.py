@@ -124,7 +124,7 @@ def test_a_silent_rank_ends_the_answers_to_stragglers_and_nothing_else(
     assert [book.losses for book in books] == plain_losses(content, len(books[0].losses))
     assert max(max(book.wall_s) for book in books) < SOON_S
     assert [book.attached for book in books] == [rank != VICTIM for rank in range(4)]
-    assert [line for line in lines(said[0]) if "the plan runs on" in line] == lines(said[0])[-1:]
+    assert len([line for line in lines(said[0]) if "the plan runs on" in line]) == 1
     assert names(tmp_path / "run").count("alone") == 1
     assert books[0].plans[AT] != books[0].plans[0], "it answered the straggler before"
     assert books[0].plans[-1] == books[0].plans[0][:1], "the objective's plan, whatever the others do"

@@ -82,6 +82,7 @@ SHAPES = {
     "1F1B": Shape(2, microbatches=4, layers_per_chunk=2),
     "interleaved": Shape(2, 2, 4, overlap_p2p=True),
     "2 replicas": Shape(2, microbatches=4, data=2, overlap_reduce=True, distributed_optimizer=True),
+    "2 expert x 2 pipeline ranks": Shape(2, microbatches=4, data=2, experts=2),
 }
 
 
@@ -99,8 +100,8 @@ Finished = tuple[Shape, Path, list[Said]]
 
 COURSE = [
     "attached",
-    "calibrated",
     "warming_up",
+    "calibrated",
     "profiling",
     "profiled",
     "planning",
@@ -149,7 +150,8 @@ def test_the_jobs_identity_names_what_its_time_depends_on(finished: Finished) ->
     assert fingerprint["megatron"] == "0.16.1"
     assert fingerprint["microbatch"] == "2 x 8"
     assert "hidden_size=16" in fingerprint["transformer"].split()
-    assert fingerprint["replicas"] == str(shape.data)
+    assert fingerprint["replicas"] == str(shape.data // shape.experts)
+    assert fingerprint.get("coupled") == (f"{shape.experts} pipelines" if shape.experts > 1 else None)
 
 
 def test_evaluations_run_apart_and_break_nothing(tmp_path: Path) -> None:

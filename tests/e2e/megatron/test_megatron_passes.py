@@ -14,7 +14,8 @@ import torch.distributed as dist
 from megatron_jobs import Job, Shape, adapter_of
 
 from perseus_ds.runtime.adapter import Batch, Place
-from perseus_ds.schedule import Kind, Schedule
+from perseus_ds.runtime.coupled_sets import coupled_sets
+from perseus_ds.schedule import Kind, Load, Schedule
 
 pytestmark = pytest.mark.e2e
 
@@ -32,8 +33,15 @@ SHAPES = {
     "interleaved 2 x 2 x 4 x 2 replicas": Shape(2, 2, 4, data=2, overlap_p2p=True, overlap_reduce=True),
     "distributed optimizer": Shape(2, microbatches=4, data=2, distributed_optimizer=True),
     "no pipeline, 2 replicas": Shape(microbatches=4, data=2, distributed_optimizer=True),
+    "2 expert x 2 pipeline ranks": Shape(2, microbatches=4, data=2, experts=2),
+    "2 context x 2 pipeline ranks": Shape(2, microbatches=4, context=2),
+    "sequences of several lengths": Shape(2, microbatches=4, settings={"variable_seq_lengths": True}),
+    "2 expert ranks, no pipeline": Shape(microbatches=4, data=2, experts=2),
 }
-LARGE = {"2 pipeline x 2 data x 2 tensor ranks": Shape(2, microbatches=4, data=2, tensor=2)}
+LARGE = {
+    "2 pipeline x 2 data x 2 tensor ranks": Shape(2, microbatches=4, data=2, tensor=2),
+    "2 sets of 2 expert ranks, 2 stages": Shape(2, microbatches=4, data=4, experts=2),
+}
 
 
 class Notes:
@@ -50,7 +58,7 @@ class Notes:
         self.iterations.append([])
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.iterations[-1].append(("begins", kind))
 
     def after(self, kind: Kind) -> None:
@@ -105,6 +113,7 @@ def test_the_derived_order_runs_and_nothing_else_changes(shape: Shape) -> None:
     served = [said.value for said in run_ranks(shape.ranks, train, shape, True)]
     assert [one.losses for one in served] == [one.losses for one in plain]
     assert [one.weights for one in served] == [one.weights for one in plain]
+    assert len(coupled_sets([one.place for one in served])) == shape.data // shape.experts
     for rank, one in enumerate(served):
         assert one.place
         assert one.schedule

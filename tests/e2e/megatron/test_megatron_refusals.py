@@ -41,7 +41,7 @@ def served(rank: int, shape: Shape, config: dict[str, Any]) -> tuple[list[list[s
 
 
 SETTINGS = {
-    "variable_seq_lengths": {"variable_seq_lengths": True},
+    "hybrid_context_parallel": {"hybrid_context_parallel": True},
     "a CUDA graph of the full iteration": {"cuda_graph_impl": "full_iteration"},
 }
 
@@ -59,8 +59,8 @@ def test_what_cannot_be_served_is_one_line_and_training_as_without_us(tmp_path: 
 
 
 def test_on_error_raise_stops_the_job_with_the_reason(tmp_path: Path) -> None:
-    shape = Shape(2, settings=SETTINGS["variable_seq_lengths"])
-    with pytest.raises(AssertionError, match="variable_seq_lengths cannot be served"):
+    shape = Shape(2, settings=SETTINGS["hybrid_context_parallel"])
+    with pytest.raises(AssertionError, match="hybrid_context_parallel cannot be served"):
         run_ranks(2, served, shape, block(tmp_path / "run", on_error="raise"))
 
 

@@ -13,7 +13,7 @@ from perseus_ds.adapters.pipelining.adapter import PipeliningAdapter
 from perseus_ds.adapters.pipelining.seam import check
 from perseus_ds.runtime.adapter import Batch, Place
 from perseus_ds.runtime.joining import joined
-from perseus_ds.schedule import Kind, dag_of
+from perseus_ds.schedule import Kind, Load, dag_of
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +35,7 @@ class Noting:
         self.batches.append(batch)
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.iterations[-1].append(kind)
 
     def after(self, kind: Kind) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perseus_ds.adapters.deepspeed.hooks import Hooks
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 
 class ForwardPass:
@@ -71,7 +71,7 @@ class Noting:
         self.observed.append("begins")
         return self.wants
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.observed.append(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:
@@ -158,7 +158,7 @@ def test_what_stood_on_the_instance_before_comes_back() -> None:
 
 def test_removing_within_an_iteration_lets_it_run_to_its_end() -> None:
     class Leaving(Noting):
-        def before(self, kind: Kind, size: int = 0) -> None:
+        def before(self, kind: Kind, load: Load | None = None) -> None:
             super().before(kind)
             hooks.remove()
 

@@ -14,7 +14,7 @@ class Scope(Enum):
     attn = 2
 
 
-def megatron(*, experts: int = 1) -> ModuleType:
+def megatron() -> ModuleType:
     """A module with all that is asked of megatron-core's."""
     module = ModuleType(MODULE)
     state = SimpleNamespace()
@@ -22,7 +22,6 @@ def megatron(*, experts: int = 1) -> ModuleType:
         *path, name = required.name.split(".")
         setattr(state if path else module, name, lambda: 1)
     module.forward_step = lambda *args, current_microbatch=None, **kwargs: None  # type: ignore[attr-defined]
-    state.get_expert_model_parallel_world_size = lambda: experts
     module.parallel_state = state  # type: ignore[attr-defined]
     return module
 
@@ -52,14 +51,14 @@ def test_the_fork_of_megatron_deepspeed_is_known_by_its_forward_step() -> None:
 REFUSED = [
     ({"overlap_moe_expert_parallel_comm": True}, "overlap_moe_expert_parallel_comm"),
     ({"hybrid_context_parallel": True}, "hybrid_context_parallel"),
-    ({"variable_seq_lengths": True}, "variable_seq_lengths"),
     ({"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"}, "CUDA graph"),
     ({"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.full_iteration]}, "CUDA graph"),
     ({"cuda_graph_impl": "full_iteration"}, "CUDA graph"),
 ]
 SERVED = [
     {},
-    {"overlap_moe_expert_parallel_comm": False, "variable_seq_lengths": False},
+    {"overlap_moe_expert_parallel_comm": False, "hybrid_context_parallel": False},
+    {"variable_seq_lengths": True},
     {"enable_cuda_graph": True, "cuda_graph_scope": "full"},
     {"cuda_graph_impl": "none", "cuda_graph_scope": [Scope.full_iteration]},
     {"cuda_graph_impl": "local", "cuda_graph_scope": [Scope.attn]},
@@ -70,21 +69,16 @@ SERVED = [
 @pytest.mark.parametrize(("settings", "words"), REFUSED)
 def test_what_cannot_be_served_is_refused_with_the_reason(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UnsupportedEngineError, match=words):
-        refuse_unsupported(megatron(), SimpleNamespace(**settings), {})
+        refuse_unsupported(SimpleNamespace(**settings), {})
 
 
 @pytest.mark.parametrize("settings", SERVED)
 def test_what_leaves_the_host_between_instructions_is_served(settings: dict[str, object]) -> None:
-    refuse_unsupported(megatron(), SimpleNamespace(**settings), {})
-
-
-def test_expert_parallelism_is_refused() -> None:
-    with pytest.raises(UnsupportedEngineError, match="expert parallelism"):
-        refuse_unsupported(megatron(experts=2), SimpleNamespace(), {})
+    refuse_unsupported(SimpleNamespace(**settings), {})
 
 
 @pytest.mark.parametrize("name", ["MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"])
 def test_a_pipeline_of_several_modules_is_refused_by_name(name: str) -> None:
     keywords = {"pg_collection": type(name, (), {})()}
     with pytest.raises(UnsupportedEngineError, match="backward_step_multimodule, past the functions"):
-        refuse_unsupported(megatron(), SimpleNamespace(), keywords)
+        refuse_unsupported(SimpleNamespace(), keywords)

@@ -10,7 +10,7 @@ from torch import nn
 from perseus_ds.adapters.megatron.hooks import Hooks
 from perseus_ds.adapters.megatron.seam import PASSES, STEPS
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 
 class Heard:
@@ -23,7 +23,7 @@ class Heard:
         self.calls.append(f"begins {batch.microbatches}")
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.calls.append(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:

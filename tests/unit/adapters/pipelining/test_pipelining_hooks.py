@@ -10,7 +10,7 @@ import pytest
 from perseus_ds.adapters.pipelining.hooks import Hooks
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 
 class Stage:
@@ -73,7 +73,7 @@ class Noting:
         self._ran.append(f"begin {batch.microbatches}")
         return self._wants
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         if kind is self._fails_at:
             raise ValueError("the listener's own")
         self._ran.append(f"<{kind.value}")

@@ -1,0 +1,131 @@
+"""Coupled sets in megatron-core: experts spread over replicas, one set slower, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import agreed, events, happened, lines
+from ranks import Said, run_ranks
+from replicas import Book, slowness
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+from megatron_jobs import Job, Shape
+
+import perseus_ds
+from perseus_ds.config import Objective
+from perseus_ds.device.simulated import opened
+from perseus_ds.plan import read_plans
+from perseus_ds.straggler import FrontierIndex
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+ONE_SET = Shape(2, microbatches=4, data=2, experts=2)
+TWO_SETS = Shape(2, microbatches=4, data=4, experts=2)
+SLOW_RANK, SLOWDOWN = 3, 1.2
+SLOW_FROM, SLOW_TO, ITERATIONS = 8, 24, 32
+
+
+def block(run_dir: Path, **audit: int) -> dict[str, Any]:
+    return {
+        "run_dir": str(run_dir),
+        "device": "simulated",
+        "profile": {"min_window_s": 8.0, "max_clocks": 5, "warmup_iterations": 2},
+        "audit": {"every_iterations": 0} | audit,
+        "simulated": {"forward_s": [0.4, 0.5]},
+    }
+
+
+@dataclass
+class Trained:
+    losses: list[list[str]] = field(default_factory=list)
+    weights: str = ""
+
+
+def train(rank: int, shape: Shape, config: dict[str, Any] | None, steps: int = 0) -> Trained:
+    """Train until an audit has measured the plan, or so many iterations without us."""
+    job, trained = Job(shape), Trained()
+    if config is not None:
+        perseus_ds.attach(job.schedules, config=config)
+    job.run_pass = job.schedules.get_forward_backward_func()
+    measured = happened("measured")
+    while len(trained.losses) < steps or not steps:
+        trained.losses.append(job.step())
+        if config is not None and agreed(measured(Path(config["run_dir"])), False):
+            break
+    trained.weights = job.weights()
+    return trained
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    run_dir = tmp_path_factory.mktemp("experts") / "run"
+    config = block(run_dir, every_iterations=20, iterations=10)
+    return run_dir, run_ranks(ONE_SET.ranks, train, ONE_SET, config)
+
+
+def test_replicas_with_common_experts_are_one_set(measured: tuple[Path, list[Said]]) -> None:
+    attached = events(measured[0])[0]
+    assert "2 stages x 1 coupled set of 2 replicas, 4 microbatches" in lines(measured[1][0])[0]
+    assert attached["fingerprint"]["replicas"] == "1"
+    assert attached["fingerprint"]["coupled"] == "2 pipelines"
+    assert attached["fingerprint"]["expert_parallel"] == "2"
+
+
+def test_training_is_what_it_would_be_without_us(measured: tuple[Path, list[Said]]) -> None:
+    served = [one.value for one in measured[1]]
+    plain = run_ranks(ONE_SET.ranks, train, ONE_SET, None, len(served[0].losses))
+    assert served == [one.value for one in plain]
+
+
+def test_the_sets_plan_saves_what_was_expected(measured: tuple[Path, list[Said]]) -> None:
+    running = next(event for event in events(measured[0]) if event["event"] == "running")
+    summary = json.loads((measured[0] / "summary.json").read_text())
+    within = running["predicted_saving_within_pct"] + 2.0 * summary["saving_se_pct"]
+    assert summary["saving_pct"] == pytest.approx(running["predicted_saving_pct"], abs=within + 0.3)
+    late = running["predicted_slowdown_pct"] + running["predicted_slowdown_within_pct"]
+    assert summary["slowdown_pct"] < late + 2.0 * summary["slowdown_se_pct"] + 0.1
+
+
+def straggle(rank: int, run_dir: Path) -> Book:
+    """Profile, plan, and train at the plan; one GPU of the second set is slow for a while."""
+    job = Job(TWO_SETS)
+    perseus_ds.attach(job.schedules, config=block(run_dir))
+    job.run_pass = job.schedules.get_forward_backward_func()
+    book = Book()
+    while len(book.plans) < ITERATIONS:
+        for gpu in opened():
+            spells = [(SLOW_FROM, SLOW_TO, SLOWDOWN)] if rank == SLOW_RANK else []
+            gpu.slowness = slowness(spells, len(book.plans))
+        active_plan = book.begin(job.schedules)
+        book.losses += job.step()
+        book.end(active_plan)
+    return book
+
+
+@pytest.fixture(scope="module")
+def straggled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    run_dir = tmp_path_factory.mktemp("sets") / "run"
+    return run_dir, run_ranks(TWO_SETS.ranks, straggle, run_dir)
+
+
+def test_one_slow_gpu_slows_its_set_and_the_other_set_waits(straggled: tuple[Path, list[Said]]) -> None:
+    run_dir, said = straggled
+    book = said[0].value
+    assert all(one.value.plans == book.plans for one in said)
+    assert {len(row) for row in book.plans} == {2}, "two sets of two replicas"
+    objective = FrontierIndex.of(read_plans(run_dir / "plan.json"), Objective()).objective
+    slow = [row[1] for row in book.plans]
+    waiting = [row[0] for row in book.plans]
+    assert set(waiting[:SLOW_FROM]) == {objective}
+    first = next(n for n in range(SLOW_FROM, SLOW_TO) if waiting[n] != objective)
+    assert first - (SLOW_FROM + 1) <= 3
+    assert objective not in waiting[first:SLOW_TO]
+    assert set(waiting[SLOW_TO + 2 :]) == {objective}
+    assert set(slow) == {objective}, "nobody of the slow set waits"
+    names = [line for line in lines(said[0]) if "straggler: set 1 (replicas 2, 3)" in line]
+    assert len(names) == 1

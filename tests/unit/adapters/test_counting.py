@@ -1,0 +1,89 @@
+"""A microbatch is counted by what it carries, and a tensor on a device is never read."""
+
+from collections import UserDict
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from perseus_ds.adapters.counting import chunks_counted, counted
+from perseus_ds.schedule import Load
+
+
+@dataclass
+class PackedSeqParams:
+    """As megatron-core's: what flash-attn is called with."""
+
+    qkv_format: str
+    cu_seqlens_q: torch.Tensor
+    max_seqlen_q: int
+
+
+IDS = torch.zeros(2, 6, dtype=torch.long)
+BOUNDARIES = torch.tensor([0, 3, 10, 12], dtype=torch.int32)
+PACKED = Load(12.0, 9.0 + 49.0 + 4.0)
+PARAMS, SQUARE = PackedSeqParams("thd", BOUNDARIES, 7), torch.ones(1, 1, 6, 6)
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]])
+BATCHES: dict[str, tuple[Any, Load | None]] = {
+    "a tensor": (IDS, Load(12.0, 72.0)),
+    "inputs of a tuple": ((IDS, torch.zeros(2, 9)), Load(12.0, 72.0)),
+    "a mapping": ({"input_ids": IDS, "labels": IDS}, Load(12.0, 72.0)),
+    "padding shortens attention": ({"input_ids": IDS, "attention_mask": MASK}, Load(12.0, 40.0)),
+    "a mask of another kind": (
+        {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 6, 6)},
+        Load(12.0, 72.0),
+    ),
+    "boundaries": ({"tokens": torch.zeros(1, 12), "cu_seqlens": BOUNDARIES}, PACKED),
+    "boundaries padded at their end": ({"cu_seqlens": torch.tensor([[0, 3, 10, 12, 0, 0]])}, PACKED),
+    "packed_seq_params": (
+        {"tokens": IDS, "packed_seq_params": PackedSeqParams("thd", BOUNDARIES, 7)},
+        PACKED,
+    ),
+    "lengths on the host": ((UserDict({"lengths": [3, 7, 2]}),), PACKED),
+    "arguments and keywords": ([[], {"input_ids": IDS}], Load(12.0, 72.0)),
+    "images": ({"pixel_values": torch.zeros(2, 3, 32, 32)}, Load(8.0, 32.0)),
+    "images of their own sizes": (
+        {"images": [torch.zeros(3, 16, 16), torch.zeros(3, 16, 32)]},
+        Load(3.0, 5.0),
+    ),
+    "text and grids of patches": (
+        {"input_ids": IDS[:1], "image_grid_thw": torch.tensor([[1, 2, 5]])},
+        Load(16.0, 136.0),
+    ),
+    "nothing": ({"loss_scale": 1.0}, None),
+    "a number": (torch.tensor(3.0), None),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_batches_are_counted(case: str) -> None:
+    batch, load = BATCHES[case]
+    assert counted(batch) == load
+
+
+def test_what_lies_on_a_device_is_known_by_its_shape() -> None:
+    """A meta tensor cannot be read at all: whoever tries fails."""
+    device = {key: torch.zeros(1, 12, device="meta") for key in ("tokens", "cu_seqlens", "attention_mask")}
+    assert counted(device) == Load(12.0, 144.0)
+
+
+def test_what_cannot_be_counted_is_not_a_load() -> None:
+    assert counted({"lengths": [3, -7]}) is None
+    assert counted({"lengths": [float("nan")]}) is None
+    nested: list[object] = [IDS]
+    for _ in range(10):
+        nested = [nested]
+    assert counted(nested) is None
+
+
+def test_a_whole_batch_is_counted_as_it_is_split() -> None:
+    """Five rows in two microbatches: three and two, as `torch.tensor_split` gives them."""
+    rows = torch.zeros(5, 4)
+    assert chunks_counted([rows, {"lengths": torch.tensor([4, 4, 1, 4, 2])}], 2) == (
+        Load(9.0, 33.0),
+        Load(6.0, 20.0),
+    )
+    assert chunks_counted([rows], 2) == (Load(12.0, 48.0), Load(8.0, 32.0))
+    assert chunks_counted([], 2) is None
+    assert chunks_counted([1.0], 2) is None
