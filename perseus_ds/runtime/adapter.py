@@ -13,18 +13,22 @@ from typing import Protocol
 
 import torch
 
-from perseus_ds.schedule import Instruction, Kind, Order, Schedule
+from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What is known of an iteration at its begin: batches of as many microbatches can run the same plan.
 
-    ``shape`` is the microbatch's where the framework tells it beforehand ("2 x 4096"), else empty.
+    ``shape`` is the microbatch's where the framework tells it beforehand ("2 x 4096"), else empty. ``loads``
+    are those of all its microbatches, in order, where this rank knows them before the first instruction.
+
+    Shape: ``loads`` [microbatches].
     """
 
     microbatches: int
     shape: str = ""
+    loads: tuple[Load, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class Place:
     `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
     from ranks that see it. ``modules`` says how this rank's modules are run where that changes what they
     take (`modules_in_words`). ``untested`` names a release of the framework that nobody has tried.
+    ``coupled`` are the ranks of the job that this one meets within every computation, in whatever replica:
+    experts exchange tokens there. Their replicas run one plan, as a set (`in_sets`). Ranks of one place meet
+    there anyway.
     """
 
     pipeline_rank: int
@@ -53,6 +60,7 @@ class Place:
     inputs: str = ""
     modules: str = ""
     untested: str = ""
+    coupled: tuple[int, ...] = ()
 
 
 def untested(framework: str, release: str, tested: Sequence[str]) -> str:
@@ -83,11 +91,11 @@ class InstructionListener(Protocol):
     def iteration_begins(self, batch: Batch) -> bool:
         """A training iteration starts; the answer is whether its instructions are wanted."""
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued.
 
-        ``size`` is how much a forward works on (elements of its first tensor, read off the shape: never a
-        synchronisation), 0 where the framework does not tell.
+        ``load`` is how much a forward works on, where it is known here and no earlier: read off shapes and
+        what lies on the host, never a synchronisation.
         """
 
     def after(self, kind: Kind) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from perseus_ds.runtime.coupled_sets import Sets, named
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Instruction, Order, Schedule
 
@@ -30,7 +31,9 @@ class Job:
 
     ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
-    replica.
+    replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
+    that each stands for (`in_sets`). ``peer_groups`` are the ranks that meet within computations, where
+    more than one do; ``addresses`` the device of every rank.
     """
 
     rank: int
@@ -42,6 +45,9 @@ class Job:
     groups: tuple[HardwareGroup, ...] = (HardwareGroup((0,)),)
     left_out: frozenset[Instruction] = frozenset()
     gpus: tuple[tuple[GpuAddress, ...], ...] = ()
+    sets: Sets = ((0,),)
+    peer_groups: tuple[tuple[int, ...], ...] = ()
+    addresses: tuple[GpuAddress, ...] = ()
 
     @property
     def order(self) -> Order:
@@ -50,8 +56,23 @@ class Job:
 
     @property
     def replicas(self) -> int:
-        """How many pipelines train side by side."""
+        """How many pipelines, or coupled sets of them, train side by side."""
         return int(self.fingerprint["replicas"])
+
+    @property
+    def coupled(self) -> bool:
+        """Whether some replicas meet in every layer."""
+        return any(len(one) > 1 for one in self.sets)
+
+    @property
+    def peer_group(self) -> int | None:
+        """The group of those whom this rank meets within computations; None where it meets nobody."""
+        return next((at for at, peers in enumerate(self.peer_groups) if self.rank in peers), None)
+
+    @property
+    def names(self) -> list[str]:
+        """What the log calls each replica, or set of them."""
+        return [named(self.sets, replica) for replica in range(self.replicas)]
 
     @property
     def mixed(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from jobs import STAGES, Lifecycle, block, happened, train_until
+from made_once import made_once
 from nodes import FakeNvml, fake_nvml
 from ranks import config, run_ranks
 
@@ -21,9 +22,13 @@ from ranks import config, run_ranks
 @pytest.fixture(scope="session")
 def lifecycle(tmp_path_factory: pytest.TempPathFactory) -> Lifecycle:
     """Four stages, gradient clipping, mode auto, from an empty run directory to the first measured saving."""
-    run_dir = tmp_path_factory.mktemp("lifecycle")
-    content = config(gradient_clipping=1.0, perseus=block(run_dir))
-    return Lifecycle(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
+
+    def live(folder: Path) -> Lifecycle:
+        run_dir = folder / f"run {os.getpid()}"
+        content = config(gradient_clipping=1.0, perseus=block(run_dir))
+        return Lifecycle(run_dir, run_ranks(4, train_until, content, STAGES, happened("measured")))
+
+    return made_once(tmp_path_factory, "lifecycle", live)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from perseus_ds.device.simulated import SimulatedSettings, VirtualTime
 from perseus_ds.runtime.adapter import Batch, InstructionListener
-from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, Peer, Route
-from perseus_ds.schedule import Kind
+from perseus_ds.runtime.emulation.routes import NORM, REDUCTION, PeerRank, Route
+from perseus_ds.schedule import Kind, Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class CarriedTime:
         """Know what batches of another size exchange; alike on all ranks, between two iterations."""
         self._known_routes[microbatches] = routes
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Wait for what comes through buffers, and tell those whom this instruction meets."""
         self._route = self._next(kind)
         if self._route is not None:
             self._clock.pass_to(self._arrival_s(self._route))
-        self._listener.before(kind, size)
+        self._listener.before(kind, load)
         if self._route is not None:
             self._tell(self._route.meets)
         if kind is Kind.REDUCE_GRADS:
@@ -185,7 +185,7 @@ class CarriedTime:
         ranks = self._neighbours.pipeline
         return max(self._messages.receive(ranks[peer.rank], peer.tag) for peer in route.meets)
 
-    def _tell(self, peers: Iterable[Peer]) -> None:
+    def _tell(self, peers: Iterable[PeerRank]) -> None:
         for peer in peers:
             self._messages.send(self._neighbours.pipeline[peer.rank], peer.tag, self._clock.now_s())
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from perseus_ds.device.simulated import SimulatedGpu, Task
 from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.emulation.load_share import LoadShare
 from perseus_ds.runtime.emulation.stage_work import StageWork
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.schedule import Instruction, Kind, Load
 
 
 class EmulatedWork:
@@ -17,8 +18,7 @@ class EmulatedWork:
     does not want still take their time. A computation that takes the host longer keeps the GPU busy to its
     own end; `Truth` counts that as an overrun.
 
-    A microbatch larger than the first that a stage saw is as much more work: forwards tell their size, and
-    all else that is done to a microbatch on that stage has the same.
+    A microbatch of another load is as much more or less work (`LoadShare`), in all that is done to it.
     """
 
     def __init__(
@@ -29,14 +29,14 @@ class EmulatedWork:
         order: Sequence[Instruction],
         *,
         microbatches: int = 0,
+        loads: LoadShare | None = None,
     ) -> None:
         self._listener = listener
         self._gpu = gpu
         self._works = works
         self._orders = {microbatches: _computed(order)}
         self._computations = self._orders[microbatches]
-        self._first_sizes: dict[int, int] = {}
-        self._shares: dict[tuple[int, int], float] = {}
+        self._loads = loads or LoadShare()
         self._position = 0
         self._wanted = False
         self._task: Task | None = None
@@ -45,7 +45,7 @@ class EmulatedWork:
         """Want every instruction, whether the session does or not."""
         self._position = 0
         self._computations = self._orders.get(batch.microbatches, self._computations)
-        self._shares.clear()
+        self._loads.iteration_begins(batch)
         self._wanted = self._listener.iteration_begins(batch)
         return True
 
@@ -53,14 +53,14 @@ class EmulatedWork:
         """Know what batches of another size run."""
         self._orders[microbatches] = _computed(order)
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Start the GPU's work where it is a computation."""
         if self._wanted:
-            self._listener.before(kind, size)
+            self._listener.before(kind, load)
         if kind.is_computation:
             present = self._present(kind)
             work = self._works[present.stage].of(kind)
-            self._task = self._gpu.begin(work.scaled(self._share(present, size)))
+            self._task = self._gpu.begin(work.scaled(self._loads.share(present, load)))
             self._position += 1
 
     def after(self, kind: Kind) -> None:
@@ -93,13 +93,6 @@ class EmulatedWork:
             return self._computations[self._position]
         alike = (i for i in self._computations if i.kind is kind)
         return next(alike, Instruction(next(iter(self._works)), kind, 0))
-
-    def _share(self, present: Instruction, size: int) -> float:
-        """How much larger this microbatch is than the first that its stage saw."""
-        microbatch = present.stage, present.microbatch
-        if size:
-            self._shares[microbatch] = size / self._first_sizes.setdefault(present.stage, size)
-        return self._shares.get(microbatch, 1.0)
 
 
 def _computed(order: Sequence[Instruction]) -> list[Instruction]:

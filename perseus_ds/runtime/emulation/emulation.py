@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import InstructionListener, Place
 from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
+from perseus_ds.runtime.emulation.coupled_time import CoupledTime
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation.load_share import LoadShare, SharedLoads
 from perseus_ds.runtime.emulation.routes import routes_of
 from perseus_ds.runtime.emulation.stage_work import StageWork
 from perseus_ds.runtime.emulation.time_messages import TimeMessages
 from perseus_ds.runtime.job import Job
+from perseus_ds.schedule import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,13 @@ class Emulation:
     ) -> InstructionListener:
         """Put what emulates in front of the session; ``on_joined`` tells of batches of other sizes."""
         size = job.schedule.microbatches
-        work = EmulatedWork(session, self.gpu, self.works, job.order, microbatches=size)
+        clock, peers = self.gpu.virtual_time, self.places[job.rank].coupled
+        if clock is not None and self.messages is not None and len(peers) > 1:
+            session = CoupledTime(session, clock, self.messages, rank=job.rank, peers=peers)
+        work = EmulatedWork(
+            session, self.gpu, self.works, job.order, microbatches=size, loads=self._load_share(job)
+        )
         on_joined(lambda other: work.learn(other.order, microbatches=other.schedule.microbatches))
-        clock = self.gpu.virtual_time
         if clock is None or self.messages is None:
             return work
         carried = CarriedTime(
@@ -54,6 +61,18 @@ class Emulation:
             )
         )
         return carried
+
+    def _load_share(self, job: Job) -> LoadShare:
+        """How much work loads are: as the first stage counts them, where settings say what they mean."""
+        settings = self.gpu.settings
+        if settings.load_terms is None or settings.mean_load is None:
+            return LoadShare()
+        shared = None
+        if self.messages is not None:
+            neighbours = neighbours_of(self.places, job.rank)
+            first = neighbours.pipeline[job.schedule.rank_of_stages()[0]]
+            shared = SharedLoads(self.messages, first=first, others=neighbours.others, rank=job.rank)
+        return LoadShare(settings.load_terms, Load(*settings.mean_load), shared)
 
     def close(self) -> None:
         """Tell the other ranks that this one's time is not carried any more."""

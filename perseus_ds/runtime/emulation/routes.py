@@ -10,15 +10,15 @@ from perseus_ds.schedule import Instruction, Kind, Order, Schedule, dag_of
 
 _SENDER = {Kind.RECV_ACTIVATION: (Kind.SEND_ACTIVATION, -1), Kind.RECV_GRAD: (Kind.SEND_GRAD, +1)}
 
-REDUCTION, NORM = 0, 1
-"""Tags under which replicas meet, and the ranks of a pipeline for the norm of the gradients."""
+REDUCTION, NORM, COUPLED, LOADS = 0, 1, 2, 3
+"""Tags under which replicas meet, a pipeline's ranks for the norm, peers within computations, and loads."""
 
-_FIRST = 2
+_FIRST = 4
 """What stands in the graph is numbered from here on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerRank:
     """Another pipeline rank, and the number of what both have in common: alike on both."""
 
     rank: int
@@ -29,7 +29,7 @@ class Peer:
 class Buffered:
     """What comes over through a buffer: from whom, and whether it is an activation or a gradient."""
 
-    peer: Peer
+    peer: PeerRank
     kind: Kind
 
 
@@ -41,9 +41,9 @@ class Route:
     """
 
     instruction: Instruction
-    meets: tuple[Peer, ...] = ()
+    meets: tuple[PeerRank, ...] = ()
     waits_for: tuple[Buffered, ...] = ()
-    releases: tuple[Peer, ...] = ()
+    releases: tuple[PeerRank, ...] = ()
     lasts: int = 0
 
 
@@ -52,14 +52,14 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
     graph = dag_of(schedule)
     home = schedule.rank_of_stages()
     meeting = _meetings(schedule)
-    releases: dict[Instruction, list[Peer]] = defaultdict(list)
+    releases: dict[Instruction, list[PeerRank]] = defaultdict(list)
     waits_for: dict[Instruction, list[Buffered]] = defaultdict(list)
     for tag, ((before, after), (_, kind)) in enumerate(sorted(graph.buffered.items()), _FIRST + len(meeting)):
         giver, taker = graph.nodes[before], graph.nodes[after]
         if home[giver.stage] == rank:
-            releases[giver].append(Peer(home[taker.stage], tag))
+            releases[giver].append(PeerRank(home[taker.stage], tag))
         if home[taker.stage] == rank:
-            waits_for[taker].append(Buffered(Peer(home[giver.stage], tag), kind))
+            waits_for[taker].append(Buffered(PeerRank(home[giver.stage], tag), kind))
     return [
         Route(i, tuple(met), tuple(waits_for[i]), tuple(releases[i]), lasts)
         for i, met, lasts in _met(schedule.orders[rank], rank, meeting)
@@ -68,13 +68,13 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
 
 def _met(
     order: Order, rank: int, meeting: Mapping[Instruction, tuple[int, list[int]]]
-) -> Iterator[tuple[Instruction, list[Peer], int]]:
+) -> Iterator[tuple[Instruction, list[PeerRank], int]]:
     """Say whom each instruction meets; transfers queued for a commit meet there, all of them."""
     queues = any(i.kind is Kind.COMMIT for i in order)
-    queued: list[Peer] = []
+    queued: list[PeerRank] = []
     for instruction in order:
         tag, ranks = meeting.get(_node(instruction), (0, []))
-        met = [Peer(other, tag) for other in ranks if other != rank]
+        met = [PeerRank(other, tag) for other in ranks if other != rank]
         if queues and instruction.kind.is_transfer:
             queued += met
             yield instruction, [], 0

@@ -10,6 +10,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from perseus_ds.runtime.comm.control_group import control_group
+from perseus_ds.runtime.comm.interfaces import Reach
+
 _PATIENCE_S = 600.0
 _GONE = math.nan
 
@@ -21,8 +24,8 @@ class TimeMessages:
     have had it: ranks are never more than an iteration apart.
     """
 
-    def __init__(self) -> None:
-        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=_PATIENCE_S))
+    def __init__(self, name: str, reach: Reach) -> None:
+        self._group = control_group(f"{name}/time", reach, patience=timedelta(seconds=_PATIENCE_S))
         self._mine = torch.zeros(1, dtype=torch.float64)
         self._sent: deque[list[tuple[dist.Work | None, torch.Tensor]]] = deque([[]], maxlen=3)
         self._sent_to: set[tuple[int, int]] = set()
@@ -39,7 +42,7 @@ class TimeMessages:
         self._sent_to.add((to, tag))
         message = torch.tensor([moment_s], dtype=torch.float64)
         try:
-            self._sent[-1].append((dist.isend(message, to, group=self._group, tag=tag), message))
+            self._sent[-1].append((self._group.send([message], to, tag), message))
         except (RuntimeError, ValueError):
             self.lost.add(to)
 
@@ -48,7 +51,7 @@ class TimeMessages:
         if source in self.lost:
             return -math.inf
         try:
-            dist.recv(self._mine, source, group=self._group, tag=tag)
+            self._group.recv([self._mine], source, tag).wait()
         except (RuntimeError, ValueError):
             self.lost.add(source)
             return -math.inf

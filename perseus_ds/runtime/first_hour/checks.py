@@ -20,18 +20,18 @@ from perseus_ds.runtime.first_hour.probes import (
     thread,
     timed,
 )
-from perseus_ds.runtime.first_hour.report import Finding
+from perseus_ds.runtime.first_hour.report import CheckResult
 from perseus_ds.runtime.measure.cuda import CudaEvent, enter_thread
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.threads import Queue
 from perseus_ds.schedule import Kind
 
-Check = Callable[[Bench], Finding]
+Check = Callable[[Bench], CheckResult]
 
 _LOADS = {"idle": 0.0, "memory": 0.5, "full": 1.0}
 
 
-def clocks_and_reasons(bench: Bench) -> Finding:
+def clocks_and_reasons(bench: Bench) -> CheckResult:
     """1: what clock and reasons say idle, and under load."""
     figures: dict[str, float | int | str | None] = {}
     for name, share in _LOADS.items():
@@ -45,7 +45,7 @@ def clocks_and_reasons(bench: Bench) -> Finding:
     return found(1, "clocks and event reasons, idle and under load", "they can be read", figures, passes=held)
 
 
-def cost_of_reads(bench: Bench) -> Finding:
+def cost_of_reads(bench: Bench) -> CheckResult:
     """2: what a read of the driver takes, and what it does to an allocation beside it."""
     reads_s = [timed(bench, bench.gpu.energy_j) for _ in loaded(bench, 4.0, 1.0)]
     alone_s = [timed(bench, bench.allocate) for _ in range(50)]
@@ -74,7 +74,7 @@ def cost_of_reads(bench: Bench) -> Finding:
     )
 
 
-def counter_against_power(bench: Bench) -> Finding:
+def counter_against_power(bench: Bench) -> CheckResult:
     """3: the energy counter against instantaneous power, integrated, at three loads."""
     figures: dict[str, float | int | str | None] = {}
     passes = True
@@ -94,7 +94,7 @@ def counter_against_power(bench: Bench) -> Finding:
     )
 
 
-def waiting_thread(bench: Bench) -> Finding:
+def waiting_thread(bench: Bench) -> CheckResult:
     """4: what a thread costs that sleeps on events, and whether it makes a context on another GPU."""
     before = bench.contexts()
     events: Queue[CudaEvent | None] = bench.threads.queue(object)  # type: ignore[arg-type]  # or the end
@@ -124,7 +124,7 @@ def waiting_thread(bench: Bench) -> Finding:
     )
 
 
-def query_behind_synchronize(bench: Bench) -> Finding:
+def query_behind_synchronize(bench: Bench) -> CheckResult:
     """5: how long another Python thread stands still while an event is asked behind a device-wide wait."""
     event = bench.cuda.event()
     event.record()
@@ -161,7 +161,7 @@ def query_behind_synchronize(bench: Bench) -> Finding:
     )
 
 
-def capture_beside_us(bench: Bench) -> Finding:
+def capture_beside_us(bench: Bench) -> CheckResult:
     """6: graphs captured while our thread waits and our marks are taken."""
     with stopwatch_of(bench) as stopwatch:
         broken, reason = 0, ""
@@ -190,7 +190,7 @@ def capture_beside_us(bench: Bench) -> Finding:
     )
 
 
-def device_clock(bench: Bench) -> Finding:
+def device_clock(bench: Bench) -> CheckResult:
     """7: the device's clock against the host's."""
     residuals_s: list[float] = []
     with stopwatch_of(bench) as stopwatch:
@@ -221,7 +221,7 @@ def device_clock(bench: Bench) -> Finding:
     )
 
 
-def cost_of_marks(bench: Bench) -> Finding:
+def cost_of_marks(bench: Bench) -> CheckResult:
     """8: iterations with marks and without, in turns."""
     instructions, took_s, host_s = 64, {True: 0.0, False: 0.0}, [0.0]
 
@@ -261,7 +261,7 @@ def cost_of_marks(bench: Bench) -> Finding:
     )
 
 
-def wake_up_latency(bench: Bench) -> Finding:
+def wake_up_latency(bench: Bench) -> CheckResult:
     """10: how late a thread wakes from an event, by what the main thread does."""
     figures: dict[str, float | int | str | None] = {}
 

@@ -10,7 +10,7 @@ from queue import Empty
 import numpy as np
 
 from perseus_ds.runtime.first_hour.bench import Bench
-from perseus_ds.runtime.first_hour.report import Figures, Finding, Verdict
+from perseus_ds.runtime.first_hour.report import CheckResult, Figures, Verdict
 from perseus_ds.runtime.measure.cuda import CudaEvent
 from perseus_ds.runtime.measure.cuda_stopwatch import CudaStopwatch
 from perseus_ds.runtime.measure.threads import Queue
@@ -22,9 +22,11 @@ _SETTLING_S, _COMPARED_S = 2.0, 10.0
 _REPEATS = 40
 
 
-def found(number: int, asks: str, bar: str, figures: Figures, *, passes: bool, remedy: str = "") -> Finding:
+def found(
+    number: int, asks: str, bar: str, figures: Figures, *, passes: bool, remedy: str = ""
+) -> CheckResult:
     """Give a check that was made its verdict."""
-    return Finding(number, asks, bar, Verdict.PASSES if passes else Verdict.FAILS, figures, remedy)
+    return CheckResult(number, asks, bar, Verdict.PASSES if passes else Verdict.FAILS, figures, remedy)
 
 
 def timed(bench: Bench, call: Callable[[], object]) -> float:

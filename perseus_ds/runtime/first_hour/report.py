@@ -20,7 +20,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One check: its number, what it asks, the bar, the figures (units in their names), and what to do."""
 
     number: int
@@ -44,7 +44,7 @@ class Report:
     """All findings, and of what machine."""
 
     machine: Figures
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     took_s: float
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from perseus_ds.runtime.first_hour.bench import Bench
 from perseus_ds.runtime.first_hour.checks import CHECKS, Check
-from perseus_ds.runtime.first_hour.report import Figures, Finding, Report, Verdict
+from perseus_ds.runtime.first_hour.report import CheckResult, Figures, Report, Verdict
 
 BUDGET_S = 600.0
 _LAST_BEGUN = 0.8
@@ -42,6 +42,6 @@ def first_hour(
     return Report(machine, tuple(findings), bench.threads.now_s() - begun_s)
 
 
-def _not_measured(number: int, asks: str, why: str) -> Finding:
+def _not_measured(number: int, asks: str, why: str) -> CheckResult:
     remedy = "send this; the other checks stand for themselves"
-    return Finding(number, asks, "made", Verdict.NOT_MEASURED, {"reason": why}, remedy)
+    return CheckResult(number, asks, "made", Verdict.NOT_MEASURED, {"reason": why}, remedy)

@@ -11,7 +11,7 @@ import numpy as np
 from perseus_ds.config import Objective
 from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
-from perseus_ds.run_directory import Measured, Summary, write_summary, write_timelines
+from perseus_ds.run_directory import MeasuredSide, Summary, write_summary, write_timelines
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -20,6 +20,7 @@ from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
     beside_stragglers,
     latest_of,
+    skipped_steps,
     summarise,
     timelines,
     write_ranks,
@@ -37,7 +38,7 @@ class Audit:
     """The figures of all audits so far, and what iterations at the plan took since the last one."""
 
     summary: Summary
-    latest: Measured
+    latest: MeasuredSide
 
 
 class Audits:
@@ -51,16 +52,23 @@ class Audits:
         self.summaries: dict[int, Summary] = {}
 
     def audit(
-        self, context: JobContext, plan: FrequencyPlan, expected: Expected, *, named: str
+        self,
+        context: JobContext,
+        plan: FrequencyPlan,
+        expected: Expected,
+        *,
+        named: str,
+        answers: Mapping[str, object],
     ) -> Objective | None:
         """Share what was measured and write it down; collective.
 
-        ``context`` is of batches of one size, which ``named`` says. Returns the objective to go on with where
+        ``context`` is of batches of one size, which ``named`` says; ``answers`` what answers to stragglers
+        have cost and pacing has done, if anything. Returns the objective to go on with where
         that of the user is not kept.
         """
         job = context.job
         reports = cast("list[RankReport]", context.channel.gather(self._books.report(job)))
-        audit = self._published(context, reports, plan, expected, named) if job.rank == 0 else None
+        audit = self._published(context, reports, (plan, expected), named, answers) if job.rank == 0 else None
         if audit is not None:
             self.summaries[job.schedule.microbatches] = audit.summary
         if context.config.objective.policy not in _ABSOLUTE:
@@ -97,15 +105,21 @@ class Audits:
         self,
         context: JobContext,
         reports: Sequence[RankReport],
-        plan: FrequencyPlan,
-        expected: Expected,
+        promised: tuple[FrequencyPlan, Expected],
         named: str,
+        answers: Mapping[str, object],
     ) -> Audit | None:
         """Write on rank 0 what was measured; None before both sides were, or where it claims nothing."""
         if line := too_slow(reports):
             context.log.event("too_slow", line)
             return None
-        facts = _facts(context, plan, expected) | beside_stragglers(reports)
+        plan, expected = promised
+        facts = (
+            _facts(context, plan, expected)
+            | beside_stragglers(reports)
+            | skipped_steps(reports)
+            | dict(answers)
+        )
         summary = summarise(reports, expected.saving_pct, simulated=context.simulated, facts=facts)
         if summary is None:
             return None
@@ -116,7 +130,7 @@ class Audits:
         write_timelines(drawn, context.directory.timelines)
         write_ranks(reports, context.directory)
         self._log_measured(context, summary, named)
-        _log_findings(context, reports, summary, (plan, expected), named)
+        _log_findings(context, reports, summary, promised, named)
         latest = latest_of(reports, iterations=context.config.audit.every_iterations)
         return Audit(summary, latest or summary.perseus)
 

@@ -10,6 +10,7 @@ from perseus_ds.files import read_bounded
 from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
@@ -39,13 +40,21 @@ class BatchPlans:
     """
 
     def __init__(
-        self, context: JobContext, sizes: BatchSizes, audits: Audits, arrivals: Arrivals, *, waits: bool
+        self,
+        context: JobContext,
+        sizes: BatchSizes,
+        audits: Audits,
+        arrivals: Arrivals,
+        *,
+        waits: bool,
+        peers: PeerAnswers | None = None,
     ) -> None:
         self._context = context
         self._sizes = sizes
         self._audits = audits
         self._arrivals = arrivals
         self._waits = waits
+        self._peers = peers
         self._wanted: list[Job] = []
         self._taken = 0
         self._planner: BackgroundPlanner | None = None
@@ -87,6 +96,8 @@ class BatchPlans:
             named=self._named(job),
             audits=self._audits,
             arrivals=self._arrivals,
+            peers=self._peers,
+            waits=self._waits,
         )
         return run.phase()
 
@@ -123,6 +134,12 @@ class BatchPlans:
         self.close()
         self._start_next()
         return job.schedule.microbatches, self.running(job, tuple(texts))
+
+    def forget(self) -> None:
+        """Begin anew, as at the start of a job: every rank asks for every plan again."""
+        self.close()
+        self._wanted.clear()
+        self._taken = 0
 
     def close(self) -> None:
         """End what still runs beside the training."""

@@ -9,6 +9,7 @@ from perseus_ds.device import Capabilities
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.reckoning import Reckoning
 from perseus_ds.runtime.observe.event_log import EventLog
 
 
@@ -21,10 +22,15 @@ class JobContext:
 
     job: Job
     config: PerseusConfig
-    capabilities: Capabilities
+    reckoning: Reckoning
     channel: ControlChannel
     directory: RunDirectory
     log: EventLog
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this rank's GPU can do, as far as is known by now."""
+        return self.reckoning.able
 
     @property
     def simulated(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan import FrequencyPlan, select
-from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.run_directory import MeasuredSide, Summary
 
 _SE = 2.0  # standard errors on either side hold the true value 95 times in 100
 
@@ -37,7 +37,7 @@ class Bound:
 
 
 def bound_of(
-    objective: Objective, plan: FrequencyPlan, summary: Summary, latest: Measured, *, pipelines: int
+    objective: Objective, plan: FrequencyPlan, summary: Summary, latest: MeasuredSide, *, pipelines: int
 ) -> Bound | None:
     """Hold what was measured against the objective's own limit; None where it has none.
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+
+import torch.distributed as dist
 
 from perseus_ds.errors import EngineError
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
 from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
@@ -21,6 +26,7 @@ from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.scalars import Scalars
+from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
 
 class Lifecycle:
@@ -44,6 +50,7 @@ class Lifecycle:
         sweeping: Sweeping,
         plans: BatchPlans,
         scalars: Scalars,
+        calibrator: Calibrator | None = None,
     ) -> None:
         self._context = context
         self._sizes = sizes
@@ -52,12 +59,12 @@ class Lifecycle:
         self._plans = plans
         self._scalars = scalars
         self._present = self._joined = context.job.schedule.microbatches
-        warmup = context.config.profile.warmup_iterations
-        self._opening: Phase = WarmUp(warmup, lambda iteration_s: self._open(start, iteration_s))
+        self._ran = 0
+        self._opening = self._warm_up(start, calibrator)
         self._phases: dict[int, Phase] = {}
-        self._is_alone = False
+        self._reunion: Reunion[dist.ProcessGroup] | None = None
         self.step: Step = ASIDE
-        context.log.event("warming_up", iterations=warmup)
+        context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
     @property
     def active_plan(self) -> ActivePlan | None:
@@ -81,6 +88,8 @@ class Lifecycle:
         if changed:
             self.step = replace(self.step, mode=Mode.NEITHER)
         elif phase is not None:
+            if self.active_plan is not None:
+                self.active_plan.meet(batch.loads)
             phase.begins(index)
         return job
 
@@ -90,6 +99,8 @@ class Lifecycle:
         Raises:
             PerseusError: this rank cannot go on.
         """
+        if self._reunion is not None:
+            self._look_for_others(self._reunion, index)
         job_status = self._exchanged(index, passed)
         if job_status is not None and job_status.failed:
             return followed()
@@ -112,11 +123,21 @@ class Lifecycle:
 
     def end(self, *, well: bool) -> None:
         """Tell nobody anything any more: the job is over, ``well`` if nothing went wrong."""
+        for phase in self._phases.values():
+            if isinstance(phase, Running):
+                phase.active_plan.close()
         self._status_exchange.close(well=well)
 
     def close(self) -> None:
         """End what still runs beside the training."""
         self._plans.close()
+        if self._reunion is not None:
+            self._reunion.close()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the other ranks do not answer, and are looked for."""
+        return self._reunion is not None
 
     @property
     def _phase(self) -> Phase | None:
@@ -134,6 +155,7 @@ class Lifecycle:
                 plans_ready=self._plans.ready(),
                 microbatches=self._present,
                 brief=self.active_plan is not None,
+                loads=self.active_plan is not None and self.active_plan.knows_loads,
             )
         except EngineError as error:
             self._go_alone(error)
@@ -146,6 +168,7 @@ class Lifecycle:
                 self._sizes.join(self._joined)
             if self.active_plan is not None:
                 self.active_plan.observe(index, job_status)
+        self._ran = index + 1
         ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
             self._opening = self._opening.following(ended)
@@ -169,7 +192,7 @@ class Lifecycle:
         """Run what is there without the other ranks, who do not answer; where there is no plan, raise."""
         if not self._is_alone and self.active_plan is None:
             raise error
-        self._is_alone = True
+        self._reunion = self._status_exchange.reunion()
         for size, phase in self._phases.items():
             if isinstance(phase, Running):
                 phase.alone()
@@ -177,9 +200,45 @@ class Lifecycle:
                 self._phases[size] = Unplanned()
         self._context.log.event(
             "alone",
-            f"the plan runs on; stragglers are not answered and nothing is audited any more: {error}",
+            "the plan runs on; until all ranks answer again, stragglers are not answered and nothing is "
+            f"audited: {error}",
             reason=str(error),
         )
+
+    def _look_for_others(self, reunion: Reunion[dist.ProcessGroup], index: int) -> None:
+        """Go on with all ranks at the iteration on which they agreed, as a job that finds its plan."""
+        met = reunion.at(index)
+        if met is True:
+            self._reunion = self._status_exchange.reunion()
+        if isinstance(met, bool):
+            return
+        try:
+            self._status_exchange.renew(met)
+            self._plans.forget()
+            self._phases = {self._present: self._plans.phase_for(self._present)}
+        except EngineError as error:
+            self._go_alone(error)
+            return
+        self._reunion = None
+        self._context.log.event("together", "all ranks answer again: stragglers are answered, audits go on")
+
+    def _warm_up(self, start: StartDecision, calibrator: Calibrator | None) -> Phase:
+        """The first iterations; the last of them are those in which the GPUs are calibrated.
+
+        Traced ones run at default clocks: clocks change only when they are over.
+        """
+        config = self._context.config
+        iterations = config.profile.warmup_iterations
+
+        def opens(iteration_s: float) -> Phase:
+            return self._open(start, iteration_s)
+
+        if calibrator is None:
+            return WarmUp(iterations, opens)
+        calibrates = partial(calibrator.phase, opens=opens)
+        if config.trace_kernels:
+            return WarmUp(max(iterations, SETTLING), calibrates)
+        return WarmUp(iterations, calibrates, ahead=calibrator.iterations)
 
     def _open(self, start: StartDecision, iteration_s: float) -> Phase:
         job = self._context.job
@@ -190,11 +249,13 @@ class Lifecycle:
                 return self._by_size(job.schedule.microbatches, self._plans.planning(job))
             case StartAction.PROFILE:
                 return self._sweeping.profiling(
-                    iteration_s, then=lambda: self._by_size(self._joined, self._plans.phase_for(self._joined))
+                    iteration_s,
+                    ran=self._ran,
+                    then=lambda: self._by_size(self._joined, self._plans.phase_for(self._joined)),
                 )
             case StartAction.OBSERVE:
                 self._predict(start)
-                return self._sweeping.observing(iteration_s)
+                return self._sweeping.observing(iteration_s, ran=self._ran)
 
     def _by_size(self, microbatches: int, phase: Phase) -> Phase:
         """Give batches of every size a phase of their own from now on; this is the first."""

@@ -64,16 +64,28 @@ class Phase:
 
 
 class WarmUp(Phase):
-    """Leave the first iterations alone, then open with a known iteration time."""
+    """Leave the first iterations alone, then open with a known iteration time.
 
-    def __init__(self, iterations: int, opens: Callable[[float], Phase]) -> None:
+    What opens may be done ``ahead``: in so many of them, of a duration, but not in the first.
+    """
+
+    def __init__(
+        self,
+        iterations: int,
+        opens: Callable[[float], Phase],
+        *,
+        ahead: Callable[[float], int] = lambda _: 0,
+    ) -> None:
         self._left = iterations
         self._opens = opens
+        self._ahead = ahead
 
     def following(self, ended: Ended) -> Phase:
         """Open when enough iterations have passed and their duration is known."""
         self._left -= 1
-        return self if self._left > 0 or ended.iteration_s is None else self._opens(ended.iteration_s)
+        if ended.iteration_s is None or self._left > self._ahead(ended.iteration_s):
+            return self
+        return self._opens(ended.iteration_s)
 
 
 class Unplanned(Phase):

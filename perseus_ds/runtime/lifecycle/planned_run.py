@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from perseus_ds.config import Objective
 from perseus_ds.device import Capabilities, ClockChange
 from perseus_ds.errors import PerseusError, PlanMismatchError
@@ -18,11 +20,15 @@ from perseus_ds.plan import (
     doubt,
     expected,
     loads,
+    reserve_kept,
     select,
     too_little_reserve,
 )
-from perseus_ds.profile import read_profile
+from perseus_ds.profile import Profile, read_profile
+from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
+from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import with_error
@@ -30,7 +36,7 @@ from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import FrontierIndex, ReplicaPlans
+from perseus_ds.straggler import Forecast, FrontierIndex, ReplicaPlans
 
 
 class PlannedRun:
@@ -43,13 +49,23 @@ class PlannedRun:
     """
 
     def __init__(
-        self, context: JobContext, texts: Sequence[str], *, named: str, audits: Audits, arrivals: Arrivals
+        self,
+        context: JobContext,
+        texts: Sequence[str],
+        *,
+        named: str,
+        audits: Audits,
+        arrivals: Arrivals,
+        peers: PeerAnswers | None = None,
+        waits: bool = False,
     ) -> None:
         self._context = context
         self._frontiers = [loads(text) for text in texts]
         self._named = named
         self._audits = audits
         self._arrivals = arrivals
+        self._peers = peers
+        self._waits = waits
 
     def phase(self) -> Running:
         """Run this rank's group's plan from now on; collective.
@@ -75,7 +91,9 @@ class PlannedRun:
     def _audited(self) -> ActivePlan | None:
         """Publish an audit; return another plan where the objective's limit is missed and one is nearer."""
         chosen = self._chosen
-        other = self._audits.audit(self._context, chosen.plan, chosen.expected, named=self._named)
+        other = self._audits.audit(
+            self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
+        )
         if other is None:
             return None
         self._chosen = self._choose(other)
@@ -96,24 +114,66 @@ class PlannedRun:
         own = self._frontiers[job.group]
         self._arrivals.expect(own.fixed_s)
         change = ClockChange.of(self._context.capabilities)
-        schedules = ClockSchedules(own, pipeline_rank=job.pipeline_rank, change=change)
+        clocks_mhz = self._context.capabilities.clocks_mhz
+        schedules = ClockSchedules(own, pipeline_rank=job.pipeline_rank, change=change, clocks_mhz=clocks_mhz)
+        if self._peers is not None:
+            self._peers.expect(own)
         if job.replicas == 1 or not answers.enabled:
-            return ActivePlan(schedules, plan)
+            return ActivePlan(schedules, plan, peers=self._peers)
         indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
         groups, behind = [job.group_of(replica) for replica in range(job.replicas)], self._arrivals.behind
+        forecast = None if answers.pacing == "never" else self._forecast(indexes)
+        every = [indexes[group] for group in groups]
+        replica_plans = ReplicaPlans(
+            every,
+            max_cost_pct=answers.max_cost_pct,
+            exposed=2 + behind,
+            marks=None if forecast is None else forecast.marks,
+        )
         return ActivePlan(
             schedules,
             plan,
             replica=job.replica,
-            replica_plans=ReplicaPlans(
-                [indexes[group] for group in groups],
-                max_cost_pct=answers.max_cost_pct,
-                exposed=2 + behind,
-            ),
+            replica_plans=replica_plans,
+            pacer=None if forecast is None else self._pacer(replica_plans, forecast, every),
             reporter=StragglerReporter(
-                self._context.log, [self._frontiers[group] for group in groups], job.gpus
+                self._context.log, [self._frontiers[group] for group in groups], job.gpus, job.names
             ),
             behind=behind,
+            peers=self._peers,
+        )
+
+    def _forecast(self, indexes: Sequence[FrontierIndex]) -> Forecast:
+        """Foretell this rank's replica, with marks that are the same on all ranks; collective."""
+        context, group = self._context, self._context.job.group
+        profiles: list[Profile | None] = context.channel.broadcast_result(
+            lambda: [profile_of(context, one) for one in range(len(self._frontiers))]
+        )
+        first = Forecast(self._frontiers[0], indexes[0].objective, profiles[0])
+        marks = first.marks.first() if self._arrivals.behind else first.marks
+        return Forecast(self._frontiers[group], indexes[group].objective, profiles[group], marks)
+
+    def _pacer(
+        self, replica_plans: ReplicaPlans, forecast: Forecast, every: Sequence[FrontierIndex]
+    ) -> IterationPacer:
+        """Have this rank tell and be told within iterations; collective."""
+        job, marks = self._context.job, forecast.marks
+        exchange = ProgressExchange(
+            self._context.channel.side_group(),
+            marks=len(marks.share),
+            replicas=job.replicas,
+            replica=job.replica,
+            waits=self._waits,
+        )
+        return IterationPacer(
+            replica_plans,
+            exchange,
+            forecast,
+            marks=marks,
+            looks=looks_at(self._frontiers[0].schedule, marks, job.pipeline_rank),
+            speaks=job.pipeline_rank == 0,
+            usual_s=np.array([index.objective_s for index in every]),
+            by_loads=self._context.config.straggler.pacing == "loads",
         )
 
     def _log_doubts(self, plans: PlanSet) -> None:
@@ -137,7 +197,7 @@ class PlannedRun:
             f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
             "expected), saves "
             f"{with_error(hope.saving_pct, hope.within_pct, decimals=1)} "
-            f"({plan.saving_pct:.1f} % planned), {plans.reserve_pct:g} % in reserve, "
+            f"({plan.saving_pct:.1f} % planned), {reserve_kept(plans.reserve_pct)} in reserve, "
             f"{certified(float(plans.gap_pct[plan.index]))}",
             plan=plan.index,
             microbatches=self._context.job.schedule.microbatches,
@@ -173,17 +233,20 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    if context.job.rank != 0:
-        return own
-    try:
-        profile = read_profile(context.directory.profile_of(group))
-    except PerseusError:
-        return own
-    foreign = differences(context.job.profile_fingerprint(group), profile.fingerprint)
-    if foreign or not profile.blocking_w:
+    profile = profile_of(context, group) if context.job.rank == 0 else None
+    if profile is None or not profile.blocking_w:
         return own
     change, replicas = ClockChange.of(context.capabilities), context.job.replicas
     return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
+
+
+def profile_of(context: JobContext, group: int) -> Profile | None:
+    """Read a group's profile, on rank 0, whose the run directory is; None where it has none of this job."""
+    try:
+        profile = read_profile(context.directory.profile_of(group))
+    except PerseusError:
+        return None
+    return None if differences(context.job.profile_fingerprint(group), profile.fingerprint) else profile
 
 
 def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:

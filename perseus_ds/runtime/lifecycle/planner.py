@@ -14,6 +14,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.files import appended, read_bounded
 from perseus_ds.plan import PlanRequest, write_request
 from perseus_ds.run_directory import RunDirectory, write_whole
+from perseus_ds.runtime.lifecycle.processes import end_in_time
 
 _MOST_LOG_BYTES = 16 << 20
 
@@ -77,8 +78,7 @@ class BackgroundPlanner:
     def close(self) -> None:
         """End the process if it still runs."""
         if self._process.poll() is None:
-            self._process.terminate()
-        self._process.wait()
+            end_in_time(self._process)
 
     def _start(self, job: PlanJob) -> None:
         directory, mark = self._directory, job.plan.stem.removeprefix("plan")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import cast
 
 from perseus_ds.device import Calibration
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
-from perseus_ds.profile import Computation, Point, Profile, Sweep, Window, candidate_clocks
+from perseus_ds.profile import Computation, LoadFit, Point, Profile, Sweep, Window, candidate_clocks, fit_of
 from perseus_ds.profile.estimate import Estimate, estimate
+from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.heat import Heat, Leakage
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
+from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.runtime.observe.control_watch import ControlWatch
+from perseus_ds.schedule import Kind, Load
 
 
 def pooled(context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate]) -> list[Pooled]:
@@ -41,33 +42,23 @@ def pooled(context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate
     return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
 
 
-def sizes_in(iterations: Sequence[Iteration]) -> dict[int, float]:
-    """Mean size of the microbatches of every model stage of this rank; empty where they are not told."""
-    told: dict[int, list[int]] = defaultdict(list)
-    for iteration in iterations:
-        for interval in iteration.intervals:
-            if interval.size:
-                told[interval.instruction.stage].append(interval.size)
-    return {stage: fmean(sizes) for stage, sizes in told.items()}
-
-
 def window_estimate(
     watch: EnergyWatch,
     control: ControlWatch,
     clock_mhz: int,
     iterations: Sequence[Iteration],
     *,
-    sizes: Mapping[int, float],
+    loads: Mapping[int, Load],
     heat: Heat,
 ) -> Estimate:
-    """Estimate a window on this rank, its durations brought to the ``sizes`` of its stages (`Window`).
+    """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
 
     ``heat`` is this GPU's.
 
     Raises:
         IncompleteProfileError: the window tells nothing.
     """
-    iterations = [one for one in iterations if not one.void]
+    iterations = [one for one in iterations if not (one.void or one.skipped)]
     if not iterations:
         raise IncompleteProfileError("no iteration of the window could be measured")
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
@@ -84,7 +75,7 @@ def window_estimate(
         achieved_mhz=achieved_mhz,
         event_reasons=reasons,
         outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
-        sizes=sizes,
+        loads=loads,
     )
     heat_w = heat.over(watch.trace(heat.until_s), start_s)
     watch.forget(end_s)
@@ -110,13 +101,12 @@ def profile_of(
         clock: leakage.share * (settled_w - window.heat_w)
         for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
     }
+    held = held_clocks(sweep.clocks_mhz, windows)
     blocking_w = {
         clock: max(0.0, window.blocking_power_w + leaks_w[clock])
         for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
+        if clock in held
     }
-    held = held_clocks(sweep.clocks_mhz, windows)
-    blocking_w = {clock: power_w for clock, power_w in blocking_w.items() if clock in held}
-    fixed_s = {key: min(window.fixed_s[key] for window in windows) for key in windows[0].fixed_s}
     return Profile(
         points={
             key: tuple(
@@ -129,13 +119,21 @@ def profile_of(
         blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
         blocking_w=blocking_w,
         size_variation=fmean(window.size_variation for window in windows),
+        loads=load_fits(windows),
         leakage=leakage.share,
         leakage_se=leakage.error,
-        fixed_s=fixed_s,
+        fixed_s=_fixed_s(windows),
+        follows=_follows(sweep.clocks_mhz, windows),
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
         calibration=calibration,
     )
+
+
+def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
+    """Fit relative durations to the loads of all windows, whatever their clocks; empty where none differ."""
+    fits = {key: fit_of(sums) for key, sums in joined_loads(window.loads for window in windows).items()}
+    return {key: fit for key, fit in fits.items() if fit is not None}
 
 
 def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:
@@ -150,6 +148,24 @@ def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozens
         if all(one.achieved_mhz is None or is_held(clock, one.achieved_mhz) for one in window.points.values())
     }
     return frozenset({clocks_mhz[0]} | held)
+
+
+def _follows(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> dict[Computation, float]:
+    """Of every transfer the share that follows the clock, which all ranks shared in a window."""
+    found = {
+        key: follows_clock(clocks_mhz[: len(windows)], [window.fixed_s[key] for window in windows])
+        for key in windows[0].fixed_s
+        if key[1].is_transfer and all(key in window.fixed_s for window in windows)
+    }
+    return {key: share for key, share in found.items() if share}
+
+
+def _fixed_s(windows: Sequence[Pooled]) -> dict[Computation, float]:
+    """The shortest of all windows, whose rest was waiting; of the step, which may be skipped, the median."""
+    return {
+        key: (median if key[1] is Kind.STEP else min)(window.fixed_s[key] for window in windows)
+        for key in windows[0].fixed_s
+    }
 
 
 def _warmed(point: Point, leaks_w: float) -> Point:

@@ -15,7 +15,7 @@ from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.observe.rank_report import RankBooks
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 _REST_AFTER_LATENCIES = 4.0
 """How many switching latencies the host may spend between two iterations before clocks go to default."""
@@ -73,10 +73,10 @@ class Session:
         self._guarded(lambda: self._run(batch))
         return self._listens and not self.left
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the start of an instruction and ask for its clock."""
         try:
-            self._recorder.started(kind, size)
+            self._recorder.started(kind, load)
             self._sequencer.before(kind)
         except Exception as error:  # noqa: BLE001  # nothing of ours may reach the host's step
             self._leave(failed(as_perseus_error(error)))
@@ -124,7 +124,7 @@ class Session:
         self._mode = step.mode
         unsettled = self._sequencer.take_turn() or self._recorder.interrupted
         settling_s = _SETTLED_AFTER_LATENCIES * self._sequencer.latency_s
-        self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0)
+        self._recorder.begin(job, settling_s=settling_s if unsettled else 0.0, loads=batch.loads)
         self._sequencer.begin(step.clock_policy)
         self._listens = True
 
@@ -139,7 +139,8 @@ class Session:
             if lower is not None:
                 raise lower
         index = self._recorder.finish()
-        self._books.ran(index, self._mode, known=self._conflict_monitor.control.controlled)
+        known = self._conflict_monitor.stored(now=self._sequencer.stored)
+        self._books.ran(index, self._mode, known=known and self._conflict_monitor.control.controlled)
         passed = self._recorder.passed()
         for line in filter(None, (self._recorder.trouble(), self._books.trouble())):
             self._log.event("not_measured", line)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from weakref import ref
 
+from perseus_ds.runtime.lifecycle.processes import end_in_time
 from perseus_ds.runtime.lifecycle.session import Session
 
 _PATIENCE_S = 120.0
@@ -28,8 +29,7 @@ def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
         if present is not None:
             present.end(well=not any(hasattr(sys, name) for name in _LAST_ERROR))
         if beside is not None:
-            beside.terminate()
-            beside.wait()
+            end_in_time(beside)
         if publishes:
             _leave(run_dir)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from perseus_ds.device import Calibration
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
-from perseus_ds.profile import Sweep, differ, write_profile
+from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -21,15 +18,16 @@ from perseus_ds.runtime.lifecycle.profiling import (
     held_clocks,
     pooled,
     profile_of,
-    sizes_in,
     sweeps_of,
     window_estimate,
 )
+from perseus_ds.runtime.lifecycle.window_loads import WindowLoads
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
+from perseus_ds.schedule import Load
 
 _SHORT_WINDOWS = 4
 _LONG_SWEEP = 7  # windows: shorter ones cool no GPU by enough to tell what that spares
@@ -52,19 +50,16 @@ class Sweeping:
         context: JobContext,
         watch: EnergyWatch,
         monitor: ConflictMonitor,
-        calibration: Calibration | None,
     ) -> None:
         self._context = context
         self._watch = watch
         self._monitor = monitor
-        self._calibration = calibration
         self._short_windows = 0
-        self._sizes: dict[int, float] | None = None
-        self._seen: list[float] = []
+        self._loads = WindowLoads(context)
         self._heat = Heat()
 
-    def profiling(self, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
-        """Measure every clock, write the profile, go on."""
+    def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
+        """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         sweeps = sweeps_of(self._context)
         iterations = self._window_iterations(iteration_s)
         self._context.log.event(
@@ -97,7 +92,7 @@ class Sweeping:
             cool = sweeps.first_again()
             return self._walking(cool, iterations, then=lambda: written(sweeps, cool))
 
-        settling = self._settling(iteration_s, iterations * sweeps.total)
+        settling = self._settling(iteration_s, iterations * sweeps.total, ran=ran)
         return self._walking(sweeps, iterations, then=profiled, settling=settling)
 
     def _walking(
@@ -128,21 +123,6 @@ class Sweeping:
             spread=sweeps.spread,
         )
 
-    def _sizes_of(self, window: Sequence[Iteration]) -> dict[int, float]:
-        """The sizes that all windows are brought to, to be compared: the first one's."""
-        seen = [float(i.size) for one in window for i in one.intervals if i.size]
-        self._seen += seen
-        if self._sizes is None:
-            self._sizes = sizes_in(window)
-            sizes = np.array(seen)
-            if differ(sizes):
-                self._context.log.event(
-                    "sizes_differ",
-                    f"microbatches differ in size, by {sizes.max() / sizes.min():.2g} times so far: what is "
-                    "measured is brought to one size, and the plan is for that of the mean",
-                )
-        return self._sizes
-
     def _log_not_held(self, clocks_mhz: Sequence[int]) -> None:
         self._context.log.event(
             "not_held",
@@ -150,19 +130,8 @@ class Sweeping:
             clocks_mhz=list(clocks_mhz),
         )
 
-    def _log_size(self) -> None:
-        """Say for which size the profile holds, where sizes differ."""
-        if differ(np.array(self._seen)):
-            mean = float(np.mean(self._seen))
-            self._context.log.event(
-                "mean_size",
-                f"the profile, and what is expected of plans, is for microbatches of {mean:.4g} elements, "
-                "the mean of those seen",
-                elements=mean,
-            )
-
-    def observing(self, iteration_s: float) -> Phase:
-        """Measure one window at default clocks and say what it shows."""
+    def observing(self, iteration_s: float, *, ran: int) -> Phase:
+        """Measure one window at default clocks and say what it shows; ``ran`` iterations have passed."""
         context = self._context
         if not self._watch.watching:
             return Unplanned()
@@ -184,13 +153,12 @@ class Sweeping:
             measured=measured,
             then=Unplanned,
             policy_at=lambda _: DEFAULT_CLOCK,
-            settling=self._settling(iteration_s, self._window_iterations(iteration_s)),
+            settling=self._settling(iteration_s, self._window_iterations(iteration_s), ran=ran),
         )
 
-    def _settling(self, iteration_s: float, sweep_iterations: int) -> int:
-        """How many iterations more the GPUs need to warm up; they have run at full speed since the first."""
-        settings = self._context.config.profile
-        needed = math.ceil(settings.settle_s / iteration_s) - settings.warmup_iterations
+    def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
+        """How many iterations more the GPUs need to warm up; they have worked since the first."""
+        needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
     def _window_iterations(self, iteration_s: float) -> int:
@@ -203,7 +171,8 @@ class Sweeping:
             IncompleteProfileError: longer windows told nothing either.
         """
         try:
-            seen = pooled(self._context, clock_mhz, lambda: self._estimate(clock_mhz, window))
+            told, loads = self._loads.shared(window)
+            seen = pooled(self._context, clock_mhz, lambda: self._estimate(clock_mhz, told, loads))
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS:
@@ -215,10 +184,9 @@ class Sweeping:
         self._short_windows = 0
         return seen
 
-    def _estimate(self, clock_mhz: int, window: Sequence[Iteration]) -> Estimate:
-        sizes = self._sizes_of(window)
+    def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
         return window_estimate(
-            self._watch, self._monitor.control, clock_mhz, window, sizes=sizes, heat=self._heat
+            self._watch, self._monitor.control, clock_mhz, window, loads=loads, heat=self._heat
         )
 
     def _log_observed(self, seen: Pooled) -> None:
@@ -250,14 +218,18 @@ class Sweeping:
                 self._log_not_held(lost)
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
-            calibration = self._calibration if group == 0 else None  # rank 0's GPU is of the first
+            calibration = (
+                context.reckoning.calibration if group == 0 else None
+            )  # rank 0's GPU is of the first
             profile = profile_of(
                 context, sweep, windows, leakage=leakages[group], group=group, calibration=calibration
             )
+            if group == 0:
+                self._loads.log_fits(profile.loads)
             if context.job.rank == 0:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))
-        self._log_size()
+        self._loads.log_mean()
         where = f"wrote {', '.join(map(str, files))}"
         if context.config.mode == "profile":
             context.log.event("profiled", f"{where}; mode is profile: default clocks from here on")

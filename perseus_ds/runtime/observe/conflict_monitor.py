@@ -35,7 +35,8 @@ class ConflictMonitor:
         self._directory = directory
         self._lost: tuple[Sighting, ...] = ()
         self._known: dict[int, int] = {}
-        self._said = 0
+        self._said = self._unstored = 0
+        self._stored = True
         self._spread = 0
         self.control = ControlWatch(gpu)
         self.mask = 0
@@ -47,6 +48,14 @@ class ConflictMonitor:
             self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
         return self._gpu.given_up()
 
+    def stored(self, *, now: bool) -> bool:
+        """Note whether the driver has what it was asked for; return whether it had, all the iteration."""
+        throughout = now and self._stored
+        self._unstored += self._stored and not now
+        self._stored = now
+        self.mask |= 0 if now else _BITS[ConflictKind.NOT_STORED]
+        return throughout
+
     def expect_held(self, clock_mhz: int, able: Capabilities) -> None:
         """Take note of the highest clock that this GPU held under the job's load (0: none is known)."""
         call_s, latency_s = able.switch_call_s, able.switch_latency_s
@@ -55,6 +64,8 @@ class ConflictMonitor:
     def sightings(self) -> tuple[Sighting, ...]:
         """All that was seen on this rank."""
         seen = self._gpu.conflicts()
+        if self._unstored:
+            seen += (Sighting(ConflictKind.NOT_STORED, ConflictKind.NOT_STORED.text, self._unstored),)
         return seen + tuple(one for one in self._lost if one.kind not in {other.kind for other in seen})
 
     def failed(self, error: PerseusError) -> None:
@@ -106,6 +117,6 @@ class ConflictMonitor:
                 self._said |= bit
 
     def _write_down(self, rank: int, kind: ConflictKind, *, aloud: bool) -> None:
-        line = f"conflict on rank {rank}: {kind.text} ({kind.rule.value})"
-        facts = {"kind": kind.name.lower(), "rank": rank, "rule": kind.rule.name.lower(), "text": kind.text}
+        line = f"conflict on rank {rank}: {kind.text} ({kind.action.value})"
+        facts = {"kind": kind.name.lower(), "rank": rank, "rule": kind.action.name.lower(), "text": kind.text}
         self._log.event("conflict", line if aloud else None, **facts)

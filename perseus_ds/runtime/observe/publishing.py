@@ -9,7 +9,7 @@ from dataclasses import asdict
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -61,7 +61,13 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
     return {"beside_stragglers": rows} if rows else {}
 
 
-def latest_of(reports: Sequence[RankReport], *, iterations: int) -> Measured | None:
+def skipped_steps(reports: Sequence[RankReport]) -> dict[str, object]:
+    """How many iterations counted for neither side, since gradients overflowed; nothing where none did."""
+    skipped = max(report.skipped for report in reports)
+    return {"skipped_steps": skipped} if skipped else {}
+
+
+def latest_of(reports: Sequence[RankReport], *, iterations: int) -> MeasuredSide | None:
     """What the last so many iterations at the plan took; None before every rank has some."""
     totals = [report.totals.get(Mode.PERSEUS, Total()) for report in reports]
     if not all(total.samples for total in totals):

@@ -15,7 +15,10 @@ from perseus_ds.runtime.measure.recorder import Iteration
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank reports after an audit; ``period_s`` is its energy counter's."""
+    """What one rank reports after an audit.
+
+    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
+    """
 
     rank: int
     pipeline_rank: int
@@ -27,6 +30,7 @@ class RankReport:
     overrun_share: float = 0.0
     clock_requests: RequestCounts = field(default_factory=RequestCounts)
     period_s: float | None = None
+    skipped: int = 0
 
 
 @dataclass(slots=True)
@@ -75,6 +79,7 @@ class RankBooks:
         self._account = EnergyAccount(watch)
         self._durations = Durations()
         self._modes: dict[int, Mode] = {}
+        self._skipped = 0
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
@@ -106,7 +111,8 @@ class RankBooks:
         """Enter iterations that the device has passed."""
         for iteration in passed:
             mode = self._modes.pop(iteration.index)
-            if iteration.resumed:
+            self._skipped += iteration.skipped
+            if iteration.resumed or iteration.skipped:
                 mode = Mode.NEITHER
             if iteration.intervals:
                 self._account.add(mode, iteration)
@@ -139,4 +145,5 @@ class RankBooks:
             overrun_share=self._overrun_share(),
             clock_requests=self._clock_requests,
             period_s=self._account.counter_period_s,
+            skipped=self._skipped,
         )

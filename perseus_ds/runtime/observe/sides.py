@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profile import at_size, differ, elasticity
-from perseus_ds.run_directory import Measured
+from perseus_ds.run_directory import MeasuredSide
 from perseus_ds.runtime.measure.accounting import Sample, Total
 from perseus_ds.runtime.measure.aliasing import alike
 from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
@@ -24,7 +24,7 @@ class Side:
 
     ``rows`` are the samples rank by rank, for ranks that joined short iterations differently; then the
     arrays are empty. ``alike`` is how many samples of energy share one error (`aliasing`), of each rank where
-    there are ``rows``.
+    there are ``rows``. ``size`` is how much all of them worked on, ``longest`` the most that any of them did.
 
     Shape: arrays [samples]; ``rows``, ``alike`` [ranks].
     """
@@ -32,6 +32,7 @@ class Side:
     time_s: _Numbers
     energy_j: _Numbers
     size: _Numbers
+    longest: _Numbers
     iterations: int
     rows: Sequence[Sequence[Sample]]
     alike: Sequence[float]
@@ -53,12 +54,13 @@ class Side:
             _over_ranks(shared, max, lambda one: one.time_s),
             _over_ranks(shared, sum, lambda one: one.energy_j),
             _over_ranks(shared, sum, lambda one: one.size),
+            _over_ranks(shared, max, lambda one: one.size),
             min(total.iterations for total in known),
             [list(row.values()) for row in rows],
             list(map(_alike, alike, periods_s or [None] * len(rows))),
         )
 
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredSide:
         """Means of the middle half, with their errors."""
         if len(self.time_s):
             time_s = robust_mean(list(self.time_s))
@@ -69,7 +71,7 @@ class Side:
                 robust_mean([one.energy_j for one in row], alike=alike)
                 for row, alike in zip(self.rows, self.alike, strict=True)
             )
-        return Measured(
+        return MeasuredSide(
             iteration_time_s=time_s.mean,
             energy_j=energy_j.mean,
             iterations=self.iterations,
@@ -97,19 +99,20 @@ def _over_ranks(
 def at_one_size(sides: Sequence[Side]) -> list[Side]:
     """Bring both sides to the mean size of all, where batches differ: neither is compared with other batches.
 
-    How time and energy grow with size is told by both together, each about its own mean.
+    How time and energy grow with size is told by both together, each about its own mean: energy with what all
+    ranks worked on, time with what the slowest replica did, which all others wait for.
     """
     sizes = np.concatenate([side.size for side in sides])
-    if not differ(sizes) or not all(len(side.size) for side in sides):
+    longest = np.concatenate([side.longest for side in sides])
+    if not (differ(sizes) or differ(longest)) or not all(len(side.size) for side in sides):
         return list(sides)
-    mean = float(sizes.mean())
-    slower = elasticity(*((side.size, side.time_s) for side in sides))
+    slower = elasticity(*((side.longest, side.time_s) for side in sides))
     dearer = elasticity(*((side.size, side.energy_j) for side in sides))
     return [
         replace(
             side,
-            time_s=at_size(side.time_s, side.size, mean, power=slower),
-            energy_j=at_size(side.energy_j, side.size, mean, power=dearer),
+            time_s=at_size(side.time_s, side.longest, float(longest.mean()), power=slower),
+            energy_j=at_size(side.energy_j, side.size, float(sizes.mean()), power=dearer),
         )
         for side in sides
     ]

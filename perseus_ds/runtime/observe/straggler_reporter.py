@@ -17,22 +17,29 @@ _MOST_GPUS = 4
 class StragglerReporter:
     """One line when the stragglers that others wait for are other ones than before; the rest is journal.
 
-    Shape: ``frontiers``, ``gpus`` [replicas]; no ``gpus`` where nobody knows them.
+    Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where nobody knows them, no ``names``
+    where replicas are called by their numbers.
     """
 
     def __init__(
-        self, log: EventLog, frontiers: Sequence[PlanSet], gpus: Sequence[Sequence[GpuAddress]] = ()
+        self,
+        log: EventLog,
+        frontiers: Sequence[PlanSet],
+        gpus: Sequence[Sequence[GpuAddress]] = (),
+        names: Sequence[str] = (),
     ) -> None:
         self._log = log
         self._frontiers = frontiers
         self._gpus = gpus
+        self._names = names or [f"replica {number}" for number in range(len(frontiers))]
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[int, ...] = ()
 
     def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
         """Log what is new in a decision; ``plans`` is what every replica runs from now on."""
         for replica in decision.unconfirmed:
-            self._log.line_once(f"replica {replica} was announced as slow and measures as fast as the others")
+            name = self._names[replica]
+            self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
         awaited = decision.stragglers if decision.sync_time_s is not None else ()
         replicas = tuple(sorted(one.replica for one in awaited))
         if replicas == self._known:
@@ -40,10 +47,10 @@ class StragglerReporter:
         elif replicas:
             self._appears(decision, awaited, plans)
         else:
-            names = ", ".join(map(str, self._known))
+            names = ", ".join(self._names[replica] for replica in self._known)
             self._log.event(
                 "straggler_gone",
-                f"replica {names} keeps up again: everyone is back at the objective's plan",
+                f"{names} keeps up again: everyone is back at the objective's plan",
                 replicas=list(self._known),
             )
         self._known, self._chosen = replicas, tuple(plans)
@@ -53,7 +60,7 @@ class StragglerReporter:
     ) -> None:
         assert decision.sync_time_s is not None
         slow = "; ".join(
-            f"replica {one.replica}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
+            f"{self._names[one.replica]}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
             f"({one.cause.text}{_sureness(one)})"
             for one in awaited
         )

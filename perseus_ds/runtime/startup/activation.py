@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch.distributed as dist
 
@@ -30,6 +30,7 @@ from perseus_ds.runtime.startup.begin import begin
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
 _directories: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+_worlds: WeakKeyDictionary[Session, ref[object]] = WeakKeyDictionary()
 
 
 def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) -> None:
@@ -43,6 +44,7 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     """
     speaker = 0
     try:
+        _leave_stranded()
         settings = _settings(block)
         adapter, refusal = _own(adapter_of, block)
         meeting = rendezvous(settings, refusal=refusal)
@@ -53,12 +55,13 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
         assert adapter is not None
         engine = 1 + sum(not one.left for one in _sessions.values())
         config = _own_directory(config, engine)
-        session = begin(adapter, config, engine=engine)
+        session = begin(adapter, config, engine=engine, meeting=meeting)
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block, speaker=speaker)
         return
     _sessions[host] = session
     _directories[session] = config.run_dir
+    _worlds[session] = ref(dist.group.WORLD)
     at_exit(session, config.run_dir, publishes=_rank() == 0)
 
 
@@ -74,6 +77,13 @@ def deactivate(host: object) -> bool:
         return False
     session.end(well=True)
     return True
+
+
+def _leave_stranded() -> None:
+    """Let go of hosts whose ranks have parted: the job has made another process group in this process."""
+    for session in list(_sessions.values()):
+        if not session.left and _worlds[session]() is not dist.group.WORLD:
+            session.leave()
 
 
 def _own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:

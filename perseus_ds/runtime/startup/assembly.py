@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perseus_ds.device import AskedClocks, Calibration
+from perseus_ds.config.load_function import load_function
+from perseus_ds.device import AskedClocks, Capabilities
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
+from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
+from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.lifecycle.start_decision import StartDecision
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
+from perseus_ds.runtime.lifecycle.user_loads import UserLoads, given_by_all
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.capped import is_capped
 from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
@@ -64,27 +70,36 @@ class Assembly:
         self._arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=self._stopwatch.behind)
         self._sizes = BatchSizes(adapter, job, channel=context.channel, log=context.log)
 
-    def session(self, start: StartDecision, calibration: Calibration | None) -> Session:
+    def session(self, start: StartDecision) -> Session:
         """Build the session and install its hooks."""
-        context, gpu, able = self._context, self._device.choice.gpu, self._context.capabilities
+        context, gpu = self._context, self._device.choice.gpu
         requests = self._device.requests(self._stopwatch.enter_thread)
-        gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment, turns=self._device)
+
+        def reckon(able: Capabilities) -> None:
+            sequencer.latency_s = able.switch_latency_s or 0.0
+            gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+            requests.expect(able.switch_latency_s)
+            self._watch.reckon(able)
+
+        reckon(context.capabilities)
         books = RankBooks(
             self._watch,
             sightings=self._monitor.sightings,
             overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
             clock_requests=requests.counts,
         )
+        calibrates = start.action is not StartAction.OBSERVE
+        calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
         session = Session(
-            self._lifecycle(start, calibration, books, requests.asked),
-            recorder=Recorder(self._stopwatch, context.job.order),
-            sequencer=ClockSequencer(
-                requests,
-                gpu.now_s,
-                moment=self._stopwatch.moment,
-                turns=self._device,
-                latency_s=able.switch_latency_s or 0.0,
+            self._lifecycle(start, calibrator, books, requests.asked),
+            recorder=Recorder(
+                self._stopwatch,
+                context.job.order,
+                skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
+                adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
             ),
+            sequencer=sequencer,
             books=books,
             conflict_monitor=self._monitor,
             log=context.log,
@@ -97,45 +112,59 @@ class Assembly:
         return session
 
     def _lifecycle(
-        self,
-        start: StartDecision,
-        calibration: Calibration | None,
-        books: RankBooks,
-        asked: AskedClocks,
+        self, start: StartDecision, calibrator: Calibrator | None, books: RankBooks, asked: AskedClocks
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
-        plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits)
+        peers = self._peer_answers(asked)
+        plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits, peers=peers)
         lifecycle = Lifecycle(
             context,
             start,
             sizes=self._sizes,
-            status_exchange=self._status_exchange(asked),
-            sweeping=Sweeping(context, self._watch, self._monitor, calibration),
+            status_exchange=self._status_exchange(asked, peers),
+            sweeping=Sweeping(context, self._watch, self._monitor),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
+            calibrator=calibrator,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
 
-    def _status_exchange(self, asked: AskedClocks) -> StatusExchange:
-        context, job = self._context, self._context.job
-
+    def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
         def capped(iteration: Iteration) -> bool:
             looks = self._watch.looks_between(iteration.start_s, iteration.end_s)
-            return is_capped(looks, asked, settle_s=2.0 * context.capabilities.switch_latency_s)
+            return is_capped(looks, asked, settle_s=2.0 * self._context.capabilities.switch_latency_s)
 
+        return capped
+
+    def _peer_answers(self, asked: AskedClocks) -> PeerAnswers | None:
+        """What looks for a slow GPU among ranks that meet in every layer; None where none do."""
+        job, straggler = self._context.job, self._context.config.straggler
+        if not job.peer_groups or not straggler.enabled:
+            return None
+        own_lateness = OwnLateness(self._watch.trace, self._capped(asked))
+        if job.peer_group is not None:
+            self._arrivals.own_lateness = own_lateness
+        return PeerAnswers(job, own_lateness, self._context.log, answers=straggler.peers == "answer")
+
+    def _status_exchange(self, asked: AskedClocks, peers: PeerAnswers | None) -> StatusExchange:
+        context, job = self._context, self._context.job
         replicas = job.replicas if context.config.straggler.enabled else 1
         notices = None
         if job.rank == 0 and replicas > 1:
-            announced = Notices(context.directory.notices, replicas=replicas)
-            notices = NoticeWatch(announced, context.log, replicas=replicas)
+            announced = Notices(context.directory.notices, replicas=sum(map(len, job.sets)))
+            notices = NoticeWatch(announced, context.log, sets=job.sets)
             notices.start()
             self._undo.append(notices.close)
+        groups = len(job.peer_groups) if context.config.straggler.enabled else 0
+        rows = PeerRows(groups=groups, group=job.peer_group if groups else None, rank=job.rank)
+        if peers is not None:
+            rows.suspect = peers.suspect
         return StatusExchange(
             context.channel,
-            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
+            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica, peers=rows),
             arrivals=self._arrivals,
-            capped=capped,
+            capped=self._capped(asked),
             conflict_monitor=self._monitor,
             notices=notices,
         )
@@ -148,8 +177,21 @@ class Assembly:
             self._undo.append(self._emulation.close)
         if self._context.config.trace_kernels:
             listener = self._traced(listener)
+        listener = self._told_loads(listener)
         self._adapter.install(listener)
         self._undo.append(self._adapter.remove)
+
+    def _told_loads(self, listener: InstructionListener) -> InstructionListener:
+        """Have batches bring their loads: by the user's function, or read ahead where that is asked for."""
+        settings, log = self._context.config.straggler, self._context.log
+        function = load_function(settings.set_load)
+        if settings.read_ahead and not getattr(self._adapter, "read_ahead", bool)():
+            log.event("loads_not_read_ahead", f"read_ahead has no effect with {self._adapter.name}")
+        if not given_by_all(self._context.channel, function, log) or function is None:
+            return listener
+        asked = UserLoads(listener, function, limit_s=settings.load_limit_s, log=log)
+        self._undo.append(asked.close)
+        return asked
 
     def _traced(self, listener: InstructionListener) -> KernelTracing:
         """Trace the first iterations after the settling ones; ranks of the first replica write theirs."""

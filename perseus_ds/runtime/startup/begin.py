@@ -17,14 +17,15 @@ from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.comm.rendezvous import Meeting
 from perseus_ds.runtime.emulation import Emulation, TimeMessages, works_of
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.reckoning import Reckoning
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
+from perseus_ds.runtime.lifecycle.start_decision import StartDecision, decide
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Assembly
-from perseus_ds.runtime.startup.calibrating import calibrated
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.startup.usable import check_usable
@@ -33,25 +34,25 @@ T = TypeVar("T")
 Undo = list[Callable[[], None]]
 
 
-def begin(adapter: Adapter, config: PerseusConfig, *, engine: int) -> Session:
+def begin(adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meeting) -> Session:
     """Start working on an engine, from this iteration on; collective over all ranks of the job.
 
-    ``engine`` counts those that are served in this process.
+    ``engine`` counts those that are served in this process; ``meeting`` is where all ranks agreed on it.
 
     Raises:
         PerseusError: we cannot serve this job; the engine is as it was.
     """
     undo: Undo = []
     try:
-        return _begin(adapter, config, engine, undo)
+        return _begin(adapter, config, engine, meeting, undo)
     except BaseException:
         for act in reversed(undo):
             act()
         raise
 
 
-def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> Session:
-    channel = ControlChannel()
+def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo) -> Session:
+    channel = ControlChannel(meeting.name, meeting.reach)
     log = EventLog(channel.rank, engine=engine)
     device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
     choice, gpu = device.choice, device.choice.gpu
@@ -59,23 +60,22 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, undo: Undo) -> 
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
-    emulation = _emulation(gpu, members)
+    emulation = _emulation(gpu, members, meeting)
     config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
     for line in sorted({member.place.untested for member in members} - {""}):
         log.line(line)
+    if meeting.reach.why:
+        log.event("interface", meeting.reach.why)
     for line in directory.shared_with():
         log.event("shared", line)
     if job.schedule.ranks == 1 and config.objective.policy == "no_slowdown":
         log.event("no_slack", _no_slack(job, config))
-    able, calibration = gpu.capabilities(), None
-    if start.action is not StartAction.OBSERVE:
-        able, calibration = calibrated(gpu, channel, log)
-    context = JobContext(job, config, able, channel, directory, log)
+    context = JobContext(job, config, Reckoning(gpu.capabilities()), channel, directory, log)
 
     def assembled() -> Session:
-        return Assembly(context, adapter, device, undo, emulation=emulation).session(start, calibration)
+        return Assembly(context, adapter, device, undo, emulation=emulation).session(start)
 
     return _on_all(channel, assembled)
 
@@ -131,12 +131,12 @@ def address_of(properties: object, *, hip: bool) -> tuple[str | None, str | None
     return None, f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
-def _emulation(gpu: Gpu, members: Sequence[Member]) -> Emulation | None:
+def _emulation(gpu: Gpu, members: Sequence[Member], meeting: Meeting) -> Emulation | None:
     """What simulated GPUs need; collective where their time is virtual."""
     if not isinstance(gpu, SimulatedGpu):
         return None
     works = works_of(weights_of(members), gpu.settings)
-    messages = TimeMessages() if gpu.virtual_time is not None else None
+    messages = None if gpu.virtual_time is None else TimeMessages(meeting.name, meeting.reach)
     return Emulation(gpu, works, [member.place for member in members], messages)
 
 
@@ -164,13 +164,15 @@ def _no_slack(job: Job, config: PerseusConfig) -> str:
 
 def _width(job: Job) -> str:
     """Say how many ranks share a place in the pipeline, where it is not one."""
-    ranks = job.ranks // (job.schedule.ranks * job.replicas)
+    ranks = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
     return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
 
 
 def _shape(job: Job) -> str:
     """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
     stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
+    if job.coupled:
+        replicas = f"{_count(job.replicas, 'coupled set')} of {len(job.sets[0])} replicas"
     return f"{stages} x {replicas}{_width(job)}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,6 +15,7 @@ from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.solving.reserve import reserve_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.coupled_sets import Sets, in_sets
 from perseus_ds.runtime.hardware_groups import Placement, hardware_groups_of
 from perseus_ds.runtime.job import GpuAddress, Job, digest, schedule_traits
 from perseus_ds.schedule import Schedule
@@ -24,10 +25,12 @@ from perseus_ds.schedule import Schedule
 class Member:
     """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
 
-    ``gpu`` is the model's name, ``address`` the one device.
+    ``gpu`` is the model's name, ``address`` the one device. ``pipeline`` is the replica as the framework
+    numbers it; the place's own is that of its coupled set.
     """
 
     place: Place
+    pipeline: int
     address: GpuAddress
     gpu: str
     driver: str
@@ -44,9 +47,12 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
     def mine() -> Member:
         identity = gpu.identify()
         address = GpuAddress(socket.gethostname(), identity.pci_bus_id or identity.uuid)
-        return Member(adapter.place(), address, identity.name, identity.driver, adapter.traits())
+        place = adapter.place()
+        return Member(place, place.replica, address, identity.name, identity.driver, adapter.traits())
 
-    return channel.gather_results(mine)
+    members = channel.gather_results(mine)
+    places = in_sets([member.place for member in members])
+    return [replace(member, place=place) for member, place in zip(members, places, strict=True)]
 
 
 def recognise(
@@ -71,6 +77,9 @@ def recognise(
         ),
         left_out=here.left_out,
         gpus=_gpus(members),
+        sets=_sets(members),
+        peer_groups=tuple(sorted({m.place.coupled for m in members if len(m.place.coupled) > 1})),
+        addresses=tuple(member.address for member in members),
     )
 
 
@@ -81,6 +90,14 @@ def weights_of(members: Sequence[Member]) -> dict[int, float]:
         for stage, weight in member.place.weights.items():
             weights.setdefault(stage, weight)
     return dict(sorted(weights.items()))
+
+
+def _sets(members: Sequence[Member]) -> Sets:
+    """The framework's replicas that each of ours stands for."""
+    sets: dict[int, set[int]] = {}
+    for member in members:
+        sets.setdefault(member.place.replica, set()).add(member.pipeline)
+    return tuple(tuple(sorted(one)) for _, one in sorted(sets.items()))
 
 
 def _gpus(members: Sequence[Member]) -> tuple[tuple[GpuAddress, ...], ...]:
@@ -99,7 +116,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         "driver": _told(member.driver for member in members),
         "simulated": digest(simulated) if config.device == "simulated" else "no",
         "torch": torch.__version__,
-        **_model_traits(schedule, [member.place for member in members]),
+        **_model_traits(schedule, members),
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
         "clock_changes": _clock_changes(config.objective),
@@ -108,14 +125,16 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
     }
 
 
-def _model_traits(schedule: Schedule, places: Sequence[Place]) -> Mapping[str, str]:
+def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str, str]:
     """How the model is cut and run."""
-    replicas = len({place.replica for place in places})
+    places, sets = [member.place for member in members], _sets(members)
+    pipelines = sum(map(len, sets))
     parameters = sorted({item for place in places for item in place.parameters.items()})
     return {
         "stages": str(schedule.stages),
-        "tensor_parallel": str(len(places) // (schedule.ranks * replicas)),
-        "replicas": str(replicas),
+        "tensor_parallel": str(len(places) // (schedule.ranks * pipelines)),
+        "replicas": str(len(sets)),
+        **({"coupled": f"{max(map(len, sets))} pipelines"} if pipelines > len(sets) else {}),
         "partition": " ".join(str(count) for _, count in parameters),
         "dtypes": _told(place.dtypes for place in places),
         "modules": _told(place.modules for place in places),

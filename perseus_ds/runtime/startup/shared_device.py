@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from perseus_ds.device import Choice, DeviceRequest, choose
 from perseus_ds.device.simulated import SimulatedGpu
@@ -12,6 +13,7 @@ from perseus_ds.errors import DeviceUnavailableError
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request
 
 _PATIENCE_S = 2.0
+_OPEN_S = 60.0
 _AT_EXIT_S = 45.0  # a guard insists for 30 s with a driver that refuses
 
 _open: dict[DeviceRequest, SharedDevice] = {}
@@ -106,12 +108,48 @@ class SharedDevice:
             self._requests.put(Request((Ask(None),), self.choice.gpu.now_s()))
 
 
-def shared_device(request: DeviceRequest) -> SharedDevice:
+def shared_device(request: DeviceRequest, *, patience_s: float = _OPEN_S) -> SharedDevice:
     """Open a device, or use the one that another engine of this process has opened.
 
     Raises:
-        DeviceError: it cannot be opened.
+        DeviceError: it cannot be opened, or its driver does not answer.
     """
     if request not in _open:
-        _open[request] = SharedDevice(request, choose(request))
+        choice = choose(request) if request.simulated else _chosen_in_time(request, patience_s)
+        _open[request] = SharedDevice(request, choice)
     return _open[request].use()
+
+
+def _chosen_in_time(request: DeviceRequest, patience_s: float) -> Choice:
+    """Open a device beside the training, which does not wait for ever; one that comes later is closed.
+
+    Raises:
+        DeviceError: it cannot be opened, or its driver does not answer.
+    """
+    chosen: SimpleQueue[Choice | Exception] = SimpleQueue()
+    turn = threading.Lock()
+    over = threading.Event()
+
+    def open_it() -> None:
+        try:
+            choice = choose(request)
+        except Exception as error:  # noqa: BLE001  # raised below, if anybody is there yet
+            chosen.put(error)
+            return
+        with turn:
+            if not over.is_set():
+                chosen.put(choice)
+                return
+        choice.gpu.close()
+
+    threading.Thread(target=open_it, name="perseus-open", daemon=True).start()
+    try:
+        found = chosen.get(timeout=patience_s)
+    except Empty:
+        with turn:
+            over.set()
+        silent = DeviceUnavailableError(f"the driver has not answered for {patience_s:g} s")
+        found = silent if chosen.empty() else chosen.get()
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -17,7 +17,7 @@ from perseus_ds.kernels import KernelTrace, write_trace
 from perseus_ds.kernels.cut import MARK, Launch, cut, trace_of
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.schedule import Instruction, Kind, Order
+from perseus_ds.schedule import Instruction, Kind, Load, Order
 
 SETTLING = 3
 """Iterations before the first traced one; the last two tell what an untraced one takes."""
@@ -68,10 +68,10 @@ class KernelTracing:
                 self._give_up(error)
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Mark the beginning of a computation, where traced."""
         if not self._tracing:
-            self._listener.before(kind, size)
+            self._listener.before(kind, load)
         elif self._profiler is not None and kind.is_computation and self._next < len(self._computations):
             self._mark = record_function(f"{MARK}{self._computations[self._next]}")
             self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own

@@ -8,18 +8,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, names_of, train
 
-from perseus_ds.device import SimulatedGpu
+from perseus_ds.device import Achieved, EventReason, SimulatedGpu
 from perseus_ds.device.simulated import opened
+from perseus_ds.device.simulated.laws import AnyWork
+from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.playing.play import play
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory import read_summary
 from perseus_ds.runtime.startup.activation import activate, deactivate, session_of
+from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
-COURSE = ["attached", "calibrated", "warming_up", "profiling", "profiled", "planning", "running", "measured"]
+COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,6 +133,65 @@ def test_observe_asks_for_no_clock(tmp_path: Path) -> None:
     session.end(well=True)
 
 
+@pytest.fixture
+def idles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs clock down whenever they have nothing to do, and say that they are idle."""
+    working: list[SimulatedGpu] = []
+    begin, wait, achieved = SimulatedGpu.begin, SimulatedGpu.wait, SimulatedGpu.achieved
+
+    def begins(self: SimulatedGpu, work: AnyWork) -> Task:
+        working.append(self)
+        return begin(self, work)
+
+    def waits(self: SimulatedGpu, task: Task) -> None:
+        wait(self, task)
+        working.remove(self)
+
+    def seen(self: SimulatedGpu) -> Achieved:
+        return achieved(self) if self in working else Achieved(210, 1593, EventReason.GPU_IDLE)
+
+    monkeypatch.setattr(SimulatedGpu, "begin", begins)
+    monkeypatch.setattr(SimulatedGpu, "wait", waits)
+    monkeypatch.setattr(SimulatedGpu, "achieved", seen)
+
+
+@pytest.mark.usefixtures("idles")
+def test_a_gpu_that_idles_but_in_iterations_is_calibrated_in_them(tmp_path: Path) -> None:
+    loop, run_dir = Loop(), tmp_path / "run"
+    session = begun(loop, block_of(run_dir))
+    train(loop, run_dir, lambda names: "profiling" in names)
+    [found] = [event for event in events_of(run_dir) if event["event"] == "calibrated"]
+    assert found["up_s"] == pytest.approx(0.038, abs=0.002)
+    assert loop.iterations <= 3
+    session.end(well=True)
+
+
+def test_traced_iterations_run_at_the_highest_clock(tmp_path: Path) -> None:
+    """Clocks are changed to be timed only when they are over."""
+    loop, run_dir = Loop(), tmp_path / "run"
+    session = begun(loop, block_of(run_dir, trace_kernels=2))
+    locks = []
+    while "calibrated" not in names_of(run_dir):
+        locks.append(gpu().truth.locks)
+        loop.step()
+        assert loop.iterations < 12
+    assert not any(locks[: SETTLING + 2])
+    session.end(well=True)
+
+
+def test_an_end_in_the_middle_of_calibrating_leaves_the_highest_clock(tmp_path: Path) -> None:
+    loop, run_dir = Loop(), tmp_path / "run"
+    session = begun(loop, block_of(run_dir))
+    loop.look = lambda: gpu().truth.locks and session.end(well=True)
+    for _ in range(4):
+        loop.step()
+    assert session.left
+    assert "calibrated" not in names_of(run_dir)
+    assert gpu().truth.locks > 0
+    gpu().sleep(1.0)
+    assert gpu().true_now().clock_mhz == 1410
+
+
 def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
     loop = Loop()
     session = begun(loop, block_of(tmp_path / "run", mode="profile"))
@@ -227,3 +290,19 @@ def test_a_host_that_cannot_be_served_is_named_and_nothing_is_begun(
     assert "this loop runs backwards" in capfd.readouterr().out
     assert session_of(loop) is None
     assert not (tmp_path / "run").exists()
+
+
+def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -> None:
+    first, second, run_dir = Loop(), Loop(), tmp_path / "run"
+    activate(first, partial(LoopAdapter, first), block=block_of(run_dir))
+    stranded = session_of(first)
+    assert stranded is not None
+    train(first, run_dir, lambda names: "calibrated" in names)
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    activate(second, partial(LoopAdapter, second), block=block_of(run_dir))
+    assert stranded.left
+    assert first.listener is None
+    assert names_of(run_dir).count("attached") == 2, "in the same run directory"
+    train(second, run_dir, lambda names: "running" in names)
+    assert deactivate(second)

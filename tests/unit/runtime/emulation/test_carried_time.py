@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from dataclasses import replace
-from queue import SimpleQueue
 
 import pytest
+from virtual_ranks import Post, Wanting
 
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, VirtualTime
 from perseus_ds.runtime.adapter import Batch
@@ -27,64 +26,6 @@ SETTINGS = SimulatedSettings(
 )
 BATCH = Batch(4)
 KINDS_OF_TAIL = (Kind.REDUCE_GRADS, Kind.STEP)
-
-
-class Post:
-    """Messages between threads, first come first served for each pair and tag."""
-
-    def __init__(self) -> None:
-        self.boxes: defaultdict[tuple[int, int, int], SimpleQueue[float]] = defaultdict(SimpleQueue)
-
-    def of(self, rank: int) -> PostOfRank:
-        return PostOfRank(self, rank)
-
-
-class PostOfRank:
-    """One rank's end of it."""
-
-    def __init__(self, post: Post, rank: int) -> None:
-        self.post, self.rank = post, rank
-
-    def iteration_begins(self) -> None:
-        pass
-
-    def send(self, to: int, tag: int, moment_s: float) -> None:
-        self.post.boxes[self.rank, to, tag].put(moment_s)
-
-    def receive(self, source: int, tag: int) -> float:
-        return self.post.boxes[source, self.rank, tag].get(timeout=20.0)
-
-    def close(self) -> None:
-        pass
-
-
-class Wanting:
-    """A session that wants everything, and knows when every instruction ran."""
-
-    def __init__(self, clock: VirtualTime) -> None:
-        self.clock = clock
-        self.starts_s: list[float] = []
-        self.ends_s: list[float] = []
-        self.begins_s: list[float] = []
-
-    def iteration_begins(self, batch: Batch) -> bool:
-        self.begins_s.append(self.clock.now_s())
-        return True
-
-    def before(self, kind: Kind, size: int = 0) -> None:
-        self.starts_s.append(self.clock.now_s())
-
-    def after(self, kind: Kind) -> None:
-        self.ends_s.append(self.clock.now_s())
-
-    def iteration_ends(self) -> None:
-        pass
-
-    def other_schedule_begins(self) -> None:
-        pass
-
-    def iteration_broke(self) -> None:
-        pass
 
 
 def with_tail(schedule: Schedule) -> Schedule:

@@ -8,7 +8,7 @@ from perseus_ds.device import SimulatedGpu, SimulatedSettings, Work
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation import EmulatedWork, works_of
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Kind, Load, textbook
 
 ONE = Batch(1)
 WORKS = works_of({0: 1.0}, SimulatedSettings(mean_forward_s=0.4, backward_over_forward=2.0))
@@ -26,7 +26,7 @@ class Marking:
         self.note("begins")
         return self.wants and batch == Batch(1)
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.note(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:
@@ -116,7 +116,7 @@ def test_a_larger_microbatch_is_as_much_more_work_both_ways(gpu: SimulatedGpu, t
     for size in (100, 50, 300):
         begun_s = time.now_s()
         work.iteration_begins(ONE)
-        work.before(Kind.FORWARD, size)
+        work.before(Kind.FORWARD, Load(size))
         work.after(Kind.FORWARD)
         work.before(Kind.BACKWARD)
         work.after(Kind.BACKWARD)

@@ -12,7 +12,7 @@ from fake_cuda import FakeCuda
 from personality_gpu import Character
 from virtual_host import VirtualHost, closing
 
-from perseus_ds.runtime.first_hour import Finding, Report, Verdict, first_hour
+from perseus_ds.runtime.first_hour import CheckResult, Report, Verdict, first_hour
 
 PASSES, FAILS = Verdict.PASSES, Verdict.FAILS
 
@@ -29,7 +29,7 @@ def bench_on(host: VirtualHost, character: Character | None = None, *, hip: bool
     return FakeBench(host, cuda, character)
 
 
-def by_number(report: Report) -> dict[int, Finding]:
+def by_number(report: Report) -> dict[int, CheckResult]:
     return {finding.number: finding for finding in report.findings}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.run_directory import MeasuredSide, Summary
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
 from perseus_ds.runtime.measure.accounting import Outside
 from perseus_ds.runtime.observe.rank_report import RankReport
@@ -18,7 +18,7 @@ def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
 
 
 def measured(energy_j: float, *, predicted_pct: float, freedom: int = 20) -> Summary:
-    sides = [Measured(1.0, one, 40, 0.001, 0.001 * one, freedom) for one in (1000.0, energy_j)]
+    sides = [MeasuredSide(1.0, one, 40, 0.001, 0.001 * one, freedom) for one in (1000.0, energy_j)]
     return Summary(sides[0], sides[1], True, predicted_pct)
 
 
@@ -36,7 +36,7 @@ def test_a_contradiction_is_beyond_both_errors() -> None:
 
 
 def test_nothing_contradicts_without_an_error() -> None:
-    sides = Measured(1.0, 1000.0, 2), Measured(1.0, 800.0, 2)
+    sides = MeasuredSide(1.0, 1000.0, 2), MeasuredSide(1.0, 800.0, 2)
     summary = Summary(*sides, True, 90.0)
     assert summary.saving_se_pct is None
     assert contradiction(summary, 1.0) == ""
@@ -49,7 +49,7 @@ def test_a_figure_is_written_with_its_error() -> None:
 
 
 def lasting(slowdown_pct: float, *, se_s: float = 0.0005) -> Summary:
-    sides = [Measured(one, 900.0, 40, se_s, 0.9, 20) for one in (1.0, 1.0 + slowdown_pct / 100.0)]
+    sides = [MeasuredSide(one, 900.0, 40, se_s, 0.9, 20) for one in (1.0, 1.0 + slowdown_pct / 100.0)]
     return Summary(sides[0], sides[1], True, 10.0)
 
 

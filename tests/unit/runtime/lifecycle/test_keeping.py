@@ -9,18 +9,18 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
-from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.run_directory import MeasuredSide, Summary
 from perseus_ds.runtime.lifecycle.keeping import Bound, bound_of, kept
 
 FAST, SLOW = (hand_made().plan(index) for index in (0, 1))
 DEADLINE = Objective(policy="deadline", deadline_s=9.0)
 
 
-def lasting(time_s: float, energy_j: float = 1200.0, *, se: float = 0.001) -> Measured:
-    return Measured(time_s, energy_j, 40, se * time_s, se * energy_j, 20)
+def lasting(time_s: float, energy_j: float = 1200.0, *, se: float = 0.001) -> MeasuredSide:
+    return MeasuredSide(time_s, energy_j, 40, se * time_s, se * energy_j, 20)
 
 
-def bound(objective: Objective, latest: Measured, *, pipelines: int = 1) -> Bound:
+def bound(objective: Objective, latest: MeasuredSide, *, pipelines: int = 1) -> Bound:
     summary = Summary(lasting(6.0, 1600.0), latest, True, 20.0)
     found = bound_of(objective, SLOW, summary, latest, pipelines=pipelines)
     assert found is not None

@@ -49,6 +49,10 @@ class Plans:
     def ready(self) -> int:
         return 0
 
+    def forget(self) -> None:
+        self.asked.clear()
+        self.taken = 0
+
     def phase_for(self, microbatches: int) -> Phase:
         self.asked.append(microbatches)
         return Planning()
@@ -62,6 +66,7 @@ class Plans:
         return size, self.made[size]
 
 
+GROUP = object()
 GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
 
 
@@ -71,6 +76,8 @@ class Job:
     def __init__(self, first: Phase) -> None:
         self.plans = Plans(first)
         self.status_exchange, context = MagicMock(), MagicMock()
+        self.reunion = self.status_exchange.reunion.return_value
+        self.reunion.at.return_value = False
         context.job.schedule.microbatches = 4
         context.config.profile.warmup_iterations = 1
         self.log = context.log
@@ -141,6 +148,43 @@ def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
     assert [call.args[0] for call in job.log.event.call_args_list].count("alone") == 1
     job.lifecycle.tell_failure()
     job.status_exchange.fail.assert_not_called()
+
+
+def events(job: Job) -> list[str]:
+    return [call.args[0] for call in job.log.event.call_args_list]
+
+
+def test_where_all_answer_again_every_rank_asks_for_its_plan_anew() -> None:
+    job = Job(running())
+    job.iteration(4, EngineError("a rank fell silent"))
+    job.iteration(4, None)
+    job.reunion.at.return_value = GROUP
+    job.iteration(4, None)
+    job.status_exchange.renew.assert_called_once_with(GROUP)
+    assert job.plans.asked == [4], "as a job that finds its plan"
+    assert events(job)[-2:] == ["alone", "together"]
+    job.iteration(4, replace(GOOD, microbatches=4, plans_ready=1))
+    assert job.iteration(4, GOOD) == "E", "the plan that came is run"
+
+
+def test_who_misses_the_reunion_looks_for_the_next() -> None:
+    job = Job(running())
+    job.iteration(4, EngineError("a rank fell silent"))
+    job.reunion.at.return_value = True
+    assert job.iteration(4, None) == "Q"
+    assert job.status_exchange.reunion.call_count == 2
+    job.status_exchange.renew.assert_not_called()
+
+
+def test_a_reunion_that_fails_leaves_the_plan_as_it_is() -> None:
+    job = Job(running())
+    job.iteration(4, EngineError("a rank fell silent"))
+    job.reunion.at.return_value = GROUP
+    job.status_exchange.renew.side_effect = EngineError("no way")
+    assert job.iteration(4, None) == "Q"
+    job.reunion.at.return_value = False
+    assert job.iteration(4, None) == "Q"
+    assert events(job).count("alone") == 2
 
 
 def test_where_nobody_answers_a_job_without_a_plan_cannot_go_on() -> None:

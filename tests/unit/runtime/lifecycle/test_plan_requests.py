@@ -5,13 +5,13 @@ import pytest
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, Step
+from perseus_ds.plan.timelines import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.runtime.lifecycle.plan_requests import Playable, playable
 from perseus_ds.schedule import Kind
 
 
 def line(*pairs: ClockPair) -> ClockSegments:
-    steps = tuple(Step(place, 0.1 * place, pair) for place, pair in enumerate(pairs))
+    steps = tuple(TimelineStep(place, 0.1 * place, pair) for place, pair in enumerate(pairs))
     return ClockSegments(1.0, 100.0, steps)
 
 

@@ -15,7 +15,7 @@ from fake_cuda import CONTEXT_BYTES, FakeCuda
 from personality_gpu import Character, PersonalityGpu
 from virtual_host import VirtualHost, closing
 
-from perseus_ds.device import Capabilities
+from perseus_ds.device import Capabilities, ConflictKind
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests
@@ -47,6 +47,7 @@ class JobGpu(PersonalityGpu):
 
     def __init__(self, host: VirtualHost, cuda: FakeCuda, character: Character) -> None:
         super().__init__(host, character, self._power_w)
+        self.host = host
         self._device = cuda.devices[1]
 
     def capabilities(self) -> Capabilities:
@@ -65,12 +66,32 @@ class JobGpu(PersonalityGpu):
         return 100.0 + 0.25 * clock_mhz
 
 
+class HangingGpu(JobGpu):
+    """One whose driver, from a moment on, does not come back from setting a clock for half a minute."""
+
+    hangs = (60.0, 90.0)
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        self._hang()
+        super().lock_clock(clock_mhz)
+
+    def reset_clock(self) -> None:
+        self._hang()
+        super().reset_clock()
+
+    def _hang(self) -> None:
+        begins_s, ends_s = self.hangs
+        if begins_s <= self.now_s() < ends_s:
+            self.host.native(lambda: ends_s)
+
+
 class Script:
     """Ten iterations by the plan, ten at default clocks, and so on: what a lifecycle would say."""
 
     rests = False
 
-    def __init__(self) -> None:
+    def __init__(self, planned: ClockSchedule) -> None:
+        self.planned = planned
         self.passed: list[Iteration] = []
         self.steps: dict[int, Mode] = {}
         self.step = Step()
@@ -82,7 +103,7 @@ class Script:
         planned = index // 10 % 2 == 1
         settles = index % 10 < 2
         mode = Mode.NEITHER if settles else Mode.PERSEUS if planned else Mode.BASELINE
-        self.step = Step(SLOW if planned else DEFAULT_CLOCK, mode)
+        self.step = Step(self.planned if planned else DEFAULT_CLOCK, mode)
         self.steps[index] = mode
         return self.job
 
@@ -91,28 +112,38 @@ class Script:
 
 
 class CudaJob:
-    def __init__(self, host: VirtualHost, folder: Path, *, character: Character | None = None) -> None:
+    def __init__(
+        self,
+        host: VirtualHost,
+        folder: Path,
+        *,
+        character: Character | None = None,
+        planned: ClockSchedule = SLOW,
+        kind: type[JobGpu] = JobGpu,
+        adjoining: bool = False,
+    ) -> None:
         self.host = host
         self.cuda = FakeCuda(host, devices=2, ppm=50.0, offset_s=1e6)
         self.cuda.set_device(1)
-        gpu = self.gpu = JobGpu(host, self.cuda, character or Character())
+        gpu = self.gpu = kind(host, self.cuda, character or Character())
         self.stopwatch = CudaStopwatch(gpu, cuda=self.cuda, threads=host)
         self.watch = EnergyWatch(gpu, threads=host)
         self.requests = ClockRequests(gpu, threads=host, enter=self.stopwatch.enter_thread)
+        self.requests.expect(0.020)
         log = EventLog(0)
         self.directory = RunDirectory(folder)
         log.writes_to(self.directory)
-        monitor = ConflictMonitor(gpu, log, rank=0, directory=self.directory)
+        monitor = self.monitor = ConflictMonitor(gpu, log, rank=0, directory=self.directory)
         self.books = RankBooks(
             self.watch,
             sightings=monitor.sightings,
             overrun_share=lambda: 0.0,
             clock_requests=self.requests.counts,
         )
-        self.script = Script()
+        self.script = Script(planned)
         self.session = Session(
             cast("Lifecycle", self.script),
-            recorder=Recorder(self.stopwatch, ORDER),
+            recorder=Recorder(self.stopwatch, ORDER, adjoining=adjoining),
             sequencer=ClockSequencer(self.requests, gpu.now_s, moment=self.stopwatch.moment),
             books=self.books,
             conflict_monitor=monitor,
@@ -160,7 +191,7 @@ def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost,
         graph.replay()
 
     for n in range(200):
-        job.iteration(0.1, within=captured if n == 77 else lambda: None)
+        job.iteration(0.1, within=captured if n in {0, 77} else lambda: None)
         if n == 120:
             job.cuda.devices[1].suspend(30.0)
     counts = job.cuda.counts
@@ -195,6 +226,47 @@ def test_a_module_whose_driver_hangs_for_half_a_minute_costs_one_line(
     assert host.now_s() - begun_s < expected_s + 5.0, "training waited for the driver"
     assert capsys.readouterr().out.count("power is integrated instead") == 1
     assert job.side(Mode.BASELINE)[1] == pytest.approx(0.8 * 595.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("adjoining", "most"), [(False, 4 * len(ORDER) + 5), (True, 4 * len(ORDER))])
+def test_clock_requests_need_no_events_of_their_own(
+    host: VirtualHost, tmp_path: Path, most: int, *, adjoining: bool
+) -> None:
+    """Two marks of each instruction in two iterations, and a few at their ends; or one for two of them."""
+    asks = tuple((Ask((LOW_MHZ, TOP_MHZ)[n % 2]),) for n in range(len(ORDER)))
+    job = CudaJob(
+        host, tmp_path, planned=ClockSchedule((Ask(TOP_MHZ),), ((),) * len(ORDER), asks), adjoining=adjoining
+    )
+    counts = job.cuda.counts
+    for _ in range(40):
+        job.iteration(0.1)
+    settled = counts.events_peak
+    for _ in range(160):
+        job.iteration(0.1)
+    assert job.requests.counts.changes > 600
+    assert settled == counts.events_peak == counts.events_alive
+    assert counts.events_peak <= most
+    job.close()
+
+
+def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iteration_counts(
+    host: VirtualHost, tmp_path: Path
+) -> None:
+    """It keeps the lower clock, and the iterations at default clocks that follow would run at it."""
+    job = CudaJob(host, tmp_path, kind=HangingGpu)
+    slow_mhz = []
+    for _ in range(200):
+        job.iteration(0.1)
+        if 61.0 < host.now_s() < 89.0:
+            slow_mhz.append(job.cuda.devices[1].clock_mhz)
+    assert set(slow_mhz) == {LOW_MHZ}, "the clock cannot go up"
+    assert host.now_s() < 100 * 0.8 + 100 * 1.2 + 28.0 * 0.5 + 5.0, "training waited for the driver"
+    assert job.side(Mode.BASELINE) == (pytest.approx(0.8, rel=0.01), pytest.approx(0.8 * 595.0, rel=0.02))
+    assert job.side(Mode.PERSEUS)[0] == pytest.approx(1.2, rel=0.01)
+    [seen] = job.monitor.sightings()
+    assert (seen.kind, seen.count) == (ConflictKind.NOT_STORED, 1)
+    job.close()
+    assert job.cuda.devices[1].clock_mhz == TOP_MHZ
 
 
 @pytest.mark.thorough

@@ -15,9 +15,9 @@ from perseus_ds.schedule import Instruction, Kind, textbook
 JOB = Job(0, 1, 0, 0, textbook("1f1b", stages=1, microbatches=1), {})
 
 
-def iteration(index: int, *, lasts_s: float, resumed: bool = False) -> Iteration:
+def iteration(index: int, *, lasts_s: float, resumed: bool = False, skipped: bool = False) -> Iteration:
     row = (Interval(Instruction(0, Kind.FORWARD, 0), 0.0, lasts_s),)
-    return Iteration(index, 0.0, lasts_s, row, resumed=resumed, microbatches=1)
+    return Iteration(index, 0.0, lasts_s, row, resumed=resumed, microbatches=1, skipped=skipped)
 
 
 def books() -> RankBooks:
@@ -47,3 +47,13 @@ def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> N
     own.enter([iteration(2, lasts_s=2.0)])
     own.forget_plan(JOB)
     assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
+
+
+def test_one_whose_step_was_skipped_counts_for_neither_side_and_is_counted() -> None:
+    own = books()
+    for index, skipped in enumerate((False, True, False)):
+        own.ran(index, Mode.PERSEUS, known=True)
+        own.enter([iteration(index, lasts_s=1.0 - 0.5 * skipped, skipped=skipped)])
+    report = own.report(JOB)
+    assert report.durations_s[Mode.PERSEUS] == [1.0]
+    assert report.skipped == 1

@@ -55,3 +55,25 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
     before, after = (side.measured() for side in at_one_size([of(1.0, 100.0), of(3.0, 80.0)]))
     assert (before.iteration_time_s, after.iteration_time_s) == pytest.approx((2.0, 2.0))
     assert (before.energy_j, after.energy_j) == pytest.approx((200.0, 160.0))
+
+
+def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
+    """Both sides train as much in all, but where the plan runs one replica has most of it."""
+    random = np.random.default_rng(3)
+
+    def of(share: float, time: float) -> Side:
+        ranks: list[list[Sample]] = [[], []]
+        for i in range(12):
+            whole, uneven = random.uniform(1.8, 2.2), share * random.uniform(0.95, 1.05)
+            sizes = whole * uneven, whole * (1.0 - uneven)
+            for row, size in zip(ranks, sizes, strict=True):
+                row.append(Sample(i, 1, time * max(sizes), 100.0 * size, size))
+        found = Side.of([Total(12, deque(row)) for row in ranks])
+        assert found is not None
+        return found
+
+    raw = [of(0.55, 1.0), of(0.7, 1.01)]
+    assert raw[1].measured().iteration_time_s / raw[0].measured().iteration_time_s > 1.2
+    before, after = (one.measured() for one in at_one_size(raw))
+    assert after.iteration_time_s / before.iteration_time_s == pytest.approx(1.01, abs=0.005)
+    assert after.energy_j / before.energy_j == pytest.approx(1.0, abs=0.02)

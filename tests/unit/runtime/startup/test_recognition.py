@@ -28,9 +28,13 @@ def members(*, replicas: int = 1, peers: int = 1) -> list[Member]:
         for _ in range(peers)
     ]
     return [
-        Member(place, GpuAddress("node1", f"0000:{rank:02x}:00.0"), "A100", "550", {"framework": "1.0"})
+        Member(place, place.replica, _address(rank), "A100", "550", {"framework": "1.0"})
         for rank, place in enumerate(places)
     ]
+
+
+def _address(rank: int) -> GpuAddress:
+    return GpuAddress("node1", f"0000:{rank:02x}:00.0")
 
 
 def recognised(ranks: Sequence[Member]) -> Job:

@@ -5,6 +5,7 @@ import threading
 import pytest
 from runtime_fakes import NotingGpu
 
+import perseus_ds.runtime.startup.shared_device as module
 from perseus_ds.device import Choice, DeviceRequest, SimulatedSettings
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
@@ -82,3 +83,32 @@ def test_a_close_that_fails_says_so() -> None:
     device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use()
     with pytest.raises(DeviceLostError, match="gone"):
         device.release()
+
+
+def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it hands over later is closed."""
+    answers, gpu = threading.Event(), NotingGpu()
+    closed = threading.Event()
+
+    def hangs(_: DeviceRequest) -> Choice:
+        assert answers.wait(60.0)
+        return Choice(gpu, "noting", "a test")
+
+    monkeypatch.setattr(module, "choose", hangs)
+    monkeypatch.setattr(gpu, "close", closed.set)
+    with pytest.raises(DeviceUnavailableError, match=r"the driver has not answered for 0\.01 s"):
+        shared_device(DeviceRequest("nvml", local_rank=7), patience_s=0.01)
+    assert not closed.is_set()
+    answers.set()
+    assert closed.wait(60.0)
+
+
+def test_what_is_wrong_with_a_device_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(_: DeviceRequest) -> Choice:
+        raise DeviceLostError("gone")
+
+    monkeypatch.setattr(module, "choose", refuses)
+    with pytest.raises(DeviceLostError, match="gone"):
+        shared_device(DeviceRequest("nvml", local_rank=7))

@@ -12,7 +12,7 @@ from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING, KernelTracing
-from perseus_ds.schedule import Instruction, Kind
+from perseus_ds.schedule import Instruction, Kind, Load
 
 ORDER = tuple(Instruction.parse(text) for text in ("0F0", "0F1", "0B0", "0B1"))
 BATCH = Batch(microbatches=2)
@@ -29,7 +29,7 @@ class Heard:
         self.calls.append("begins")
         return True
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         self.calls.append(f"before {kind.value}")
 
     def after(self, kind: Kind) -> None:

@@ -1,36 +1,30 @@
-"""Once per run, before the first iteration: how long the GPUs of this job really take to change a clock."""
+"""What a rank reckons with: how long the GPUs of this job take to change a clock, as measured or declared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import cast
 
-from perseus_ds.device import Calibration, Capabilities, Gpu, calibrate, measured
+from perseus_ds.device import Calibration, Capabilities, measured
 from perseus_ds.errors import DeviceError
-from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.observe.event_log import EventLog
 
 Answer = Calibration | DeviceError
 
 
-def calibrated(gpu: Gpu, channel: ControlChannel, log: EventLog) -> tuple[Capabilities, Calibration | None]:
-    """Measure rank 0's GPU alone, then all at once; return what this rank should reckon with. Collective.
+@dataclass(slots=True)
+class Reckoning:
+    """What this rank's GPU can do: as it declares, until ``calibration`` says how it really is."""
 
-    Calls of the GPUs of one node queue in the driver, so that a clock which all change at once comes later:
-    ``together_s`` is the longest that any rank waited, and the latency that clocks are asked for ahead by.
+    able: Capabilities
+    calibration: Calibration | None = None
 
-    Raises:
-        EngineError: a rank fell silent.
 
-    Cost: about a second of the device's time, once.
-    """
-    able = gpu.capabilities()
-    alone = cast("Answer | None", channel.broadcast(_answer(gpu) if channel.rank == 0 else None))
-    everyone = (
-        cast("list[Answer]", channel.gather(_answer(gpu, in_step=True))) if channel.size > 1 else [alone]
-    )
+def joined(
+    able: Capabilities, alone: Answer, everyone: Sequence[Answer], log: EventLog
+) -> tuple[Capabilities, Calibration | None]:
+    """What this rank should reckon with, after rank 0's GPU was measured alone and all at once."""
     known = [one for one in everyone if isinstance(one, Calibration)]
     latencies_s = [one.switch_latency_s for one in known if one.switch_latency_s is not None]
     if not latencies_s or not isinstance(alone, Calibration):
@@ -48,21 +42,14 @@ def _reckoned(able: Capabilities, found: Calibration) -> Capabilities:
     return replace(measured(able, found), switch_latency_s=latency_s, counter_period_s=period_s)
 
 
-def _answer(gpu: Gpu, *, in_step: bool = False) -> Answer:
-    try:
-        return calibrate(gpu, in_step=in_step)
-    except DeviceError as error:
-        return error
-
-
 def _pooled(alone: Calibration, known: Sequence[Calibration], *, together_s: float) -> Calibration:
     periods_s = [one.counter_period_s for one in known if one.counter_period_s is not None]
     return replace(
         alone,
         together_s=together_s,
         counter_period_s=median(periods_s) if periods_s else None,
-        unreached=alone.unreached + sum(one.unreached for one in known),
-        idle=alone.idle + sum(one.idle for one in known),
+        unreached=alone.unreached + sum(one.unreached for one in known if one is not alone),
+        idle=alone.idle + sum(one.idle for one in known if one is not alone),
     )
 
 
@@ -82,8 +69,8 @@ def _log_found(log: EventLog, found: Calibration) -> None:
     )
 
 
-def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer | None]) -> None:
-    why = _why_not([one for one in answers if one is not None])
+def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer]) -> None:
+    why = _why_not(answers)
     latency_s = able.switch_latency_s
     log.event(
         "calibrated",
@@ -100,7 +87,7 @@ def _why_not(answers: Sequence[Answer]) -> str:
     if errors:
         return errors[0]
     if any(one.idle for one in known):
-        return "the GPU is idle, and an idle one clocks down by itself"
+        return "the GPU was idle, and an idle one clocks down by itself"
     return "a clock was not reached" if any(one.unreached for one in known) else "this host looked too rarely"
 
 

@@ -1,0 +1,93 @@
+"""How much work a microbatch of some load is for a simulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.emulation.routes import LOADS
+from perseus_ds.schedule import Instruction, Load
+
+
+class Messages(Protocol):
+    """What brings numbers from rank to rank, in order."""
+
+    def send(self, to: int, tag: int, moment_s: float) -> None:
+        """Send a number on its way."""
+
+    def receive(self, source: int, tag: int) -> float:
+        """Wait for one; minus infinity from who is gone."""
+
+
+class SharedLoads:
+    """The first stage counts what every stage works on: later ones see no lengths, and their GPUs must."""
+
+    def __init__(self, messages: Messages, *, first: int, others: Sequence[int], rank: int) -> None:
+        self._messages = messages
+        self._first = first
+        self._others = others
+        self._rank = rank
+
+    def of(self, batch: Batch) -> tuple[Load, ...] | None:
+        """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
+        if self._rank == self._first:
+            told = [_UNKNOWN] * (2 * batch.microbatches)
+            if batch.loads is not None:
+                told = [number for load in batch.loads for number in (load.tokens, load.squares)]
+            for rank in self._others:
+                for number in told:
+                    self._messages.send(rank, LOADS, number)
+            return batch.loads
+        numbers = [self._messages.receive(self._first, LOADS) for _ in range(2 * batch.microbatches)]
+        if min(numbers, default=_UNKNOWN) < 0.0:
+            return None
+        return tuple(map(Load, numbers[::2], numbers[1::2]))
+
+
+class LoadShare:
+    """The share of each microbatch's work in that of the mean one.
+
+    With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
+    of ``mean``; without, its tokens over those of the first microbatch that a stage saw. A load is the
+    batch's where the first stage knows it at its begin (``shared``), else what the forward tells.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[float] | None = None,
+        mean: Load | None = None,
+        shared: SharedLoads | None = None,
+    ) -> None:
+        self._terms = terms
+        self._mean = mean
+        self._shared = shared
+        self._batch: tuple[Load, ...] | None = None
+        self._first_tokens: dict[int, float] = {}
+        self._shares: dict[tuple[int, int], float] = {}
+
+    def iteration_begins(self, batch: Batch) -> None:
+        """Know the loads of a batch; alike on all ranks of a pipeline where they are shared."""
+        self._shares.clear()
+        self._batch = batch.loads if self._shared is None else self._shared.of(batch)
+
+    def share(self, present: Instruction, load: Load | None) -> float:
+        """Return the share of what an instruction works on, whose forward tells ``load``."""
+        place = present.stage, present.microbatch
+        if self._batch is not None and present.microbatch < len(self._batch):
+            load = self._batch[present.microbatch]
+        if load is not None:
+            self._shares[place] = self._of(present.stage, load)
+        return self._shares.get(place, 1.0)
+
+    def _of(self, stage: int, load: Load) -> float:
+        if self._terms is None or self._mean is None:
+            first = self._first_tokens.setdefault(stage, load.tokens)
+            return load.tokens / first if first and load.tokens else 1.0
+        fixed, tokens, squares = self._terms
+        q = load.squares / self._mean.squares if self._mean.squares else 0.0
+        return max(_LEAST, fixed + tokens * load.tokens / self._mean.tokens + squares * q)
+
+
+_UNKNOWN = -1.0
+_LEAST = 1e-3

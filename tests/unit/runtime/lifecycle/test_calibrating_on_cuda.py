@@ -1,0 +1,221 @@
+"""Calibration in the first iterations, on the strict double: under load, off the training thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from clocked_gpu import ClockedGpu, Temper
+from fake_cuda import FakeCuda
+from virtual_host import NEVER_S, VirtualHost, closing
+
+from perseus_ds.config import Objective
+from perseus_ds.device import Calibration, Capabilities, calibrate
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.comm.control_channel import ControlChannel
+from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.lifecycle.calibrating import Calibrator
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Unplanned, WarmUp
+from perseus_ds.runtime.lifecycle.plan_requests import budget_of
+from perseus_ds.runtime.lifecycle.reckoning import Reckoning
+from perseus_ds.runtime.observe.event_log import EventLog
+
+KERNELS, KERNEL_S = 10, 0.02
+WARM_UP = 3
+
+
+class Meeting:
+    """A channel on which ranks of one host meet."""
+
+    def __init__(self, host: VirtualHost, size: int) -> None:
+        self.host, self.size = host, size
+        self.said: list[dict[int, object]] = [{}]
+
+    def of(self, rank: int) -> ControlChannel:
+        met = 0
+
+        def gather(mine: object) -> list[object]:
+            nonlocal met
+            met += 1
+            while len(self.said) <= met:
+                self.said.append({})
+            said = self.said[met]
+            said[rank] = mine
+            self.host.native(lambda: 0.0 if len(said) == self.size else NEVER_S)
+            return [said[one] for one in range(self.size)]
+
+        channel = SimpleNamespace(
+            rank=rank, size=self.size, gather=gather, broadcast=lambda mine: gather(mine)[0]
+        )
+        return cast("ControlChannel", channel)
+
+
+class Rank:
+    """One that trains from its warm-up on until it is calibrated, its host ahead of its device."""
+
+    def __init__(
+        self, host: VirtualHost, cuda: FakeCuda, gpu: ClockedGpu, channel: ControlChannel, folder: Path
+    ) -> None:
+        self.host, self.cuda, self.gpu = host, cuda, gpu
+        self.requests = ClockRequests(gpu, threads=host)
+        log = EventLog(channel.rank)
+        log.writes_to(RunDirectory(folder))
+        self.reckoning = Reckoning(gpu.capabilities())
+        context = JobContext(
+            cast("Any", None), cast("Any", None), self.reckoning, channel, RunDirectory(folder), log
+        )
+        self.told: list[Capabilities] = []
+        self.opened_with: list[float] = []
+        calibrator = Calibrator(context, gpu, self.requests, self.told.append)
+        self.phase: Phase = WarmUp(
+            WARM_UP, lambda known_s: calibrator.phase(known_s, self._opens), ahead=calibrator.iterations
+        )
+        self.iterations = 0
+        self.longest_s = 0.0
+
+    @property
+    def done(self) -> bool:
+        return isinstance(self.phase, Unplanned)
+
+    def iteration(self, *, loaded: bool = True) -> None:
+        began_s = self.host.now_s()
+        self.phase.begins(self.iterations)
+        ours_s = self.host.now_s() - began_s
+        for _ in range(KERNELS):
+            self.host.python(1e-3)
+            if loaded:
+                self.cuda.launch(KERNEL_S)
+        if loaded:
+            ahead_s = self.host.now_s() + 0.1
+            pending = self.cuda.devices[0].pending
+            self.host.native(lambda: max((op.end_s for op in pending), default=0.0) - 0.1)
+            assert self.host.now_s() <= ahead_s + 10.0
+        else:
+            self.host.sleep(KERNELS * KERNEL_S)
+        lasted_s = self.host.now_s() - began_s
+        began_s = self.host.now_s()
+        self.phase = self.phase.following(Ended(self.iterations, (), lasted_s))
+        self.longest_s = max(self.longest_s, ours_s, self.host.now_s() - began_s)
+        self.iterations += 1
+
+    def train(self, *, loaded: bool = True, at_most: int = 60) -> None:
+        while not self.done:
+            self.iteration(loaded=loaded)
+            assert self.iterations < at_most
+
+    def _opens(self, iteration_s: float) -> Phase:
+        self.opened_with.append(iteration_s)
+        return Unplanned()
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def host() -> Iterator[VirtualHost]:
+    with closing(VirtualHost()) as host:
+        yield host
+
+
+def lone(host: VirtualHost, folder: Path, temper: Temper) -> Rank:
+    cuda = FakeCuda(host)
+    cuda.set_device(0)
+    gpu = ClockedGpu(host, cuda, cuda.devices[0], host.lock(), temper)
+    return Rank(host, cuda, gpu, Meeting(host, 1).of(0), folder)
+
+
+@pytest.mark.parametrize("tells_idle", [True, False])
+def test_a_gpu_that_idles_before_the_first_iteration_is_measured_under_load(
+    host: VirtualHost, tmp_path: Path, *, tells_idle: bool
+) -> None:
+    rank = lone(host, tmp_path, Temper(tells_idle=tells_idle))
+    assert calibrate(rank.gpu, pause=host.sleep).switch_latency_s is None, (
+        "before the first iteration it tells nothing"
+    )
+    rank.train()
+    [event] = events(tmp_path)
+    assert event["up_s"] == pytest.approx(0.040, abs=0.003)
+    assert event["down_s"] == pytest.approx(0.030, abs=0.003)
+    assert rank.reckoning.able.switch_latency_s == pytest.approx(0.040, abs=0.003)
+    assert rank.told == [rank.reckoning.able]
+    assert rank.gpu.sets[-1] is None
+    assert rank.iterations <= WARM_UP + 2, "two iterations of 0.2 s and no more"
+    assert rank.longest_s < 0.006, "the training thread did not wait for a driver of 10 ms"
+
+
+def test_a_gpu_at_its_power_limit_is_measured_below_it(host: VirtualHost, tmp_path: Path) -> None:
+    rank = lone(host, tmp_path, Temper(capped_mhz=1305))
+    rank.train()
+    [event] = events(tmp_path)
+    assert event["up_s"] == pytest.approx(0.040, abs=0.003)
+    assert event["unreached"] == 1
+    assert max(clock for clock in rank.gpu.sets[-5:] if clock) <= 1275
+
+
+def test_a_gpu_that_never_works_is_reckoned_with_as_it_declares(
+    host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank = lone(host, tmp_path, Temper())
+    rank.train(loaded=False)
+    [line] = capsys.readouterr().out.splitlines()
+    assert "could not be measured (the GPU was idle" in line
+    assert "reckoning with 37 ms" in line
+    assert rank.reckoning.calibration is None
+    rank.requests.close()
+    assert rank.gpu.sets[-1] is None
+
+
+def test_a_driver_that_hangs_costs_a_line_and_no_time(
+    host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank = lone(host, tmp_path, Temper(hangs=(0.3, 30.3)))
+    rank.train()
+    assert host.now_s() < 10.0, "the driver still hangs"
+    assert rank.longest_s < 0.006
+    assert "could not be measured (the driver did not answer in time): reckoning with 37 ms" in (
+        capsys.readouterr().out
+    )
+    host.sleep(40.0)
+    assert rank.gpu.sets[-1] is None
+
+
+def test_an_end_in_the_middle_gives_the_clock_back(host: VirtualHost, tmp_path: Path) -> None:
+    rank = lone(host, tmp_path, Temper())
+    while not any(rank.gpu.sets):
+        rank.iteration()
+    assert not rank.done
+    rank.requests.close()
+    assert rank.gpu.sets[-1] is None
+    host.sleep(5.0)
+    assert rank.gpu.sets[-1] is None
+
+
+def test_ranks_of_a_node_whose_driver_queues_get_a_default_budget(host: VirtualHost, tmp_path: Path) -> None:
+    driver, meeting, size = host.lock(), Meeting(host, 4), 4
+    ranks: list[Rank] = []
+
+    def trains(number: int) -> None:
+        cuda = FakeCuda(host)
+        cuda.set_device(0)
+        gpu = ClockedGpu(host, cuda, cuda.devices[0], driver, Temper())
+        ranks.append(Rank(host, cuda, gpu, meeting.of(number), tmp_path / str(number)))
+        ranks[-1].train()
+
+    threads = [
+        host.start(lambda number=number: trains(number), name=f"rank{number}") for number in range(size)
+    ]
+    for thread in threads:
+        thread.join()
+    found = ranks[0].reckoning.calibration
+    assert isinstance(found, Calibration)
+    assert found.up_s == pytest.approx(0.040, abs=0.003)
+    assert found.together_s == pytest.approx(0.040 + 3 * 0.010, abs=0.005)
+    assert {rank.reckoning.able.switch_latency_s for rank in ranks} == {found.together_s}
+    budget = budget_of(Objective(), found, ranks[0].reckoning.able, ranks=size)
+    assert budget.per_node_per_s == pytest.approx(50.0, rel=0.2), "half of a driver that takes 10 ms a call"

@@ -1,0 +1,64 @@
+"""What the ranks of a job make of their calibrations."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runtime_fakes import NotingGpu
+
+from perseus_ds.device import Calibration
+from perseus_ds.errors import DeviceLostError
+from perseus_ds.run_directory import RunDirectory, read_events
+from perseus_ds.runtime.lifecycle.reckoning import Answer, joined
+from perseus_ds.runtime.observe.event_log import EventLog
+
+MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
+NOTHING = Calibration(0.004, None, None, None, 0.1, 1)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EventLog:
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    return log
+
+
+ABLE = NotingGpu().capabilities()
+
+
+def test_the_longest_wait_of_all_ranks_is_the_lead(log: EventLog, tmp_path: Path) -> None:
+    slow = Calibration(0.010, 0.046, 0.040, None, 0.1, 0)
+    able, found = joined(ABLE, MINE, [Calibration(0.004, 0.030, 0.025, None, 0.1, 0), slow, NOTHING], log)
+    assert able.switch_latency_s == 0.046
+    assert found == Calibration(0.004, 0.020, 0.018, 0.046, 0.1, 1)
+    [event] = read_events(tmp_path / "events.jsonl")
+    assert event["event"] == "calibrated"
+    assert event["together_s"] == 0.046
+
+
+def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
+    alone = replace(MINE, unreached=1)
+    _, found = joined(ABLE, alone, [alone], log)
+    assert found is not None
+    assert found.unreached == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (NOTHING, "a clock was not reached"),
+        (replace(NOTHING, idle=1), "the GPU was idle"),
+        (Calibration(0.1, None, None, None, None, 0), "looked too rarely"),
+        (DeviceLostError("gone"), "gone"),
+    ],
+)
+def test_what_cannot_be_measured_is_as_declared_and_said_once(
+    log: EventLog, capsys: pytest.CaptureFixture[str], answer: Answer, why: str
+) -> None:
+    able, found = joined(ABLE, answer, [answer, replace(NOTHING, unreached=0)], log)
+    assert able == ABLE
+    assert found is None
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1
+    assert why in said[0]
+    assert "reckoning with 20 ms" in said[0]

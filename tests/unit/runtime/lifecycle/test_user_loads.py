@@ -1,0 +1,133 @@
+"""A user's function gives loads, or one line says why it is not asked again; training goes on either way."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+import perseus_ds
+from perseus_ds.config import parse
+from perseus_ds.config.load_function import LoadFunction, load_function
+from perseus_ds.errors import ConfigError
+from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.lifecycle.user_loads import UserLoads, given_by_all
+from perseus_ds.schedule import Load
+from perseus_ds.testing.listeners import Noting
+
+
+def asked(
+    function: LoadFunction, iterations: int = 2, *, limit_s: float = 60.0
+) -> tuple[list[Batch], list[str]]:
+    """Batches of two microbatches as they reach the listener, and the lines said."""
+    noting, log = Noting(), MagicMock()
+    loads = UserLoads(noting, function, limit_s=limit_s, log=log)
+    for _ in range(iterations):
+        loads.iteration_begins(Batch(2, "2 x 8"))
+        loads.iteration_ends()
+    loads.close()
+    return [one.batch for one in noting.iterations], [call.args[0] for call in log.line_here.call_args_list]
+
+
+def test_batches_have_the_loads_that_the_function_gives() -> None:
+    batches, said = asked(lambda iteration, microbatches: [10 + iteration, [3, 4][:microbatches]])
+    assert [one.loads for one in batches] == [(Load(10, 100), Load(7, 25)), (Load(11, 121), Load(7, 25))]
+    assert [one.shape for one in batches] == ["2 x 8"] * 2
+    assert said == []
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "raises": (lambda *_: {}["no"], "raised KeyError('no')"),
+    "negative": (lambda *_: [5, -1], "microbatch 1: a length is -1"),
+    "negative length": (lambda *_: [5, [3, -2]], "microbatch 1: a length is -2"),
+    "missing": (lambda *_: [5, None], "None for microbatch 1"),
+    "not finite": (lambda *_: [float("nan"), 5], "microbatch 0: a load's tokens are nan"),
+    "fewer than microbatches": (lambda *_: [5], "returned 1 loads for 2 microbatches"),
+    "more than microbatches": (lambda *_: [5] * 3, "returned 3 loads for 2 microbatches"),
+    "nothing": (lambda *_: None, "returned None, not one load"),
+    "a word": (lambda *_: "many", "returned 'many', not one load"),
+    "words": (lambda *_: ["many", "few"], "'many' for microbatch 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_function_that_answers_badly_is_not_asked_again(case: str) -> None:
+    function, why = BAD[case]
+    batches, said = asked(function, 3)
+    assert [one.loads for one in batches] == [None] * 3
+    (line,) = said
+    assert why in line
+    assert line.endswith("at iteration 0: it is not asked again")
+    assert "\n" not in line
+
+
+def test_a_function_that_is_slow_is_not_waited_for() -> None:
+    hanging = threading.Event()
+    batches, said = asked(lambda *_: hanging.wait() and [1, 2], 5, limit_s=0.01)
+    hanging.set()
+    assert [one.loads for one in batches] == [None] * 5
+    (line,) = said
+    assert (
+        line
+        == "the function of set_load took longer than 0.01 s 3 times, at iteration 2: it is not asked again"
+    )
+
+
+def test_an_answer_that_comes_late_is_of_no_later_iteration() -> None:
+    """The first answer is held back until it is too late: the second question gets its own."""
+    noting, held = Noting(), threading.Event()
+
+    def slow_at_first(iteration: int, microbatches: int) -> list[int]:
+        held.wait(60.0)
+        return [iteration + 1] * microbatches
+
+    loads = UserLoads(noting, slow_at_first, limit_s=0.01, log=MagicMock())
+    loads.iteration_begins(Batch(1))
+    held.set()
+    for _ in range(3):
+        loads.iteration_begins(Batch(1))
+    given = [one.batch.loads for one in noting.iterations]
+    assert given[0] is None
+    assert all(one in {None, (Load(n + 1, (n + 1) ** 2),)} for n, one in enumerate(given))
+    loads.close()
+
+
+def test_a_function_on_some_ranks_alone_is_asked_on_none() -> None:
+    channel, log = MagicMock(size=3), MagicMock()
+    channel.gather.return_value = [True, False, True]
+    assert not given_by_all(channel, len, log)
+    assert "on 2 of 3 ranks, not on rank 1" in log.event.call_args.args[1]
+    channel.gather.return_value = [True] * 3
+    assert given_by_all(channel, len, log)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    yield
+    perseus_ds.set_load(None)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_the_function_of_the_code_goes_before_the_named_one() -> None:
+    assert load_function(None) is None
+    assert load_function("math.hypot") is not None
+    perseus_ds.set_load(divmod)
+    assert load_function("math.hypot") is divmod
+    with pytest.raises(ConfigError, match="set_load was given 5"):
+        perseus_ds.set_load(5)  # type: ignore[arg-type]  # what the test is of
+
+
+@pytest.mark.parametrize("name", ["math.no_such", "no_such_module.loads", "loads", "math.pi"])
+def test_a_name_that_leads_nowhere_is_refused_with_its_key(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"perseus.straggler.set_load is '{name}'"):
+        load_function(name)
+
+
+def test_the_block_knows_the_keys() -> None:
+    straggler = parse(
+        {"straggler": {"set_load": "my.loads", "read_ahead": True, "load_limit_s": 1}}, {}
+    ).straggler
+    assert (straggler.set_load, straggler.read_ahead, straggler.load_limit_s) == ("my.loads", True, 1.0)
+    with pytest.raises(ConfigError, match=r"perseus\.straggler\.load_limit_s"):
+        parse({"straggler": {"load_limit_s": 0}}, {})

@@ -1,0 +1,90 @@
+"""All stages hold their durations against what their replica's first stage counted."""
+
+from typing import Any
+from unittest.mock import MagicMock
+
+from perseus_ds.profile import Interval, LoadFit
+from perseus_ds.runtime.lifecycle.window_loads import WindowLoads
+from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.schedule import Instruction, Kind, Load, mean_load
+
+LENGTHS = [[3.0, 4.0], [10.0], [2.0, 2.0], [5.0]]
+COUNTED = [Load.of_lengths(one) for one in LENGTHS]
+
+
+def window(stage: int, loads: list[Load | None]) -> list[Iteration]:
+    """Iterations 7 and 8 of two microbatches each."""
+    rows = []
+    for n in range(2):
+        intervals = tuple(
+            Interval(Instruction(stage, kind, m), 0.0, 1.0, loads[2 * n + m])
+            for m in range(2)
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+        )
+        step = Interval(Instruction(stage, Kind.STEP, 0), 2.0, 3.0)
+        rows.append(Iteration(7 + n, 0.0, 3.0, (*intervals, step)))
+    return rows
+
+
+class Ranks:
+    """Every rank's context, and what each gave to the gather."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def context(self, replica: int) -> MagicMock:
+        context = MagicMock()
+        context.job.replica = replica
+        context.channel.gather.side_effect = lambda mine: [*self.given, mine]
+        return context
+
+    def first_stage(self, replica: int, loads: list[Load | None]) -> None:
+        context = self.context(replica)
+        WindowLoads(context).shared(window(0, loads))
+        self.given.append(context.channel.gather.call_args.args[0])
+
+
+def test_a_later_stage_uses_what_the_first_one_counted() -> None:
+    ranks = Ranks()
+    ranks.first_stage(1, [Load(99.0, 1.0)] * 4)
+    ranks.first_stage(0, list(COUNTED))
+    shape: list[Load | None] = [Load(640.0, 640.0)] * 4
+    told, means = WindowLoads(ranks.context(0)).shared(window(1, shape))
+    seen = [i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD]
+    assert seen == COUNTED
+    assert all(i.load is None for one in told for i in one.intervals if i.kind is Kind.STEP)
+    assert means == {1: mean_load([Load(99.0, 1.0)] * 4 + COUNTED)}, "one mean for all replicas"
+
+
+def test_loads_that_are_all_alike_are_shared_as_one() -> None:
+    ranks = Ranks()
+    ranks.first_stage(0, [Load(99.0, 1.0)] * 4)
+    assert len(ranks.given[0].loads) == 1
+    told, _ = WindowLoads(ranks.context(0)).shared(window(1, [None] * 4))
+    seen = {i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD}
+    assert seen == {Load(99.0, 1.0)}
+
+
+def test_where_no_first_stage_counts_each_rank_keeps_what_it_saw() -> None:
+    ranks = Ranks()
+    ranks.first_stage(0, [None] * 4)
+    shape: list[Load | None] = [Load(10.0), Load(30.0)] * 2
+    told, means = WindowLoads(ranks.context(0)).shared(window(1, shape))
+    assert told == window(1, shape)
+    assert means == {1: Load(20.0)}
+
+
+def test_loads_that_explain_nothing_are_said_with_the_figure() -> None:
+    key = (0, Kind.FORWARD)
+    lines = []
+    for r2 in (0.07, 0.93):
+        context = MagicMock()
+        WindowLoads(context).log_fits({key: LoadFit(Load(9.0), 0.9, 0.1, 0.0, 0.2, r2, 50)})
+        (call,) = context.log.event.call_args_list
+        lines.append(call.args[1])
+    assert "explain 7 % at most of how durations vary: nothing is held against them" in lines[0]
+    assert "explain 93 %" in lines[1]
+    assert "leave 20.0 % of scatter" in lines[1]
+    silent = MagicMock()
+    WindowLoads(silent).log_fits({})
+    assert not silent.log.event.called
