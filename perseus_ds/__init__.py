@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -26,6 +26,21 @@ def detach(engine: object) -> None:
     from perseus_ds.adapters import door_of  # noqa: PLC0415
 
     door_of(engine).detach(engine)
+
+
+def set_load(function: Callable[[int, int], object] | None) -> None:
+    """Say how much each microbatch of an iteration works on, before it begins; None takes the function back.
+
+    ``function(iteration, microbatches)`` returns one entry for each microbatch: its number of tokens, or a
+    list of the lengths of its sequences. Call it on every rank, before the first iteration. A function that
+    raises, takes longer than ``straggler.load_limit_s`` or returns anything else is not asked again.
+
+    Raises:
+        ConfigError: it is no function.
+    """
+    from perseus_ds.config.load_function import set_function  # noqa: PLC0415  # importing us imports nothing
+
+    set_function(function)
 
 
 def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> None:

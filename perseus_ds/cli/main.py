@@ -1,14 +1,85 @@
-"""The program: parse, run one command, turn a refusal into one line and an exit code."""
+"""The program: all commands by name, and the one that is called; a refusal is one line and an exit code."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 
-from perseus_ds.cli.command_line import parse
+import perseus_ds
 from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
 from perseus_ds.errors import PerseusError
+
+Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A module of this package with ``add_arguments`` and ``run``, and its line in ``--help``."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "doctor": Command("machine.doctor", "what is here, what the plugin would use, and what would go wrong"),
+    "run": Command("job.run", "start a training job with the plugin's flags set, and show its progress"),
+    "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
+    "show": Command("planning.show", "one plan of a frontier, instruction by instruction"),
+    "verify": Command("planning.verify", "check that a plan file is what it says"),
+    "simulate": Command(
+        "emulation.simulate", "play a plan in a job of any size, on emulated GPUs in virtual time"
+    ),
+    "report": Command("job.report", "write the page and the pictures of a run directory"),
+    "notify": Command("job.notify", "tell a running job about a straggler known in advance"),
+    "kernels": Command(
+        "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
+    ),
+    "convert": Command("planning.convert", "a profile from our JSON to the CSV of Zeus, or back"),
+    "clocks": Command("machine.clocks", "put default clocks back"),
+    "guardd": Command(
+        "machine.guardd", "the privileged node service: clocks for jobs without the right to set them"
+    ),
+    "hook": Command("machine.hook", "whether training jobs of this Python will load the plugin"),
+}
+
+_EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` tells all."
+
+
+def parse(arguments: Sequence[str]) -> tuple[Run, argparse.Namespace]:
+    """Read the command line.
+
+    Raises:
+        SystemExit: wrong usage (2), or ``--help`` and ``--version`` (0).
+    """
+    called = next((word for word in arguments if not word.startswith("-")), "")
+    options = parser(called).parse_args(arguments)
+    run: Run = options.run
+    return run, options
+
+
+def parser(called: str) -> argparse.ArgumentParser:
+    """Build the parser with the arguments of one command; the others stand there by name."""
+    top = argparse.ArgumentParser(
+        prog="perseus-ds",
+        description="Plan GPU clocks for pipeline training: the same speed, less energy.",
+        epilog=_EPILOG,
+    )
+    top.add_argument("--version", action="version", version=f"perseus-ds {perseus_ds.__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(
+            name, help=command.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == called:
+            module = import_module(f"perseus_ds.cli.{command.module}")
+            sub.description = module.__doc__
+            sub.set_defaults(run=module.run)
+            module.add_arguments(sub)
+    return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -77,10 +77,24 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True)
 class StragglerSettings:
-    """Whether to answer stragglers, and what time answers may cost over the last 1 000 iterations."""
+    """Whether to answer stragglers, and what time answers may cost over the last 1 000 iterations.
+
+    ``set_load`` names a function ("module.function") that gives the loads of an iteration's microbatches
+    before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
+    the data iterator beforehand and counts them.
+    ``pacing`` is whether a straggler's recovery is answered within the iteration ("auto"), and whether
+    replicas are paced to the longest by the loads of their microbatches as well ("loads").
+    ``peers`` is what follows from a slow GPU among ranks that meet in every layer: it is named ("name"), or
+    its peers run slower clocks as well ("answer").
+    """
 
     enabled: bool = True
     max_cost_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.2
+    set_load: Folder | None = None
+    load_limit_s: Annotated[float, Field(gt=0.0, le=60.0)] = 0.1
+    read_ahead: bool = False
+    pacing: Literal["auto", "loads", "never"] = "auto"
+    peers: Literal["name", "answer"] = "name"
 
 
 @dataclass(frozen=True, slots=True)

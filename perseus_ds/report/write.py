@@ -6,13 +6,15 @@ from pathlib import Path
 
 from perseus_ds.report.contents import Contents, read_contents
 from perseus_ds.report.contents.figures import figures, headline
-from perseus_ds.report.contents.worth import Prices
+from perseus_ds.report.contents.worth import EnergyPrices
 from perseus_ds.report.timeline.trace import write_trace
 from perseus_ds.report.walk.walk import Walk, walk_of
 from perseus_ds.run_directory import write_whole
 
 
-def write_report(run_dir: Path, *, page: Path | None = None, prices: Prices | None = None) -> list[Path]:
+def write_report(
+    run_dir: Path, *, page: Path | None = None, prices: EnergyPrices | None = None
+) -> list[Path]:
     """Write ``report.html``, pictures, walk and trace beside it; return their paths, the page first.
 
     Parts that are missing are named on the page, with the reason. ``prices`` that are not given are those

@@ -3,12 +3,12 @@
 from perseus_ds.run_directory.ending import why_unmeasured
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.summary import Measured, Spent, Summary, read_summary, write_summary
+from perseus_ds.run_directory.summary import MeasuredSide, Spent, Summary, read_summary, write_summary
 from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.run_directory.whole_file import write_json, write_whole
 
 __all__ = [
-    "Measured",
+    "MeasuredSide",
     "RecordedIteration",
     "RunDirectory",
     "Span",

@@ -30,7 +30,7 @@ _FACTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSide:
     """Iterations of one side, each from its first instruction to its last.
 
     Duration and energy (of all GPUs of the job) are means of the middle half, with their standard errors
@@ -63,8 +63,8 @@ class Summary:
     ``facts`` holds what a reader wants beside it (GPU, stages, plan, gap, host cost of an instruction).
     """
 
-    baseline: Measured
-    perseus: Measured
+    baseline: MeasuredSide
+    perseus: MeasuredSide
     simulated: bool
     predicted_saving_pct: float
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -181,8 +181,8 @@ def _summary(content: Content) -> Summary:
     )
 
 
-def _measured(content: Content, side: str) -> Measured:
-    found: Measured = within(side, record, Measured, mapping(content.get(side), side))
+def _measured(content: Content, side: str) -> MeasuredSide:
+    found: MeasuredSide = within(side, record, MeasuredSide, mapping(content.get(side), side))
     for key in ("iteration_time_s", "energy_j", "iterations"):
         if not getattr(found, key) > 0:
             raise PerseusError(f"{side}.{key} is {getattr(found, key)}", hint="expected a number above 0")

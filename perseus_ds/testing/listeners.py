@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.schedule import Kind
+from perseus_ds.schedule import Kind, Load
 
 
 @dataclass(slots=True)
@@ -17,6 +17,7 @@ class NotedIteration:
 
     batch: Batch
     kinds: list[Kind] = field(default_factory=list)
+    loads: list[Load | None] = field(default_factory=list)
     ended: str | None = None
     unpaired: bool = False
 
@@ -36,12 +37,12 @@ class Noting:
         self._running = None
         return self.wants
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Note it; what ran before must have ended."""
-        del size
         noted = self.iterations[-1]
         noted.unpaired |= self._running is not None
         noted.kinds.append(kind)
+        noted.loads.append(load)
         self._running = kind
 
     def after(self, kind: Kind) -> None:
@@ -70,9 +71,9 @@ class Leaving(Noting):
         self.calls = 0
         self._remove = remove
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Leave at once."""
-        del kind, size
+        del kind, load
         self.calls += 1
         self._remove()
 
@@ -87,9 +88,9 @@ class Failing(Noting):
         super().__init__()
         self._where = where
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """Raise, if it is the place."""
-        del size
+        del load
         if self._where == "before":
             raise ZeroDivisionError(f"a bug of ours at {kind.value}")
 
@@ -117,9 +118,9 @@ class Witness(Noting):
         self._open = None
         return super().iteration_begins(batch)
 
-    def before(self, kind: Kind, size: int = 0) -> None:
+    def before(self, kind: Kind, load: Load | None = None) -> None:
         """What computes from now on belongs to this."""
-        super().before(kind, size)
+        super().before(kind, load)
         self._open = kind
 
     def after(self, kind: Kind) -> None:

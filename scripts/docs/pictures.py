@@ -16,7 +16,7 @@ from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -83,8 +83,8 @@ def _straggler(plans: PlanSet) -> dict[str, object]:
     return {"sync_time_s": meet_s, "stragglers": [slow], "waiting": [0], "plans": [met, 0]}
 
 
-def _measured(found: Emulated) -> Measured:
-    return Measured(*means(found), found.iterations)
+def _measured(found: Emulated) -> MeasuredSide:
+    return MeasuredSide(*means(found), found.iterations)
 
 
 def _timeline(name: str, played: list[Played], iteration_s: float) -> RecordedIteration:

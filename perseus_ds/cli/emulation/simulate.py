@@ -8,12 +8,17 @@ compares the plan with default clocks under the same conditions.
 A straggler is KIND:pipeline=P,... with from= and to= (iterations): slow (factor=), cap (mhz=; thermal or
 power cap), link (seconds= for all that is sent), input (seconds= before the first instruction), lost,
 announced (factor=); rank= and gpu= narrow slow and cap down.
+
+Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV with the column length (a microbatch a
+row, taken in turn) or the columns iteration,replica,microbatch,length (a sequence a row). What a load
+costs is what the profile fitted; where it has no fit, time is in proportion to the length.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
@@ -27,9 +32,13 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
+    Disturbance,
+    EmulatedLoads,
     Emulator,
     parse_disturbance,
+    parse_loads,
 )
+from perseus_ds.simulation.imbalance import Imbalance, imbalance
 
 _TRACE_BIN_S = 0.1
 
@@ -53,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     real.add_argument(
         "--work", type=positive, nargs="+", default=[1.0], metavar="X", help="batches' lengths, in turn"
     )
+    real.add_argument("--loads", metavar="FILE|KIND:...", help="lengths of the microbatches; see above")
     real.add_argument(
         "--gpu", metavar="MODEL", help="waiting power by clock, and changes, of a simulated GPU"
     )
@@ -80,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         after = emulator.play(
             options.iterations, troubles, answered=not options.unanswered, progress=progress
         )
-    summary = compared(before, after)
+    summary = compared(before, after, _lost(options, troubles))
     if options.output is not None:
         from perseus_ds.report.pictures.emulation import Series, draw_emulation  # noqa: PLC0415  # matplotlib
 
@@ -95,6 +105,24 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
+def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbalance | None:
+    """What imbalance costs, by cause, where there is any."""
+    if options.loads is None and not troubles:
+        return None
+    return imbalance(
+        read_plans(options.plan),
+        read_profile(options.profile),
+        _loads(options),
+        troubles,
+        iterations=options.iterations,
+        pipelines=options.pipelines,
+    )
+
+
+def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
+    return None if options.loads is None else parse_loads(options.loads, seed=options.seed)
+
+
 def _emulator(options: argparse.Namespace) -> Emulator:
     profile = read_profile(options.profile)
     cluster = ClusterShape(
@@ -105,7 +133,11 @@ def _emulator(options: argparse.Namespace) -> Emulator:
         waiting_w=_waiting_w(options, profile),
     )
     conditions = Conditions(
-        noise=options.noise_pct / 100.0, seed=options.seed, work=options.work, trace_bin_s=_TRACE_BIN_S
+        noise=options.noise_pct / 100.0,
+        seed=options.seed,
+        work=options.work,
+        loads=_loads(options),
+        trace_bin_s=_TRACE_BIN_S,
     )
     plans = read_plans(options.plan)
     with names_profile(options.profile):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
-from perseus_ds.report import Prices, table, write_report
+from perseus_ds.report import EnergyPrices, table, write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write all, print the short table and the paths."""
-    prices = Prices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
+    prices = EnergyPrices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
     paths = write_report(options.run_dir, page=options.output, prices=prices)
     page, *others = paths
     beside = ", ".join(path.name for path in others)

@@ -16,6 +16,7 @@ from perseus_ds.cli.machine.findings import (
     of_gpus,
     of_hook,
     of_locks,
+    of_network,
 )
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
@@ -82,6 +83,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
             *of_control_group(chosen),
             *of_gpus(gpus, chosen),
             *of_locks(gpus),
+            *of_network(),
             *of_config,
         ),
         config_refused=bool(config or os.environ.get(ENABLED_BY_FILE)) and job is None,

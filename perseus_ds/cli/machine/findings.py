@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from perseus_ds.cli.job.job_config import Finding
@@ -11,6 +12,7 @@ from perseus_ds.cli.machine.local_gpus import LocalGpus
 from perseus_ds.device.guard import container, control_group, is_held, left_behind
 from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.errors import DeviceError
+from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
 
 _LEAST_CLOCKS = 2
 
@@ -48,6 +50,13 @@ def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
             f"who kills a job's whole control group (systemd, oomd) leaves its clocks locked: {why}",
             "run perseus-ds guardd on the node, or perseus-ds clocks reset after such a kill",
         )
+
+
+def of_network() -> Iterator[Finding]:
+    """Say where ranks of several hosts would meet each other in another way than the user asks for."""
+    reach = reach_of(os.environ.get("MASTER_ADDR", ""))
+    if os.environ.get(VARIABLE) and not reach.interfaces:
+        yield Finding(reach.why, f"name one of them in {VARIABLE}, or unset it")
 
 
 def of_locks(found: LocalGpus) -> Iterator[Finding]:

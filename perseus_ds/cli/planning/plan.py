@@ -37,7 +37,7 @@ from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.plan.timelines import read_timelines
-from perseus_ds.profile import read_profile
+from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import TEXTBOOK
 
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
@@ -78,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="power of a waiting GPU by clock; default: the profile's",
     )
     _add_clocks(parser)
+    _add_budget(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
     parser.add_argument(
         "--frontier-csv", type=Path, metavar="F", help="write time, energy, bound of every plan"
@@ -87,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_clocks(parser: argparse.ArgumentParser) -> None:
-    """What clocks may do, and how often."""
+    """What clocks may do."""
     parser.add_argument(
         "--waits",
         type=one_of(Wait),
@@ -119,6 +120,10 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="plan for changes of clock that take so long; default: as the profile was calibrated",
     )
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    """How often clocks may change."""
     parser.add_argument(
         "--changes-per-s",
         type=not_negative,
@@ -144,14 +149,7 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
-    profile = read_profile(options.profile)
-    if options.wait_power_w is not None:
-        profile = replace(profile, blocking_w=options.wait_power_w)
-    if options.waits == "auto" and not profile.blocking_w:
-        raise PlanError(
-            f"{options.profile} does not say what waiting takes by clock",
-            hint="give --wait-power-w MHZ:W,...",
-        )
+    profile = _profile(options)
     request = request_of(options, profile)
     if request.reserve_pct == "auto" and profile.variation() is None:
         remark(f"{options.profile} does not say how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
@@ -181,6 +179,19 @@ def run(options: argparse.Namespace) -> int:
     summary = summarise(plans, checked=checked, error=error)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    """Read the profile, with the power of waiting that was given."""
+    profile = read_profile(options.profile)
+    if options.wait_power_w is not None:
+        profile = replace(profile, blocking_w=options.wait_power_w)
+    if options.waits == "auto" and not profile.blocking_w:
+        raise PlanError(
+            f"{options.profile} does not say what waiting takes by clock",
+            hint="give --wait-power-w MHZ:W,...",
+        )
+    return profile
 
 
 def _write_frontier(plans: PlanSet, path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
-from perseus_ds.plan.profile_error import ProfileError
+from perseus_ds.plan.profile_error import EntryError
 
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -52,16 +52,14 @@ class PlanSummary:
     checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
-    profile_error: ProfileError | None = None
+    profile_error: EntryError | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
         return asdict(self)
 
 
-def summarise(
-    plans: PlanSet, *, checked: int | None = None, error: ProfileError | None = None
-) -> PlanSummary:
+def summarise(plans: PlanSet, *, checked: int | None = None, error: EntryError | None = None) -> PlanSummary:
     """Read the figures off the frontier."""
     rows = [_row("no slowdown", select(plans, Objective()))]
     for pct in SLOWDOWNS_PCT:

@@ -14,7 +14,7 @@ from perseus_ds.solver.problem import Floats, Ints
 FEWEST_STATES, WIDER = 256, 8
 
 
-class Found(NamedTuple):
+class Departures(NamedTuple):
     """Where the best choice departs from the base, and how far it may be from the best there is.
 
     Shape: ``row``, ``option`` [departures].
@@ -39,7 +39,7 @@ class _States(NamedTuple):
 
 def expand(
     longer_s: Floats, reduced_j: Floats, price_w: float, slack_s: float, tolerance_j: float, most_states: int
-) -> Found:
+) -> Departures:
     """Find the choice of least reduced cost plus price of the time left unused.
 
     ``longer_s`` is an option's time above that of its row's base, ``slack_s`` the time that the base leaves.
@@ -51,7 +51,7 @@ def expand(
     """
     none = np.empty(0, dtype=np.int64)
     limit_j, states = price_w * slack_s, FEWEST_STATES
-    found = Found(none, none, limit_j)
+    found = Departures(none, none, limit_j)
     while True:
         states = min(states, most_states)
         row, option, spans = _that_matter(longer_s, reduced_j, limit_j)
@@ -66,7 +66,7 @@ def expand(
             states,
         )
         if len(taken):
-            found = Found(row[taken], option[taken], 0.0)
+            found = Departures(row[taken], option[taken], 0.0)
         if proven_j >= limit_j or states == most_states:
             return found._replace(gap_j=max(0.0, limit_j - proven_j))
         states *= WIDER

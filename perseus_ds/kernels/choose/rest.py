@@ -39,27 +39,7 @@ def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> H
     hull = np.empty(len(longer_s), dtype=np.int64)
     count = 0
     for row in range(len(spans)):
-        low, high = spans[row]
-        size = 0
-        for place in np.argsort(sign * longer_s[low:high]):
-            one = low + place
-            if sign * longer_s[one] <= 0.0:
-                continue
-            while size > 0:
-                last = hull[size - 1]
-                from_s = sign * longer_s[hull[size - 2]] if size > 1 else 0.0
-                from_j = reduced_j[hull[size - 2]] if size > 1 else 0.0
-                last_s = sign * longer_s[last]
-                if sign * longer_s[one] == last_s and reduced_j[one] >= reduced_j[last]:
-                    break
-                rise = (reduced_j[last] - from_j) * (sign * longer_s[one] - last_s)
-                if rise < (reduced_j[one] - reduced_j[last]) * (last_s - from_s):
-                    break
-                size -= 1
-            if size > 0 and longer_s[hull[size - 1]] == longer_s[one]:
-                continue
-            hull[size] = one
-            size += 1
+        size = _hull_of(hull, spans[row, 0], spans[row, 1], longer_s, reduced_j, sign)
         from_s = from_j = 0.0
         for place in range(size):
             one = hull[place]
@@ -70,6 +50,31 @@ def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> H
             count += 1
     order = np.argsort(price[:count])
     return HullSteps(layer[order], length[order], price[order])
+
+
+@inner
+def _hull_of(hull: Ints, low: int, high: int, longer_s: Floats, reduced_j: Floats, sign: float) -> int:  # noqa: PLR0917  # compiled
+    """Write one row's options on the hull, the least time first; return how many."""
+    size = 0
+    for place in np.argsort(sign * longer_s[low:high]):
+        one = low + place
+        if sign * longer_s[one] <= 0.0:
+            continue
+        while size > 0:
+            last = hull[size - 1]
+            from_s = sign * longer_s[hull[size - 2]] if size > 1 else 0.0
+            from_j = reduced_j[hull[size - 2]] if size > 1 else 0.0
+            last_s = sign * longer_s[last]
+            if sign * longer_s[one] == last_s and reduced_j[one] >= reduced_j[last]:
+                break
+            rise = (reduced_j[last] - from_j) * (sign * longer_s[one] - last_s)
+            if rise < (reduced_j[one] - reduced_j[last]) * (last_s - from_s):
+                break
+            size -= 1
+        if size == 0 or longer_s[hull[size - 1]] != longer_s[one]:
+            hull[size] = one
+            size += 1
+    return size
 
 
 @inner

@@ -12,7 +12,7 @@ from perseus_ds.kernels.segment.bounded import runs_at
 from perseus_ds.kernels.segment.dynamic import cheapest_runs
 from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
 from perseus_ds.kernels.trace import KernelTrace
-from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, Step
+from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
 
 MOST = 12
 STEADY_SHARE = 0.15
@@ -95,7 +95,7 @@ def _timeline(sequence: Sequence, runs: Runs) -> ClockSegments:
     stall_s = sequence.change.change.stall_s
     begins_s = np.append(0.0, np.cumsum(sequence.durations_s(runs) + stall_s))[:-1]
     steps = tuple(
-        Step(int(launch), float(offset_s), sequence.costs.pairs[option])
+        TimelineStep(int(launch), float(offset_s), sequence.costs.pairs[option])
         for launch, offset_s, option in zip(runs.starts, begins_s, runs.option, strict=True)
     )
     return ClockSegments(runs.time_s, runs.energy_j, steps)

@@ -8,7 +8,7 @@ from enum import Enum
 from perseus_ds.plan import PlanSet
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.number import signed
-from perseus_ds.run_directory import Measured, Summary
+from perseus_ds.run_directory import MeasuredSide, Summary
 
 TimeAndEnergy = tuple[float, float]
 
@@ -124,7 +124,7 @@ def _rows(contents: Contents) -> tuple[Compared, ...]:
     )
 
 
-def _power_w(measured: Measured) -> float:
+def _power_w(measured: MeasuredSide) -> float:
     return measured.energy_j / measured.iteration_time_s
 
 
@@ -213,5 +213,5 @@ def per_pipeline(summary: Summary, plans: PlanSet) -> PerPipeline | None:
     return PerPipeline(_of_one(summary.baseline, pipelines), _of_one(summary.perseus, pipelines))
 
 
-def _of_one(measured: Measured, pipelines: int) -> TimeAndEnergy:
+def _of_one(measured: MeasuredSide, pipelines: int) -> TimeAndEnergy:
     return measured.iteration_time_s, measured.energy_j / pipelines

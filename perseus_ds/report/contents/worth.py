@@ -15,7 +15,7 @@ KEYS = ("price_per_kwh", "gco2_per_kwh", "pue")
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class EnergyPrices:
     """What a kilowatt-hour costs and emits, and what the building takes for each that GPUs take.
 
     Raises:
@@ -32,13 +32,13 @@ class Prices:
             if value is not None and not (math.isfinite(value) and value >= least):
                 raise ConfigError(f"{key} is {value}", hint=f"expected a number from {least:g} on")
 
-    def or_from(self, facts: Mapping[str, object]) -> Prices:
+    def or_from(self, facts: Mapping[str, object]) -> EnergyPrices:
         """Fill what was not given from a summary's facts."""
         known = {key: float(v) for key in KEYS if isinstance(v := facts.get(key), int | float)}
         given = {
             key: v for key in KEYS if (v := getattr(self, key)) is not None and (key != "pue" or v != 1.0)
         }
-        return Prices(**known | given)
+        return EnergyPrices(**known | given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Worth:
     per_day_kgco2: float | None
 
 
-def worth(summary: Summary, prices: Prices) -> Worth:
+def worth(summary: Summary, prices: EnergyPrices) -> Worth:
     """Count what GPUs save, times what the building takes with them."""
     saved_j = summary.baseline.energy_j - summary.perseus.energy_j
     per_day_kwh = prices.pue * saved_j * _DAY_S / summary.perseus.iteration_time_s / _J_PER_KWH

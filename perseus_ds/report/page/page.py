@@ -10,7 +10,7 @@ from perseus_ds.plan import certified
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.contents.figures import Figures
 from perseus_ds.report.contents.journal import STRAGGLER_HEADER, journal_lines, named_value, straggler_rows
-from perseus_ds.report.contents.worth import Prices, worth
+from perseus_ds.report.contents.worth import EnergyPrices, worth
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.page.style import SCRIPT, STYLE
 from perseus_ds.report.page.timeline_svg import timelines_svg
@@ -28,14 +28,14 @@ def page_of(
     *,
     title: str,
     walk: Walk | None = None,
-    prices: Prices | None = None,
+    prices: EnergyPrices | None = None,
 ) -> str:
     """Assemble the page from whatever is there."""
     parts = [
         _head(found, title),
         _cards(found),
         _figures_table(found),
-        _worth(contents, prices or Prices()),
+        _worth(contents, prices or EnergyPrices()),
         _missing(contents),
         _timelines(contents),
         *(_picture(picture) for picture in pictures if picture.place is not Slot.BESIDE_THE_PAGE),
@@ -104,7 +104,7 @@ _WALK_WORDS = (
 )
 
 
-def _worth(contents: Contents, prices: Prices) -> str:
+def _worth(contents: Contents, prices: EnergyPrices) -> str:
     """What the measured saving comes to at the job's size and pace."""
     if contents.summary is None:
         return ""

@@ -18,7 +18,7 @@ from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -73,8 +73,8 @@ def _leave(files: RunDirectory, profile: Profile, plans: PlanSet) -> None:
     plan, baseline = plans.plan(0), plans.baseline
     write_profile(profile, files.profile)
     write_plans(plans, files.plan)
-    before = Measured(baseline.iteration_time_s, baseline.energy_j, 30)
-    after = Measured(plan.iteration_time_s, plan.energy_j, 30)
+    before = MeasuredSide(baseline.iteration_time_s, baseline.energy_j, 30)
+    after = MeasuredSide(plan.iteration_time_s, plan.energy_j, 30)
     facts = {"gpus": plans.schedule.ranks, "plan": 0}
     write_summary(Summary(before, after, True, plan.saving_pct, facts), files.summary)
     played = [

@@ -20,7 +20,7 @@ from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.playing.play import play
 from perseus_ds.profile import write_profile
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -54,7 +54,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     write_profile(profile, run.profile)
     write_plans(plans, run.plan)
     facts = {"gpu": "A100", "gpus": 2, "plan": 1, "pue": 1.2}
-    write_summary(Summary(Measured(2.0, 900.0, 9), Measured(2.0, 800.0, 30), True, 11.0, facts), run.summary)
+    write_summary(
+        Summary(MeasuredSide(2.0, 900.0, 9), MeasuredSide(2.0, 800.0, 30), True, 11.0, facts), run.summary
+    )
     spans = tuple(
         Span(p.instruction, p.start_s, p.duration_s, p.clock_mhz, p.energy_j / p.duration_s)
         for p in play(plans.plan(1))

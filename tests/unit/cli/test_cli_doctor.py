@@ -180,3 +180,12 @@ def test_clocks_reset_says_which_gpu_failed(on_node: Program, node: fake_nvml.Fa
     assert answer.code == 1
     assert "could not be put back" in answer.out
     assert "Traceback" not in answer.err
+
+
+def test_doctor_names_an_interface_that_is_not_here(
+    on_node: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-card")
+    assert "GLOO_SOCKET_IFNAME=no-such-card names no interface of this host" in on_node("doctor").out
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert "GLOO_SOCKET_IFNAME" not in on_node("doctor").out

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from cli_program import Program
 
-from perseus_ds.cli.command_line import COMMANDS, parser
 from perseus_ds.cli.job.named_config import deepspeed_config_of
+from perseus_ds.cli.main import COMMANDS, parser
 from perseus_ds.plan import read_plans
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ import pytest
 
 import perseus_ds
 from perseus_ds.cli import main
-from perseus_ds.cli.command_line import COMMANDS, parser
+from perseus_ds.cli.main import COMMANDS, parser
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_no_command_loads_torch_and_only_what_it_needs(command: str) -> None:
     """What ``--help`` of a command imports; matplotlib and numba are never for nothing."""
     script = (
         "import sys\n"
-        "from perseus_ds.cli.command_line import parser\n"
+        "from perseus_ds.cli.main import parser\n"
         f"parser({command!r})\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'deepspeed', 'matplotlib'}))"
     )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cli_program import Program
@@ -95,3 +96,19 @@ def test_no_gpus_at_all_is_wrong_usage(perseus: Program, plan_file: Path, profil
     with pytest.raises(SystemExit) as stopped:
         perseus("simulate", plan_file, profile_csv, "--pipelines", 0)
     assert stopped.value.code == 2
+
+
+def test_lengths_of_microbatches_say_what_imbalance_costs(
+    perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
+) -> None:
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("length\n512\n4096\n1024\n")
+    job = (plan_file, profile_csv, "--pipelines", 2, "--iterations", 4)
+    alike, unequal = figures(perseus, *job), figures(perseus, *job, "--loads", lengths)
+    assert alike["imbalance"] is None
+    lost = cast("dict[str, float]", unequal["imbalance"])
+    assert lost["worker_pct"] == 0.0
+    assert lost["data_pct"] > 10.0
+    told = perseus("simulate", *job, "--loads", "lognormal:0.5")
+    assert "time lost to imbalance at default clocks" in told.out
+    assert "slow workers 0.0 %" in told.out

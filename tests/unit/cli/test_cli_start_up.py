@@ -8,7 +8,7 @@ HEAVY = {"torch", "deepspeed", "numba", "scipy", "matplotlib", "omegaconf", "ric
 PROGRAM = """
 import contextlib, io, json, sys
 from perseus_ds.cli import main
-from perseus_ds.cli.command_line import COMMANDS
+from perseus_ds.cli.main import COMMANDS
 loaded = {}
 for words in [["--help"], *([command, "--help"] for command in sorted(COMMANDS))]:
     before = set(sys.modules)

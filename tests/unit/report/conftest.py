@@ -10,7 +10,7 @@ from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -90,8 +90,8 @@ def write_run(tmp_path: Path, run_writer: RunWriter) -> RunWriter:
 
 def _summary() -> Summary:
     return Summary(
-        baseline=Measured(1.0, 1000.0, 12),
-        perseus=Measured(1.002, 880.0, 40),
+        baseline=MeasuredSide(1.0, 1000.0, 12),
+        perseus=MeasuredSide(1.002, 880.0, 40),
         simulated=True,
         predicted_saving_pct=12.5,
         facts={"gpu": "A100-SXM4-80GB", "gpus": 4, "plan": 1},

@@ -13,7 +13,7 @@ from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.report.contents.journal import straggler_rows
-from perseus_ds.report.contents.worth import Prices, worth
+from perseus_ds.report.contents.worth import EnergyPrices, worth
 from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.report.timeline.energy_causes import causes, causes_beside, clock_changes
 from perseus_ds.report.timeline.lanes import energy_j
@@ -21,7 +21,7 @@ from perseus_ds.report.timeline.trace import write_trace
 from perseus_ds.report.walk.canvas import walk_html
 from perseus_ds.report.walk.gif import write_gif
 from perseus_ds.report.walk.walk import walk_of
-from perseus_ds.run_directory import Measured, RecordedIteration, Span, Summary
+from perseus_ds.run_directory import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
 
@@ -115,11 +115,11 @@ def test_changes_of_clock_are_counted_round_the_iteration() -> None:
 
 
 def _summary(**facts: object) -> Summary:
-    return Summary(Measured(2.0, 10_000.0, 3), Measured(2.0, 9_000.0, 3), False, 10.0, facts)
+    return Summary(MeasuredSide(2.0, 10_000.0, 3), MeasuredSide(2.0, 9_000.0, 3), False, 10.0, facts)
 
 
 def test_what_a_saving_is_worth_counted_by_hand() -> None:
-    found = worth(_summary(), Prices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2))
+    found = worth(_summary(), EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2))
     per_day_kwh = 1.2 * 1000.0 * 43_200 / 3.6e6
     assert found.per_iteration_j == 1000.0
     assert found.per_day_kwh == pytest.approx(per_day_kwh)
@@ -129,21 +129,21 @@ def test_what_a_saving_is_worth_counted_by_hand() -> None:
 
 def test_a_day_is_counted_at_the_pace_that_the_job_has_now() -> None:
     """1 kJ less in each iteration of 2.4 s (2 s before): 36 000 iterations a day, 10 kWh."""
-    summary = Summary(Measured(2.0, 10_000.0, 3), Measured(2.4, 9_000.0, 3), False, 10.0, {})
-    assert worth(summary, Prices()).per_day_kwh == pytest.approx(10.0)
+    summary = Summary(MeasuredSide(2.0, 10_000.0, 3), MeasuredSide(2.4, 9_000.0, 3), False, 10.0, {})
+    assert worth(summary, EnergyPrices()).per_day_kwh == pytest.approx(10.0)
 
 
 def test_prices_of_the_block_count_where_none_are_given() -> None:
     facts = {"price_per_kwh": 0.3, "pue": 1.5}
-    assert Prices().or_from(facts) == Prices(0.3, None, 1.5)
-    assert Prices(price_per_kwh=0.1).or_from(facts) == Prices(0.1, None, 1.5)
-    assert worth(_summary(), Prices()).per_day_money is None
+    assert EnergyPrices().or_from(facts) == EnergyPrices(0.3, None, 1.5)
+    assert EnergyPrices(price_per_kwh=0.1).or_from(facts) == EnergyPrices(0.1, None, 1.5)
+    assert worth(_summary(), EnergyPrices()).per_day_money is None
 
 
 @pytest.mark.parametrize("wrong", [{"price_per_kwh": -1.0}, {"gco2_per_kwh": math.nan}, {"pue": 0.9}])
 def test_prices_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Prices(**wrong)
+        EnergyPrices(**wrong)
 
 
 def test_stragglers_are_rows_from_their_coming_to_their_going() -> None:

@@ -20,12 +20,12 @@ from perseus_ds.report.contents.figures import (
 from perseus_ds.report.contents.reading import chosen_plan
 from perseus_ds.report.number import short, signed
 from perseus_ds.report.table import render
-from perseus_ds.run_directory import Measured, Summary, write_summary
+from perseus_ds.run_directory import MeasuredSide, Summary, write_summary
 from perseus_ds.schedule import Kind, textbook
 
 
 def _summary(**facts: object) -> Summary:
-    return Summary(Measured(1.0, 1000.0, 3), Measured(1.0, 900.0, 3), False, 10.0, facts)
+    return Summary(MeasuredSide(1.0, 1000.0, 3), MeasuredSide(1.0, 900.0, 3), False, 10.0, facts)
 
 
 def test_the_job_says_which_plan_it_ran_at(plans: PlanSet) -> None:
@@ -78,7 +78,7 @@ def test_what_the_plan_says_is_told_apart_from_what_is_to_be_expected(
 
 def test_what_was_expected_carries_its_own_errors(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
-    sides = [Measured(2.0, joules, 20) for joules in (1000.0, 850.0)]
+    sides = [MeasuredSide(2.0, joules, 20) for joules in (1000.0, 850.0)]
     facts = {
         "predicted_saving_within_pct": 0.25,
         "predicted_slowdown_pct": 0.07,
@@ -94,7 +94,7 @@ def test_what_was_expected_carries_its_own_errors(write_run: Callable[..., Path]
 
 def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
-    sides = [Measured(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]
+    sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 850.0)]
     summary = Summary(sides[0], sides[1], True, 15.0)
     write_summary(summary, run_dir / "summary.json")
     contents = read_contents(run_dir)
@@ -115,7 +115,7 @@ def test_a_measured_saving_carries_its_uncertainty(write_run: Callable[..., Path
 
 def test_a_loss_is_called_more_energy(write_run: Callable[..., Path]) -> None:
     run_dir = write_run()
-    sides = [Measured(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 1050.0)]
+    sides = [MeasuredSide(2.0, joules, 20, 0.001, 5.0, 18) for joules in (1000.0, 1050.0)]
     write_summary(Summary(sides[0], sides[1], True, 15.0), run_dir / "summary.json")
     assert headline(figures(read_contents(run_dir))).startswith("5.0 \N{PLUS-MINUS SIGN} 1.5 % more energy")
 

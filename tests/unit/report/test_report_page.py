@@ -11,7 +11,7 @@ from perseus_ds.cli import main
 from perseus_ds.report import write_report
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.figures import figures
-from perseus_ds.report.contents.worth import Prices
+from perseus_ds.report.contents.worth import EnergyPrices
 from perseus_ds.report.page.page import page_of
 from perseus_ds.report.page.timeline_svg import timelines_svg
 from perseus_ds.run_directory import RecordedIteration
@@ -125,7 +125,7 @@ def test_prices_stand_on_the_page_where_there_are_some(write_run: Callable[..., 
     assert "energy per day of training" in plain
     assert "money per day" not in plain
     assert "PUE" not in plain
-    prices = Prices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2)
+    prices = EnergyPrices(price_per_kwh=0.25, gco2_per_kwh=400.0, pue=1.2)
     priced = page_of(contents, figures(contents), [], title="t", prices=prices)
     assert "at 0.25 per kWh" in priced
     assert "at 400 g per kWh" in priced

@@ -4,7 +4,7 @@ import pytest
 
 from perseus_ds.run_directory import why_unmeasured
 
-COURSE = ("attached", "calibrated", "warming_up", "profiling", "profiled", "planning", "running", "measured")
+COURSE = ("attached", "warming_up", "calibrated", "profiling", "profiled", "planning", "running", "measured")
 
 
 def journal(*names: str, **facts: object) -> list[dict[str, object]]:

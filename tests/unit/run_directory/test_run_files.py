@@ -7,7 +7,7 @@ import pytest
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.run_directory import (
-    Measured,
+    MeasuredSide,
     RecordedIteration,
     RunDirectory,
     Span,
@@ -23,8 +23,8 @@ from perseus_ds.run_directory import (
 from perseus_ds.schedule import Instruction
 
 SUMMARY = Summary(
-    baseline=Measured(2.0, 1000.0, 20),
-    perseus=Measured(2.01, 850.0, 60),
+    baseline=MeasuredSide(2.0, 1000.0, 20),
+    perseus=MeasuredSide(2.01, 850.0, 60),
     simulated=True,
     predicted_saving_pct=16.0,
     facts={"gpu": "A100", "stages": 4},
