@@ -6,6 +6,7 @@ microbatch (~1200: a mean, of a computation that changes its clock at moments of
 its memory clock); csv and json have one record per computation (one for each clock where it changes
 while it runs) with its place in the iteration: start by the longest path through the schedule,
 duration, and the energy of its work. The memory clock is empty where it is the device's own.
+`--power` prints the whole frontier instead: what a pipeline takes at every plan.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from perseus_ds.cli.quantity import index, not_negative, positive
 
-_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE]
+_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power [--max-swing W]]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
                         --plan N | --beside S]
                        PLAN"""  # argparse breaks no line between alternatives
@@ -52,11 +53,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the plan as a graph, with clock, slack and critical path: .graphml, .dot or .json",
     )
+    parser.add_argument(
+        "--power", action="store_true", help="power, slowdown and energy of every plan, for schedulers"
+    )
+    parser.add_argument(
+        "--max-swing",
+        type=positive,
+        metavar="W",
+        help="with --power: without plans whose power changes by more than W within a second",
+    )
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table", help="default: table")
 
 
 def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it."""
+    if options.power:
+        from perseus_ds.cli.planning.shown_power import show_power  # noqa: PLC0415  # the planner, only when called
+
+        return show_power(options)
     from perseus_ds.cli.planning.shown_plan import show  # noqa: PLC0415  # the planner, only when called
 
     return show(options)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.plan.playing.clock_requests import clock_requests
 from perseus_ds.plan.playing.play import Played, play, play_baseline
@@ -89,6 +92,23 @@ def _power(
     each_w: float,
 ) -> Power:
     """Sum the power of all ranks piece by piece."""
+    lasts_s, level_w = _levels(played, lowered, total_s, waiting_w, each_w)
+    real = lasts_s > 1e-9 * total_s
+    mean_w = float((level_w * lasts_s).sum() / total_s)
+    return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))
+
+
+def _levels(
+    played: Sequence[Played],
+    lowered: Sequence[tuple[float, float, float]],
+    total_s: float,
+    waiting_w: float,
+    each_w: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How long the pipeline has each power, and that power.
+
+    Shape: [pieces] each.
+    """
     steps = [(start_s, add_w) for start_s, _, add_w in lowered]
     steps += [(end_s, -add_w) for _, end_s, add_w in lowered]
     for one in played:
@@ -100,8 +120,41 @@ def _power(
             at_s += part.duration_s
     steps.sort()
     moments_s = np.array([0.0, *(when for when, _ in steps), total_s])
-    level_w = waiting_w + np.cumsum([0.0, *(add for _, add in steps)])
-    lasts_s = np.diff(moments_s)
+    return np.diff(moments_s), waiting_w + np.cumsum([0.0, *(add for _, add in steps)])
+
+
+def swing_w(plan: FrequencyPlan, within_s: float = 1.0) -> float:
+    """Return the largest change of one pipeline's power within some seconds, iteration after iteration.
+
+    Cost: a pass over the schedule's graph, and one over its pieces.
+    """
+    played, plans, total_s = play(plan), plan.of, plan.iteration_time_s
+    high_w = plans.baseline.blocking_power_w
+    lasts_s, level_w = _levels(played, _lowered(plan, played), total_s, plans.schedule.ranks * high_w, high_w)
     real = lasts_s > 1e-9 * total_s
-    mean_w = float((level_w * lasts_s).sum() / total_s)
-    return Power(mean_w, float(level_w[real].min()), float(level_w[real].max()))
+    return largest_change(lasts_s[real], level_w[real], within_s)
+
+
+def largest_change(lasts_s: NDArray[np.float64], level: NDArray[np.float64], within_s: float) -> float:
+    """Return the largest difference of two values of a periodic step function at most ``within_s`` apart.
+
+    Shape: ``lasts_s`` and ``level`` [pieces], one period.
+    Cost: linear in the pieces that a window and a period hold.
+    """
+    periods = 1 + math.ceil(min(within_s, lasts_s.sum()) / lasts_s.sum())
+    ends_s, levels = np.cumsum(np.tile(lasts_s, periods)), np.tile(level, periods)
+    first, largest = 0, 0.0
+    highest: deque[int] = deque()
+    lowest: deque[int] = deque()
+    for at, value in enumerate(levels.tolist()):
+        begins_s = ends_s[at] - lasts_s[at % len(lasts_s)]
+        while ends_s[first] < begins_s - within_s:
+            first += 1
+        for queue, sign in ((highest, 1.0), (lowest, -1.0)):
+            while queue and queue[0] < first:
+                queue.popleft()
+            while queue and sign * levels[queue[-1]] <= sign * value:
+                queue.pop()
+            queue.append(at)
+        largest = max(largest, float(levels[highest[0]] - levels[lowest[0]]))
+    return largest

@@ -186,3 +186,32 @@ def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Pa
     assert shown["energy_j"] < plans.energy_j[40]
     told = perseus("show", plan_file, "--deadline", deadline_s).out
     assert told.startswith(f"between plans 40 and 41 of {len(plans)}: ")
+
+
+def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
+    content = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)
+    table = content["power_s_table"]
+    assert content["default"]["iteration_time_s"] == plans.baseline.iteration_time_s
+    for row in table:
+        assert row["power_w"] == pytest.approx(float(plans.energy_j[row["plan"]]) / row["iteration_time_s"])
+    cap_w = table[len(table) // 2]["power_w"]
+    chosen = select(plans, Objective("power_cap", power_cap_w=cap_w * (1 + 1e-12)))
+    assert chosen.index == table[len(table) // 2]["plan"]
+    rows = _rows(perseus("show", plan_file, "--power", "--format", "csv").out)
+    assert [float(row["swing_w"]) for row in rows] == [row["swing_w"] for row in table]
+
+
+def test_power_as_a_table_ends_at_the_least(perseus: Program, plan_file: Path) -> None:
+    text = perseus("show", plan_file, "--power").out
+    assert "at default clocks" in text.splitlines()[0]
+    assert len(text.splitlines()) <= 28
+
+
+def test_swings_can_be_bounded(perseus: Program, plan_file: Path, refused: Callable[..., str]) -> None:
+    table = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)["power_s_table"]
+    bound = min(row["swing_w"] for row in table)
+    words = ("show", plan_file, "--power", "--max-swing", bound, "--format", "json")
+    kept = json.loads(perseus(*words).out)["power_s_table"]
+    assert 0 < len(kept) < len(table)
+    assert all(row["swing_w"] <= bound for row in kept)
+    assert "raise --max-swing" in refused("show", plan_file, "--power", "--max-swing", bound / 2)
