@@ -16,6 +16,8 @@ from perseus_ds.errors import EngineError
 from perseus_ds.straggler import Outlook
 
 _PATIENCE_S = 5.0
+_VIRTUAL_PATIENCE_S = (15.0, 120.0)  # from an iteration's begin: at least, and at most
+_LEAST_S = 0.01  # works take whole milliseconds, and none at all for "as long as the group's"
 _WAITED_S = 0.0005
 _LOOK_EVERY_S = 0.00005
 _ROWS = 3  # elapsed, left, error
@@ -44,6 +46,7 @@ class ProgressExchange:
         self._places = slice(replica, _ROWS * replicas, replicas)
         self._replicas = replicas
         self._waits = waits
+        self._began_s, self._longest_s = time.monotonic(), 0.0
 
     @property
     def told(self) -> int:
@@ -52,6 +55,8 @@ class ProgressExchange:
 
     def begin(self) -> None:
         """Forget the iteration before; all of it was taken."""
+        before_s, self._began_s = self._began_s, time.monotonic()
+        self._longest_s = max(self._longest_s, self._began_s - before_s)
         self._works.clear()
 
     def tell(self, elapsed_s: float = -np.inf, left_s: float = -np.inf, error: float = -np.inf) -> None:
@@ -93,9 +98,22 @@ class ProgressExchange:
         Raises:
             EngineError: some rank did not tell in time.
         """
-        patience = timedelta(seconds=24.0 * _PATIENCE_S if self._waits else _PATIENCE_S)
+        patience = timedelta(seconds=self._patience_s())
         self._doing(lambda: self._works[mark].wait(patience))
         return self._numbers[mark].reshape(_ROWS, self._replicas).copy()
+
+    def _patience_s(self) -> float:
+        """How long to wait from now on.
+
+        Where marks are waited for within an iteration, one rank's wait holds up the next rank's: all count
+        from the iteration's begin, so that waits do not add up along a pipeline: twice the longest time
+        between two begins so far.
+        """
+        if not self._waits:
+            return _PATIENCE_S
+        least_s, most_s = _VIRTUAL_PATIENCE_S
+        patience_s = min(most_s, max(least_s, 2.0 * self._longest_s))
+        return max(_LEAST_S, self._began_s + patience_s - time.monotonic())
 
     def close(self) -> None:
         """Leave what hangs to die with the process, as `ControlChannel.close` does."""

@@ -163,7 +163,7 @@ def with_one_absent(rank: int, content: Mapping[str, Any]) -> tuple[list[str], b
     import perseus_ds.runtime.comm.rendezvous as call  # noqa: PLC0415
     from perseus_ds import detach  # noqa: PLC0415
 
-    call.rendezvous.__kwdefaults__["patience_s"] = 1.0
+    call.rendezvous.__kwdefaults__["patience_s"] = 6.0  # those who come are at most so far apart
     engine = build(content, stages=STAGES, inner=UNEVEN)
     if rank == 1:
         detach(engine)
