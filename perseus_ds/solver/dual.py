@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +10,30 @@ from numpy.typing import NDArray
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.problem import Floats, Problem
 
+AT_ONCE = 64
+"""So many flows are looked at together: what numpy costs by the call is shared, and memory stays small."""
 
-def precedence_flow(frontier: Frontier, snapshot: int) -> Floats:
-    """Flow on every precedence in watts; where events were merged, that of the only activity concerned."""
+
+def precedence_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
+    """Flow on every precedence in watts; where events were merged, that of the only activity concerned.
+
+    Shape: returns [precedences], or [snapshots, precedences] of several.
+    """
     problem, flow = frontier.whole.problem, frontier.flow[snapshot]
     count = len(problem)
     lone = np.bincount(problem.before, minlength=count)[problem.before] == 1
     onward = lone & (frontier.whole.delay == 0)
-    carried = np.where(onward, flow[problem.before], flow[problem.after])
-    carried[frontier.crossing] = flow[count:]
+    carried = np.where(onward, flow.take(problem.before, axis=-1), flow.take(problem.after, axis=-1))
+    carried[..., frontier.crossing] = flow[..., count:]
     return frontier.whole.price.real(carried)
 
 
-def activity_flow(frontier: Frontier, snapshot: int) -> Floats:
-    """Flow on every activity in watts."""
-    return frontier.whole.price.real(frontier.flow[snapshot][: len(frontier.whole.problem)])
+def activity_flow(frontier: Frontier, snapshot: int | Sequence[int]) -> Floats:
+    """Flow on every activity in watts.
+
+    Shape: returns [activities], or [snapshots, activities] of several.
+    """
+    return frontier.whole.price.real(frontier.flow[snapshot][..., : len(frontier.whole.problem)])
 
 
 def dual_value(problem: Problem, through_w: Floats, across_w: Floats) -> tuple[float, float]:
@@ -51,9 +60,9 @@ def dual_values(
     Shape: ``members`` [tables], the activities of each; ``through_w`` [flows, activities]; ``across_w``
     [flows, precedences]; returns [flows] twice.
     """
-    totals_j = across_w @ problem.delay_s
+    totals_j = np.array([row_w @ problem.delay_s for row_w in across_w])  # rounded alike in any company
     for table, where in zip(problem.tables, members, strict=True):
-        flow_w = through_w[:, where]
+        flow_w = through_w.take(where, axis=1)
         options_j = table.cost_j[:, None, None] + table.duration_s[:, None, None] * flow_w
         totals_j += options_j.min(axis=0).sum(axis=1)
     starts = np.bincount(problem.after, minlength=len(problem)) == 0
@@ -63,7 +72,7 @@ def dual_values(
 def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
     """Return the best bound that the snapshots around each time prove."""
     snapshots = {at for time_s in times_s for at in frontier.bracket(float(time_s))[:2]}
-    lines = {at: _line(frontier, at) for at in sorted(snapshots)}
+    lines = _lines(frontier, snapshots)
     best = [
         max(lines[at][0] - lines[at][1] * time_s for at in frontier.bracket(float(time_s))[:2])
         for time_s in times_s
@@ -83,7 +92,7 @@ def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Fl
     around = {at for at in (turn - 1, turn) if 0 <= at < len(frontier.kept)}
     times_s = np.maximum(times_s, frontier.t_min_s)
     near = [set(frontier.bracket(float(time_s))[:2]) | around for time_s in times_s]
-    lines = {at: _line(frontier, at) for at in sorted(set().union(*near))}
+    lines = _lines(frontier, set().union(*near))
     always_j = _mixed([lines[at] for at in sorted(around)], base_power_w)
     return np.array(
         [
@@ -108,6 +117,13 @@ def _mixed(lines: list[tuple[float, float]], base_power_w: float) -> float:
     return share * high_j + (1.0 - share) * low_j
 
 
-def _line(frontier: Frontier, snapshot: int) -> tuple[float, float]:
-    through_w, across_w = activity_flow(frontier, snapshot), precedence_flow(frontier, snapshot)
-    return dual_value(frontier.whole.problem, through_w, across_w)
+def _lines(frontier: Frontier, snapshots: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """What each snapshot's flow proves at time zero, and how much that falls per second."""
+    problem, every = frontier.whole.problem, sorted(snapshots)
+    members = members_of(problem)
+    lines: dict[int, tuple[float, float]] = {}
+    for some in (every[first : first + AT_ONCE] for first in range(0, len(every), AT_ONCE)):
+        through_w, across_w = activity_flow(frontier, some), precedence_flow(frontier, some)
+        bases_j, worths_w = dual_values(problem, members, through_w, across_w)
+        lines |= dict(zip(some, zip(bases_j.tolist(), worths_w.tolist(), strict=True), strict=True))
+    return lines

@@ -51,7 +51,8 @@ def clocks_mhz(problem: PlanProblem, options: NDArray[np.int32]) -> Matrix:
     Shape: [plans, computations], both.
     """
     nodes = problem.dag.nodes
-    own = [_begins_mhz(problem.options[nodes[c].stage, nodes[c].kind]) for c in problem.columns]
+    begins = {key: _begins_mhz(own) for key, own in problem.options.items()}
+    own = [begins[nodes[c].stage, nodes[c].kind] for c in problem.columns]
     return np.column_stack([clock[options[:, column]] for column, clock in enumerate(own)])
 
 
