@@ -12,6 +12,7 @@ from importlib import import_module
 import perseus_ds
 from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
 from perseus_ds.errors import PerseusError
+from perseus_ds.own_process import OwnProcess
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -88,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: by argparse; 2 for wrong usage, 0 after ``--help`` and ``--version``.
     """
+    if argv is None:
+        OwnProcess.declare()
     try:
         command, options = parse(sys.argv[1:] if argv is None else list(argv))
         return command(options)

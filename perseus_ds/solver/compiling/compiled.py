@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from perseus_ds.own_process import load_numba
 from perseus_ds.solver.compiling.interpreted import interpreted
 
 P = ParamSpec("P")
@@ -75,6 +76,7 @@ class _Kernel(Generic[P, R]):
         self._function = function
         self._patience = patience
         self._is_tiered = patience >= 0
+        self._is_kept: bool | None = None  # whether machine code lay on disk at the first call
         self._machine: Callable[P, R] | None = None
         _CALLEES.append(Callee(self, function))
 
@@ -84,6 +86,7 @@ class _Kernel(Generic[P, R]):
 
     def _chosen(self, given: tuple[object, ...]) -> Callable[P, R]:
         """Machine code where it lies on disk or has become due, else the function as it stands."""
+        load_numba()
         from perseus_ds.solver.compiling.machine_code import (  # noqa: PLC0415  # numba
             compiles,
             lies_on_disk,
@@ -93,7 +96,9 @@ class _Kernel(Generic[P, R]):
         size = _numbers_in(given)
         self._patience -= size
         due = self._patience < 0 or size > SMALL
-        if self._is_tiered and not (compiles() and (due or lies_on_disk(self._function))):
+        if self._is_kept is None:
+            self._is_kept = compiles() and lies_on_disk(self._function)
+        if self._is_tiered and not (compiles() and (due or self._is_kept)):
             return interpreted(self._function)
         self._machine = machine_code(self._function, _CALLEES)
         return self._machine

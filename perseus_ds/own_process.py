@@ -1,0 +1,36 @@
+"""What the compiler need not bring into a process that is ours alone.
+
+numba asks for scipy's BLAS as it loads, and with it come ``scipy.linalg`` and ``numpy.f2py``: a third of a
+second for what no kernel here uses. In a process of somebody else numba is left whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import ClassVar
+
+_BLAS = "scipy.linalg.cython_blas"
+
+
+class OwnProcess:
+    """Whether this process runs nothing but this package: its programs declare it as they start."""
+
+    declared: ClassVar[bool] = False
+
+    @classmethod
+    def declare(cls) -> None:
+        """Say so, before anything is compiled."""
+        cls.declared = True
+
+
+def load_numba() -> None:
+    """Import numba; in our own process as if scipy had no BLAS, which numba allows for."""
+    hidden = OwnProcess.declared and _BLAS not in sys.modules
+    if hidden:
+        sys.modules[_BLAS] = None  # type: ignore[assignment]  # documented: importing it raises ImportError
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        if hidden:
+            del sys.modules[_BLAS]
