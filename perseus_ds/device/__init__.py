@@ -1,4 +1,7 @@
-"""GPUs as this package needs them: identity, clock, energy; one backend per file."""
+"""GPUs as this package needs them: identity, clock, energy; one backend per file.
+
+``device.choose`` is imported by those who open a device: it brings every backend.
+"""
 
 from perseus_ds.device.calibration import (
     Calibration,
@@ -7,7 +10,6 @@ from perseus_ds.device.calibration import (
     calibrating,
     measured,
 )
-from perseus_ds.device.choose import backends, choose
 from perseus_ds.device.clock_agenda import (
     AskedClocks,
     ClockAgenda,
@@ -53,11 +55,9 @@ __all__ = [
     "Steps",
     "Truth",
     "Work",
-    "backends",
     "calibrate",
     "calibrate_together",
     "calibrating",
-    "choose",
     "measured",
     "overdue_s",
     "simulated_settings",

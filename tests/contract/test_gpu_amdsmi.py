@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fake_amdsmi"))
 import fake_amdsmi
 from fake_amdsmi import UUID, FakeAmdsmi
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu, choose
+from perseus_ds.device import DeviceRequest, EventReason, Gpu
 from perseus_ds.device.amd.amdsmi import AmdGpu, load_amdsmi
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import Journal

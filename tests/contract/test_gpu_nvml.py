@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from perseus_ds.device import DeviceRequest, EventReason, Gpu, backends, choose
+from perseus_ds.device import DeviceRequest, EventReason, Gpu
+from perseus_ds.device.choose import backends, choose
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import (
     DeviceLostError,

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device import DeviceRequest, Gpu, choose
+from perseus_ds.device import DeviceRequest, Gpu
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import GuardedGpu
 from perseus_ds.device.nvidia.zeusd import ZeusdGpu
 from perseus_ds.errors import DeviceError, DeviceUnavailableError

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, bar, remark, say
 from perseus_ds.cli.quantity import count, positive
-from perseus_ds.device import DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings, choose
+from perseus_ds.device import DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings
+from perseus_ds.device.choose import choose
 from perseus_ds.device.simulated import MODELS, VirtualTime
 from perseus_ds.kernels import KernelClass, KernelProfile, read_trace, write_kernel_csv, write_kernel_profile
 from perseus_ds.kernels.measure import Patience, Replay

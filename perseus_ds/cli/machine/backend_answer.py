@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perseus_ds.device import DeviceRequest, backends
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.choose import backends
 from perseus_ds.errors import DeviceError
 
 

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 from perseus_ds.cli.machine.local_gpus import LocalGpus
-from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together, choose
+from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together
+from perseus_ds.device.choose import choose
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, backends
+from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity
+from perseus_ds.device.choose import backends
 from perseus_ds.device.guard import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.patience import insist, whatever
 from perseus_ds.device.nvidia.nvml import load_nvml

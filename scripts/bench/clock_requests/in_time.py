@@ -26,7 +26,8 @@ sys.path[:0] = [str(ROOT / "tests" / "fake_nvml")]
 import fake_nvml  # noqa: E402 - the line above says where it is
 from fake_nvml import FakeNvml  # noqa: E402
 
-from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
+from perseus_ds.device import DeviceRequest, Gpu  # noqa: E402
+from perseus_ds.device.choose import choose  # noqa: E402
 from perseus_ds.device.clock_agenda import LATE_S  # noqa: E402
 from perseus_ds.device.read_through import ReadThroughGpu  # noqa: E402
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request  # noqa: E402

@@ -30,7 +30,8 @@ import fake_nvml  # noqa: E402 - the line above says where it is
 import in_time  # noqa: E402
 from fake_nvml import FakeNvml, GpuState  # noqa: E402
 
-from perseus_ds.device import DeviceRequest, Gpu, choose  # noqa: E402
+from perseus_ds.device import DeviceRequest, Gpu  # noqa: E402
+from perseus_ds.device.choose import choose  # noqa: E402
 from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Request  # noqa: E402
 
 TRAINER = ROOT / "tests" / "e2e" / "guard" / "trainer.py"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device import ConflictKind, DeviceRequest, choose
+from perseus_ds.device import ConflictKind, DeviceRequest
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 

@@ -13,7 +13,8 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 from test_service import EVERYTHING, Daemon, ask, eventually, lock, start
 
-from perseus_ds.device import ConflictKind, DeviceRequest, choose
+from perseus_ds.device import ConflictKind, DeviceRequest
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import GuardClient, GuardedGpu
 from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.nvidia.nvml import NvmlGpu

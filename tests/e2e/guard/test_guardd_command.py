@@ -16,7 +16,8 @@ from fake_nvml import UUID, FakeNvml
 from test_service import eventually
 
 from perseus_ds.cli.main import parse
-from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard.claim.folder import copy_dir, place
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import DevicePermissionError

@@ -13,7 +13,8 @@ from fake_nvml import UUID, FakeNvml
 from test_kills import Job, alive, eventually, free
 from test_tired_driver import left_locked, reset
 
-from perseus_ds.device import DeviceRequest, choose
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import Outcome, repair
 from perseus_ds.device.guard import reset as reset_all
 from perseus_ds.device.guard.claim.node_lock import NodeLock

@@ -6,7 +6,8 @@ import random
 import sys
 import time
 
-from perseus_ds.device import DeviceRequest, Gpu, calibrate, choose
+from perseus_ds.device import DeviceRequest, Gpu, calibrate
+from perseus_ds.device.choose import choose
 from perseus_ds.errors import DeviceError
 
 

@@ -5,18 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from perseus_ds.device import (
-    Backend,
-    Capabilities,
-    DeviceRequest,
-    Gpu,
-    NullGpu,
-    SimulatedGpu,
-    backends,
-    choose,
-)
+from perseus_ds.device import Backend, Capabilities, DeviceRequest, Gpu, NullGpu, SimulatedGpu
 from perseus_ds.device.amd import amdsmi
-from perseus_ds.device.choose import ReadOnlyGpu
+from perseus_ds.device.choose import ReadOnlyGpu, backends, choose
 from perseus_ds.device.guard import container
 from perseus_ds.errors import ConfigError, DeviceError, DeviceUnavailableError
 
