@@ -23,6 +23,7 @@ from jobs import (
     train_until,
 )
 from ranks import Said, config, run_ranks
+from schemas import check_file
 
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.plan import read_plans
@@ -56,6 +57,19 @@ def test_auto_leaves_every_file_of_the_contract(lifecycle: Lifecycle) -> None:
     assert len(read_plans(lifecycle.run_dir / "plan.json")) > 1
     points = read_profile(lifecycle.run_dir / "profile.json").points
     assert set(points) == {(stage, kind) for stage in range(STAGES) for kind in (Kind.FORWARD, Kind.BACKWARD)}
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        ("profile.json", "profile"),
+        ("plan.json", "plan"),
+        ("summary.json", "summary"),
+        ("events.jsonl", "event"),
+    ],
+)
+def test_files_of_the_job_keep_to_their_schemas(lifecycle: Lifecycle, file: str, schema: str) -> None:
+    check_file(lifecycle.run_dir / file, schema)
 
 
 def test_auto_says_what_it_does_in_this_order(lifecycle: Lifecycle) -> None:

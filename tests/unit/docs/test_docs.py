@@ -6,14 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from perseus_ds.cli import main
-from perseus_ds.config import PerseusConfig
 from perseus_ds.config.load import parse
 
 ROOT = Path(__file__).parents[3]
@@ -127,20 +125,3 @@ def _json_of(file: Path) -> str:
     """A file of JSON, or what a page shows of it."""
     text = file.read_text()
     return "".join(re.findall(r"```json\n(.*?)```", text, re.DOTALL)) if file.suffix == ".md" else text
-
-
-def test_the_reference_names_every_key_of_the_block() -> None:
-    text = (DOCS / "reference" / "block.md").read_text()
-    missing = [key for key in _keys(PerseusConfig()) if f"`{key}`" not in text]
-    assert missing == []
-
-
-def _keys(section: object, prefix: str = "") -> list[str]:
-    keys = []
-    for field in fields(section):  # type: ignore[arg-type]
-        value = getattr(section, field.name)
-        if is_dataclass(value):
-            keys += _keys(value, f"{prefix}{field.name}.")
-        elif field.name != "simulated":
-            keys.append(prefix + field.name)
-    return keys
