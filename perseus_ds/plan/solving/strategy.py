@@ -126,8 +126,10 @@ def _at(
 
 
 def _strategy(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
-    if switching.budget.limits:
-        return _within_budget
+    return _within_budget if switching.budget.limits else _freely(switching)
+
+
+def _freely(switching: Switching) -> Callable[[PlanProblem, Frontier, Floats, Switching], Plans]:
     return _whole if switching.split == "never" else _split
 
 
@@ -159,6 +161,9 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
         dwell_s=budget.dwell_s,
     )
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
+    most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
+    if budget.dwell_s == 0.0 and allowance.within(frontier.t_min_s, len(lanes)).allows(most):
+        return _freely(switching)(problem, frontier, times_s, switching)
     least_part_s = np.inf if switching.split == "never" else switching.least_part_s
     try:
         return timelines(problem.activities, frontier, times_s, lanes, allowance, least_part_s=least_part_s)

@@ -256,3 +256,12 @@ def test_what_is_left_of_a_budget_for_others() -> None:
     assert budget.less(2, 0.5) == ChangeBudget(6.0, 22.0, gpus_per_node=2)
     assert budget.less(5, 0.5) is None
     assert ChangeBudget(dwell_s=1.0).less(2, 0.5) is None
+
+
+@pytest.mark.parametrize("budget", [ChangeBudget(1e4), ChangeBudget(None, 3e4, gpus_per_node=2)])
+def test_a_budget_that_forbids_nothing_gives_the_plans_of_none(budget: ChangeBudget) -> None:
+    free, within = planned(ChangeBudget()), planned(budget)
+    assert np.array_equal(within.iteration_time_s, free.iteration_time_s)
+    assert [within.plan(n).energy_j for n in range(len(within))] == [
+        free.plan(n).energy_j for n in range(len(free))
+    ]
