@@ -122,10 +122,10 @@ def train_until(
 
 
 def give_way(run_dir: Path) -> None:
-    """Rest a little while a plan is made: training flat out would only keep its planner waiting."""
+    """Rest while a plan is made: training flat out would only keep its planner waiting."""
     last = next((name for name in reversed(names(run_dir)) if name in {"planning", "running"}), "")
     if last == "planning":
-        time.sleep(0.02)
+        time.sleep(0.2)
 
 
 def agreed(mine: bool, already: bool) -> bool:  # noqa: FBT001
