@@ -55,3 +55,27 @@ def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str =
     from perseus_ds.straggler.announcement.announcing import notify as announce  # noqa: PLC0415  # numpy only when called
 
     announce(run_dir, pipeline=pipeline, slowdown=slowdown, reason=reason)
+
+
+def set_power_cap(
+    run_dir: str | Path,
+    watts: float | None,
+    *,
+    per: str = "pipeline",
+    until_s: float | None = None,
+    ramp_w_per_s: float = 0.0,
+    reason: str = "",
+) -> None:
+    """Have a running job hold a ceiling on mean power: of each pipeline, or of the ``"job"``; None lifts it.
+
+    The same as ``perseus-ds notify --power-cap``; ``until_s`` is in seconds since 1970.
+
+    Raises:
+        OSError: the ceiling cannot be written.
+        PerseusError: a bad number, no running job, or a user who is not believed.
+    """
+    from perseus_ds.straggler.ceiling.power_cap import PowerCap, per_of  # noqa: PLC0415  # numpy only when called
+    from perseus_ds.straggler.ceiling.setting import set_power_cap as cap_power  # noqa: PLC0415
+
+    cap = PowerCap(watts, per_of(per), until_s=until_s, ramp_w_per_s=ramp_w_per_s, reason=reason)
+    cap_power(run_dir, cap)

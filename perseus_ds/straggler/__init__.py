@@ -2,6 +2,9 @@
 
 from perseus_ds.straggler.announcement.announcing import Announced, notify
 from perseus_ds.straggler.announcement.notices import Heard, Notices
+from perseus_ds.straggler.ceiling.held_ceiling import CapNumbers, HeldCeiling
+from perseus_ds.straggler.ceiling.power_cap import PowerCap
+from perseus_ds.straggler.ceiling.power_caps import PowerCaps, Standing
 from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision, TimeBudget
 from perseus_ds.straggler.frontier_index import FrontierIndex
@@ -11,18 +14,23 @@ from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 __all__ = [
     "Announced",
+    "CapNumbers",
     "Cause",
     "Forecast",
     "Foretold",
     "FrontierIndex",
     "Heard",
+    "HeldCeiling",
     "Notices",
     "Outlook",
     "Pace",
+    "PowerCap",
+    "PowerCaps",
     "ProgressMarks",
     "ReplicaObservation",
     "ReplicaPlans",
     "ReplicaStatus",
+    "Standing",
     "Straggler",
     "StragglerController",
     "StragglerDecision",

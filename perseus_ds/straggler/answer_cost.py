@@ -47,6 +47,10 @@ class AnswerCost:
         """Whether nothing more may be lost."""
         return self.lost >= self._most
 
+    def expect(self, objective_s: _Replicas) -> None:
+        """Go on with other plans where nobody waits."""
+        self._objective_s = objective_s
+
     def observe(
         self,
         own_s: _Replicas,

@@ -75,20 +75,33 @@ class StragglerController:
         self._paces = np.ones(replicas)
         self._review_every = REVIEW_EVERY
         self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
+        self._restricted = False
 
-    def observe(self, observed: ReplicaObservation) -> StragglerDecision:
+    def restrict(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
+        """Go on with other plans where nobody waits and at full speed: a power ceiling has moved.
+
+        What is known of each replica's pace stays: it is by the plan that was run.
+        """
+        self._objective_s, self._fastest_s = objective_s, fastest_s
+        self._cost.expect(objective_s)
+        self._restricted = True
+
+    def observe(self, observed: ReplicaObservation, *, costs: bool = True) -> StragglerDecision:
         """Take in one iteration; return what holds from now on.
+
+        Not ``costs``: it was run by plans that are not to be chosen any more, which is no answer's cost.
 
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
-        if self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
+        if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
             self._cost.observe(
                 observed.own_s, observed.planned_s, locked=self._capping.locked(), load=observed.load
             )
         ratio = self._heeding_caps(observed, _ratio(observed))
         moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
         announced = observed.announced.tobytes()
-        if moved or self._capping.turned or announced != self._announced_bytes:
+        anew, self._restricted = self._restricted, False
+        if moved or anew or self._capping.turned or announced != self._announced_bytes:
             self._announced_bytes = announced
             self._announced = np.where(
                 np.isfinite(observed.announced), np.maximum(observed.announced, 1.0), 1.0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
+from perseus_ds.plan.playing.expected_power import ratio_of_all
 from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.decision import TimeBudget
 
@@ -24,6 +25,7 @@ class FrontierIndex:
 
     ``expected_s`` [plans] is the longest path through the measured durations. It lacks the reserve that
     ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it.
+    ``power_w`` [plans] is mean power over that time, ``default_w`` that of default clocks.
     ``objective`` and ``fastest`` are plans by index. ``scatter`` is how much an iteration varies by the
     profile (relative standard deviation; NaN: it does not say).
     """
@@ -31,16 +33,21 @@ class FrontierIndex:
     expected_s: NDArray[np.float64]
     scatter: float
     baseline_s: float
+    power_w: NDArray[np.float64]
+    default_w: float
     objective: int
     fastest: int
     _times_s: Sequence[float]
     _best: Sequence[int]
     _slower_s: NDArray[np.float64]
     _slower: NDArray[np.int64]
+    _blocking_w: float
 
     @classmethod
-    def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
-        """Play every plan once.
+    def of(
+        cls, plans: PlanSet, objective: Objective, power_ratios: Mapping[int, float] | None = None
+    ) -> FrontierIndex:
+        """Play every plan once; ``power_ratios`` are expected by planned power of some plans, by index.
 
         Raises:
             InfeasibleError: no plan meets the objective.
@@ -51,16 +58,38 @@ class FrontierIndex:
         cheaper = _ever_cheaper(expected_s, plans.effective_energy_j)
         chosen = select(plans, objective).index
         slower = [index for index in cheaper if expected_s[index] > expected_s[chosen]]
+        blocking_w, baseline = plans.blocking_total_w, plans.baseline
+        power_w = plans.effective_energy_j / expected_s + blocking_w
+        power_w *= ratio_of_all(power_ratios or {}, len(plans))
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,
             baseline_s=float(run_s[-1]),
+            power_w=power_w,
+            default_w=baseline.energy_j / baseline.iteration_time_s,
             objective=chosen,
             fastest=select(plans, Objective()).index,
             _times_s=[float(expected_s[index]) for index in cheaper],
             _best=cheaper,
             _slower_s=expected_s[slower],
             _slower=np.array([chosen, *slower], dtype=np.int64),
+            _blocking_w=blocking_w,
+        )
+
+    def no_faster_than(self, plan: int) -> FrontierIndex:
+        """Return the same frontier where no plan is chosen that is faster than this one."""
+        floor_s = self.expected_s[plan]
+        objective = plan if floor_s > self.objective_s else self.objective
+        fastest = plan if floor_s > self.fastest_s else self.fastest
+        if (objective, fastest) == (self.objective, self.fastest):
+            return self
+        slower = [index for index in self._best if self.expected_s[index] > self.expected_s[objective]]
+        return replace(
+            self,
+            objective=objective,
+            fastest=fastest,
+            _slower_s=self.expected_s[slower],
+            _slower=np.array([objective, *slower], dtype=np.int64),
         )
 
     @property
@@ -72,6 +101,37 @@ class FrontierIndex:
     def fastest_s(self) -> float:
         """What the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
+
+    @property
+    def times_s(self) -> Sequence[float]:
+        """What the plans that are ever worth their time predict, ascending."""
+        return self._times_s
+
+    @property
+    def slowest(self) -> int:
+        """The plan of least power."""
+        return self._best[-1]
+
+    def under(self, level_w: float) -> int:
+        """Return the fastest plan that takes no more power than this, or the slowest of all.
+
+        No plan is returned that is faster than the objective's.
+        """
+        if self.power_w[self.objective] <= level_w:
+            return self.objective
+        slower = self._slower[1:].tolist()
+        return next((plan for plan in slower if self.power_w[plan] <= level_w), self.slowest)
+
+    def waiting_w(self, time_s: float) -> float:
+        """Return the mean power of a replica that has so much time and waits until all of it is over."""
+        plan = self.not_before(time_s)
+        own_s = max(time_s, float(self.expected_s[plan]))
+        effective_j = (self.power_w[plan] - self._blocking_w) * self.expected_s[plan]
+        return float(effective_j / own_s) + self._blocking_w
+
+    def not_before(self, time_s: float) -> int:
+        """Return the plan for so much time; never one that is faster than the objective's."""
+        return self.objective if time_s <= self.objective_s * _ROUNDED else self.within(time_s * _ROUNDED)
 
     def choose(self, budget: TimeBudget) -> int:
         """Return the plan for a budget.

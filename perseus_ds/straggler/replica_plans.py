@@ -42,6 +42,7 @@ class ReplicaPlans:
     ) -> None:
         self._frontiers = Frontiers(indexes)
         self._answered = answered
+        self._restricted_from: int | None = None
         scatter = self._scatter = np.array([frontier_index.scatter for frontier_index in indexes])
         self._controller = StragglerController(
             self._frontiers.objective_s,
@@ -62,6 +63,19 @@ class ReplicaPlans:
         self.decision: StragglerDecision | None = None
         self.observed: ReplicaStatus | None = None
 
+    def restrict(self, indexes: Sequence[FrontierIndex], *, index: int) -> None:
+        """Run no plan from iteration ``index`` on that these frontiers do not have: a power ceiling moved.
+
+        Whoever waits for a straggler runs the slower of both; a straggler runs at the ceiling's speed.
+        """
+        self._frontiers, self._restricted_from = Frontiers(indexes), index
+        self._controller.restrict(self._frontiers.objective_s, np.array([one.fastest_s for one in indexes]))
+        decision = self.decision if self._answered else None
+        self._decided = self._frontiers.objective if decision is None else self._frontiers.decided(decision)
+        self._recovered = None
+        self._paced.clear()
+        self._set(self._decided)
+
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
         """Judge iteration ``about``; return whether some replica runs another plan from now on.
 
@@ -70,7 +84,8 @@ class ReplicaPlans:
         planned_s, load = self._promised(about, observed.own_s)
         own_s = observed.own_s if load is None else observed.own_s / load
         decision = self._controller.observe(
-            ReplicaObservation(own_s, planned_s, observed.announced, observed.capped, load)
+            ReplicaObservation(own_s, planned_s, observed.announced, observed.capped, load),
+            costs=self._restricted_from is None or about >= self._restricted_from,
         )
         self.decision, self.observed = decision, observed
         self._pace.observe(own_s / planned_s)
@@ -87,7 +102,7 @@ class ReplicaPlans:
         for kept in (self._run_s, self._paced):
             kept.pop(index - _KEPT, None)
         self._begin_anew()
-        self._run_s[index] = self._stretch * self._frontiers.objective_s
+        self._run_s[index] = self._frontiers.expected_s(self._present)
         if self._pacing is not None:
             self._paced[index] = PacedIteration(self._controller.pace)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from perseus_ds.adapters.deepspeed.orders import order_of
 from perseus_ds.device.simulated import GpuModel, SimulatedSettings, Work, model_named, physics
 from perseus_ds.plan import build, write_plans
 from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.profile import Point, Profile, candidate_clocks
+from perseus_ds.profile import Point, Profile, candidate_clocks, write_profile
+from perseus_ds.runtime.job import PLAN_ONLY
 from perseus_ds.schedule import Kind, Schedule
 
 CLOCKS_MHZ = tuple(range(1410, 600, -45))
@@ -36,8 +38,9 @@ def write_plan(
     fingerprint: Mapping[str, str],
     *,
     gpu: str | None = None,
+    profile_path: Path | None = None,
 ) -> None:
-    """Plan from the physics of one kind of GPU."""
+    """Plan from the physics of one kind of GPU; also write the profile where a path is given."""
     settings = SimulatedSettings()
     model = model_named(gpu or settings.gpu)
     clocks_mhz = candidate_clocks(model.clocks_mhz, len(CLOCKS_MHZ)) if gpu else CLOCKS_MHZ
@@ -52,6 +55,10 @@ def write_plan(
         blocking_power_w=blocking_w,
         fixed_s={(s, kind): t for s in range(len(forward_s)) for kind, t in FIXED_S.items()},
     )
+    if profile_path is not None:
+        waiting_w = {mhz: physics.power_w(model, mhz, 0.0) for mhz in clocks_mhz}
+        own = {key: value for key, value in fingerprint.items() if key not in PLAN_ONLY}
+        write_profile(replace(profile, blocking_w=waiting_w, fingerprint=own), profile_path)
     plans = build(
         profile,
         schedule,

@@ -123,14 +123,16 @@ def planned_job(
     ranks: int,
     forward_s: tuple[float, ...],
     perseus: Mapping[str, Any] | None = None,
+    profiled: bool = False,
     **settings: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Write the plan of a job into its run directory and return its configuration."""
+    """Write the plan of a job, and where wanted its profile; return the job's configuration."""
     block = perseus_block(folder / "run", forward_s, **(perseus or {}))
     seen = block | {"mode": "observe", "run_dir": str(folder / "seen")}
     settings = {"gradient_clipping": 1.0, **settings}
     run_ranks(ranks, look_once, config(perseus=seen, **settings), len(forward_s))
     fingerprint = events(folder / "seen")[0]["fingerprint"]
     schedule = deepspeed_schedule(microbatches=4, stages=len(forward_s))
-    write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint)
+    profile_path = folder / "run" / "profile.json" if profiled else None
+    write_plan(folder / "run" / "plan.json", schedule, forward_s, fingerprint, profile_path=profile_path)
     return config(perseus=block, **settings)

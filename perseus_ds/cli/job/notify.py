@@ -1,32 +1,50 @@
-"""Tell a running job about a straggler that is known in advance.
+"""Tell a running job about a straggler that is known in advance, or have it hold a power ceiling.
 
-The others of its pipelines (data-parallel replicas) then run as slowly as that one, at the plan of least
-energy for it. The job takes it within two iterations, and believes the run directory's owner and root.
-A slowdown of 1 ends it.
+A straggler: the others of its pipelines (data-parallel replicas) then run as slowly as that one, at the
+plan of least energy for it. A slowdown of 1 ends it.
 
-A scheduler may as well write the file itself, at one stroke (write another file, rename it):
-RUN_DIR/notices/pipeline_P.json with {"slowdown": X}; removing it ends it.
+A ceiling: the job runs the fastest plan whose mean power stays below it. What both ask for is combined: the
+slower plan runs. The job follows within two iterations, and believes the run directory's owner and root.
+
+A scheduler can also write the files directly: write a temporary file, then rename it to
+RUN_DIR/notices/pipeline_P.json with {"slowdown": X}, or to RUN_DIR/notices/power_cap.json with
+{"power_cap_w": W}. Delete the file to end the notice.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, remark, say
+from perseus_ds.cli.quantity import positive
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.announcement.announcing import Announced, notify
+from perseus_ds.straggler.ceiling.power_cap import PowerCap
+from perseus_ds.straggler.ceiling.setting import CapSet, set_power_cap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds notify``."""
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run_dir of the running job")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--slowdown", metavar="X", help="1.2: its iterations take 20 %% longer; 1 ends it")
+    what.add_argument("--power-cap", metavar="W", help="mean power that each pipeline may take, in watts")
+    what.add_argument("--no-power-cap", action="store_true", help="lift the ceiling")
+    parser.add_argument("--pipeline", metavar="P", help="which data-parallel replica is slow, counted from 0")
     parser.add_argument(
-        "--pipeline", required=True, metavar="P", help="which data-parallel replica, counted from 0"
+        "--per", choices=["pipeline", "job"], default="pipeline", help="what the ceiling is for"
+    )
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--until", metavar="TIME", help="18:00 or 2030-01-31T18:00: when the ceiling is over")
+    end.add_argument(
+        "--for", dest="minutes", type=positive, metavar="MIN", help="the same in minutes from now"
     )
     parser.add_argument(
-        "--slowdown", required=True, metavar="X", help="1.2: its iterations take 20 %% longer; 1 ends it"
+        "--ramp", type=positive, metavar="W/S", help="change power by so much a second, there and back"
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever reads the file")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
@@ -34,12 +52,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Leave or withdraw the notice, and say so."""
-    pipeline, slowdown = _whole(options.pipeline), _number(options.slowdown)
+    if options.slowdown is not None:
+        return _announce(options)
+    if options.pipeline is not None:
+        raise PerseusError("--pipeline belongs to --slowdown: a ceiling is for every pipeline")
+    cap = _cap(options)
+    done = set_power_cap(options.run_dir, cap)
+    say(json.dumps(_cap_as_json(done)) if options.json else _cap_in_words(done))
+    return DONE
+
+
+def _announce(options: argparse.Namespace) -> int:
+    if options.pipeline is None:
+        raise PerseusError("--slowdown needs --pipeline: which one is slow")
+    pipeline, slowdown = _whole(options.pipeline), _number(options.slowdown, "slowdown")
     done = notify(options.run_dir, pipeline=pipeline, slowdown=slowdown, reason=options.reason)
     if done.pipelines is None:
         remark("the journal does not say how many pipelines the job has: the number was not checked")
     say(json.dumps(_as_json(done)) if options.json else _in_words(done))
     return DONE
+
+
+def _cap(options: argparse.Namespace) -> PowerCap:
+    until_s = None
+    if options.minutes is not None:
+        until_s = time.time() + 60.0 * options.minutes
+    elif options.until is not None:
+        until_s = _until_s(options.until)
+    return PowerCap(
+        None if options.no_power_cap else _number(options.power_cap, "power cap"),
+        options.per,
+        until_s=until_s,
+        ramp_w_per_s=options.ramp or 0.0,
+        reason=options.reason,
+    )
+
+
+def _cap_in_words(done: CapSet) -> str:
+    cap = done.cap
+    if cap.power_cap_w is None:
+        return "no power ceiling is set here any more"
+    whose = "the job" if cap.per == "job" else "each pipeline"
+    until = ""
+    if cap.until_s is not None:
+        until = f" until {datetime.fromtimestamp(cap.until_s).astimezone():%Y-%m-%d %H:%M}"
+    cost = f": {done.told}" if done.told else ""
+    return f"{cap.power_cap_w:g} W for {whose}{until}{cost} ({done.path})"
+
+
+def _cap_as_json(done: CapSet) -> dict[str, object]:
+    return {
+        "power_cap_w": done.cap.power_cap_w,
+        "per": done.cap.per,
+        "until_s": done.cap.until_s,
+        "slowdown_pct": done.slowdown_pct,
+        "power_w": done.power_w,
+        "notice": None if done.cap.power_cap_w is None else str(done.path),
+    }
+
+
+def _until_s(text: str) -> float:
+    """Read a time of day (the next one), or a date with one; in this host's time zone where it names none."""
+    now = datetime.now().astimezone()
+    try:
+        at = datetime.strptime(text, "%H:%M")  # noqa: DTZ007  # a time of day
+    except ValueError:
+        pass
+    else:
+        today = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+        return (today if today > now else today + timedelta(days=1)).timestamp()
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        raise PerseusError(
+            f"until {text!r:.40} is not a time", hint="like 18:00, or 2030-01-31T18:00"
+        ) from None
 
 
 def _in_words(done: Announced) -> str:
@@ -65,8 +152,8 @@ def _whole(text: str) -> int:
         raise PerseusError(f"pipeline {text!r:.40} is not a whole number from 0 on") from None
 
 
-def _number(text: str) -> float:
+def _number(text: str, what: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise PerseusError(f"slowdown {text!r:.40} is not a number") from None
+        raise PerseusError(f"{what} {text!r:.40} is not a number") from None

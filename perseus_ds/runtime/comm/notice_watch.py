@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.runtime.coupled_sets import Sets
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler import CapNumbers, Notices, PowerCaps, Standing
 
 _PAUSE_S = 0.25
 
@@ -18,20 +19,33 @@ class NoticeWatch:
     """A thread of rank 0 that looks when an iteration begins and a few times per second in between.
 
     ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
-    of pipelines that meet in every layer is as slow as its slowest.
+    of pipelines that meet in every layer is as slow as its slowest. ``standing`` is the power ceiling that
+    holds now by this host's time of day.
 
     Shape: ``announced`` [replicas], the same as ``sets``.
     """
 
-    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets) -> None:
+    def __init__(
+        self, notices: Notices, log: EventLog, *, sets: Sets, power_caps: PowerCaps | None = None
+    ) -> None:
         self._notices = notices
+        self._power_caps = power_caps
         self._log = log
         self._wake = threading.Event()
         self._closing = False
         self._complaints: list[str] = []
         self._sets = sets
         self.announced: NDArray[np.float64] = np.ones(len(sets))
+        self.standing = Standing()
         self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
+
+    @property
+    def cap_numbers(self) -> CapNumbers | None:
+        """The ceiling as all ranks are told of it."""
+        cap = self.standing.cap
+        if cap is None or cap.power_cap_w is None:
+            return None
+        return CapNumbers(cap.power_cap_w, cap.ramp_w_per_s, cap.per == "job")
 
     def start(self) -> None:
         """Begin to look."""
@@ -59,11 +73,18 @@ class NoticeWatch:
     def clear(self) -> None:
         """Remove all notices: they speak of a job that is over."""
         self._notices.clear()
+        if self._power_caps is not None:
+            self._power_caps.clear()
 
     def _watch(self) -> None:
         while not self._closing:
             observed = self._notices.poll()
             self.announced = np.array([observed.announced[list(one)].max() for one in self._sets])
             self._complaints += observed.complaints
+            if self._power_caps is not None:
+                self.standing = self._power_caps.poll(time.time())
+                self._complaints += self.standing.complaints
             self._wake.wait(_PAUSE_S)
             self._wake.clear()
+        if self._power_caps is not None:
+            self._power_caps.close()

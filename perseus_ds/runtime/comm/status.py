@@ -18,13 +18,14 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.straggler import ReplicaStatus
+from perseus_ds.straggler import CapNumbers, ReplicaStatus
 from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 6  # failed (channel.FAILED), plans ready, duration, most microbatches, fewest (negative), loads
+_HEAD = 9  # failed, plans ready, duration, most microbatches, fewest (negative), loads, power cap (three)
 _LOADS = 5
+_CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class RankStatus:
     cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
     nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
     ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every layer.
-    ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
+    ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches. ``power_cap``
+    is the power ceiling that stands, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -50,6 +52,7 @@ class RankStatus:
     announced: NDArray[np.float64] | None = None
     late: float | None = None
     loads: bool = False
+    power_cap: CapNumbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class JobStatus:
     sizes: tuple[int, int] | None = None
     peers: Claims | None = None
     loads: bool = False
+    power_cap: CapNumbers | None = None
 
 
 class StatusLayout:
@@ -78,7 +82,7 @@ class StatusLayout:
     replicas and not with that of ranks. Where more ranks than one have one kind of
     conflict to report, the last comes through first.
 
-    Shape: 6 + kinds + 3 * replicas float64, and no place for replicas where there is one alone; and two for
+    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone; and two for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -107,6 +111,8 @@ class StatusLayout:
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
         numbers[_LOADS] = rank_status.loads
+        if (cap := rank_status.power_cap) is not None:
+            numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
         if any(rank_status.conflicts):
             numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
         if self._replicas:
@@ -120,9 +126,10 @@ class StatusLayout:
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
         """Read what came back."""
-        failed, plans_ready, duration_s, most, fewest, loads, *tellers = numbers[
+        failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
+        cap_w, ramp_w_per_s, of_job, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -133,6 +140,7 @@ class StatusLayout:
             replicas=self._replica_status(numbers) if self._replicas else None,
             peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
+            power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -215,6 +223,7 @@ class StatusExchange:
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,
+            power_cap=None if self._notices is None else self._notices.cap_numbers,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

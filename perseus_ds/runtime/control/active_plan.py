@@ -14,7 +14,7 @@ from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler import Cause, Pace, ReplicaPlans
+from perseus_ds.straggler import Cause, HeldCeiling, Pace, ReplicaPlans, ReplicaStatus
 from perseus_ds.straggler.peers import slower_clocks
 
 
@@ -51,6 +51,10 @@ class ClockSchedules:
             self._schedules[key] = schedule.at(self._slower(room)) if room else schedule
         return self._schedules[key]
 
+    def time_s(self, plan: int) -> float:
+        """How long an iteration lasts by a plan."""
+        return float(self._plans.iteration_time_s[plan])
+
     def _slower(self, room: float) -> Mapping[int, int]:
         keys = {(i.stage, i.kind) for _, i in self._plans.computations_of(self._rank)}
         return slower_clocks((self._plans.options[key] for key in keys), self._clocks_mhz, room)
@@ -62,6 +66,7 @@ class ActivePlan(ClockPolicy):
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
     ``observed`` what was exchanged last. ``peers`` are there where ranks meet others within computations.
+    ``ceiling`` restricts the plans to those that hold the power ceiling that stands.
     """
 
     def __init__(
@@ -75,10 +80,11 @@ class ActivePlan(ClockPolicy):
         behind: int = 0,
         peers: PeerAnswers | None = None,
         pacer: IterationPacer | None = None,
+        ceiling: HeldCeiling | None = None,
     ) -> None:
+        self.ceiling = ceiling
         self._schedules = schedules
         self._objective = objective.index
-        self._objective_s = objective.iteration_time_s
         self._replica = replica
         self._replica_plans = replica_plans
         self._reporter = reporter
@@ -95,7 +101,7 @@ class ActivePlan(ClockPolicy):
     @property
     def plan(self) -> int:
         """The plan that this replica runs now."""
-        return self._objective if self._replica_plans is None else self._replica_plans.plans[self._replica]
+        return self._unanswered if self._replica_plans is None else self._replica_plans.plans[self._replica]
 
     @property
     def room(self) -> float:
@@ -105,7 +111,26 @@ class ActivePlan(ClockPolicy):
     @property
     def plans(self) -> Sequence[int]:
         """The plans that all replicas run now."""
-        return [self._objective] if self._replica_plans is None else self._replica_plans.plans
+        return [self._unanswered] if self._replica_plans is None else self._replica_plans.plans
+
+    @property
+    def capped(self) -> bool:
+        """Whether a power ceiling slows some replica."""
+        return self.ceiling is not None and self.ceiling.binds
+
+    @property
+    def forbids_default(self) -> bool:
+        """Whether default clocks would break a power ceiling."""
+        return self.ceiling is not None and self.ceiling.forbids_default
+
+    @property
+    def _unanswered(self) -> int:
+        """The plan where nobody waits: the objective's, or the fastest under the ceiling."""
+        return self._objective if self.ceiling is None else self.ceiling.indexes[self._replica].objective
+
+    @property
+    def _objective_s(self) -> float:
+        return self._schedules.time_s(self._unanswered)
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
@@ -161,22 +186,43 @@ class ActivePlan(ClockPolicy):
         """Whether plans changed by what was exchanged while iteration ``index`` ran."""
         return self._changed_after == index
 
+    def hold(self, index: int, job_status: JobStatus) -> None:
+        """Take in the power ceiling that stands after iteration ``index``, whichever plan ran in it."""
+        if self.ceiling is None or not self.ceiling.observe(job_status.power_cap, job_status.iteration_s):
+            return
+        self._changed_after = index
+        if self._replica_plans is not None:
+            self._replica_plans.restrict(self.ceiling.indexes, index=index + 1)
+        self._present = self._schedule()
+
     def observe(self, index: int, job_status: JobStatus) -> None:
         """Take in what was exchanged while iteration ``index`` ran."""
         self._end_telling()
+        self.hold(index, job_status)
         self.observed = job_status
         if self._peers is not None and job_status.peers is not None and self._peers.observe(job_status.peers):
             self._changed_after = index
-        self._paces = job_status.loads or (self._replica_plans is not None and self._replica_plans.waits)
+        waits = self._replica_plans is not None and self._replica_plans.waits
+        self._paces = (job_status.loads or waits) and not self.capped  # forecasts are of the objective's plan
         if self._replica_plans is None:
-            lasted_s = np.nan if job_status.iteration_s is None else job_status.iteration_s
-            self._pace.observe(np.array([lasted_s / self._objective_s]))
+            self._observe_own_pace(index, job_status.iteration_s)
         elif job_status.replicas is not None:
-            if self._replica_plans.observe(index - 1 - self._behind, job_status.replicas):
-                self._changed_after = index
-            if self._reporter is not None and self._replica_plans.decision is not None:
-                self._reporter.report(self._replica_plans.decision, self._replica_plans.plans)
+            self._observe_replicas(self._replica_plans, index, job_status.replicas)
         self._present = self._schedule()
+
+    def _observe_own_pace(self, index: int, iteration_s: float | None) -> None:
+        """Compare an iteration with the plan, unless it may have run by another one than the present."""
+        changed = self._changed_after
+        known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
+        self._pace.observe(np.array([iteration_s / self._objective_s if known and iteration_s else np.nan]))
+
+    def _observe_replicas(
+        self, replica_plans: ReplicaPlans, index: int, replica_status: ReplicaStatus
+    ) -> None:
+        if replica_plans.observe(index - 1 - self._behind, replica_status):
+            self._changed_after = index
+        if self._reporter is not None and replica_plans.decision is not None:
+            self._reporter.report(replica_plans.decision, replica_plans.plans)
 
     @property
     def knows_loads(self) -> bool:
@@ -198,7 +244,7 @@ class ActivePlan(ClockPolicy):
             self._peers.will_run(index, (self._schedules, self.plan, self.room))
 
     def alone(self) -> None:
-        """Run the objective's plan from now on, whatever the others do."""
+        """Run the objective's plan from now on, or what holds the ceiling; whatever the others do."""
         self.close()
         self._replica_plans = self._peers = self._will_tell = None
         self._present = self._schedule()

@@ -25,6 +25,7 @@ from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecisi
 from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
@@ -51,7 +52,9 @@ class Lifecycle:
         plans: BatchPlans,
         scalars: Scalars,
         calibrator: Calibrator | None = None,
+        ceilings: CeilingReporter | None = None,
     ) -> None:
+        self._ceilings = ceilings
         self._context = context
         self._sizes = sizes
         self._status_exchange = status_exchange
@@ -168,6 +171,7 @@ class Lifecycle:
                 self._sizes.join(self._joined)
             if self.active_plan is not None:
                 self.active_plan.observe(index, job_status)
+            self._hold(index, job_status, apart_from=self.active_plan)
         self._ran = index + 1
         ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
@@ -176,7 +180,22 @@ class Lifecycle:
         if (phase := self._phase) is not None:
             self._phases[self._present] = phase.following(ended)
         if job_status is not None:
+            known = self.active_plan
             self._take_in(job_status)
+            if self.active_plan is not known:
+                self._hold(index, job_status)
+
+    def _hold(self, index: int, job_status: JobStatus, *, apart_from: ActivePlan | None = None) -> None:
+        """Have plans for batches of all sizes hold the power ceiling that stands."""
+        for phase in self._phases.values():
+            if isinstance(phase, Running) and phase.active_plan is not apart_from:
+                phase.active_plan.hold(index, job_status)
+        if self._ceilings is None:
+            return
+        if self.active_plan is None:
+            self._ceilings.report_unheld(job_status.power_cap)
+        elif self.active_plan.ceiling is not None:
+            self._ceilings.report(self.active_plan.ceiling, job_status.iteration_s)
 
     def _take_in(self, job_status: JobStatus) -> None:
         """Look for the plan of a size that is new, and take the next one that is ready."""

@@ -166,8 +166,8 @@ class Running(Phase):
 
     The iteration in which clocks change counts for neither side, nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance); those beside a
-    straggler count for sides of their own. The first audit comes early, so that a measured figure does; their
-    distance varies. What is ``audited`` may ask for another plan.
+    straggler or under a power ceiling count for sides of their own. The first audit comes early, so that a
+    measured figure does; their distance varies. What is ``audited`` may ask for another plan.
     """
 
     def __init__(
@@ -189,6 +189,7 @@ class Running(Phase):
         self._coming = self._stretches()
         self._enter(next(self._coming))
         self._ran_plan = False
+        self._waits = False
         self.step = self._next(changed=True)
 
     def begins(self, index: int) -> None:
@@ -198,7 +199,7 @@ class Running(Phase):
 
     def following(self, ended: Ended) -> Phase:
         """Stay; move on within the cycle of plan and audit."""
-        changed = self.active_plan.changed_after(ended.index)
+        changed = self._postpones() or self.active_plan.changed_after(ended.index)
         self._left -= 1
         if self._left == 0:
             self._enter(next(self._coming))
@@ -215,6 +216,23 @@ class Running(Phase):
         self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
         self.step = self._next(changed=True)
 
+    def _postpones(self) -> bool:
+        """Audit nothing while default clocks would break a power ceiling; return whether that ends an audit.
+
+        The cycle begins anew when the ceiling is over.
+        """
+        waited, self._waits = self._waits, self.active_plan.forbids_default
+        if waited == self._waits:
+            return False
+        was_planned = self._present.planned
+        if self._waits:
+            self._enter(_Stretch(Mode.PERSEUS, _EVER, planned=True))
+        else:
+            self._coming = self._stretches(early=False)
+            self._enter(next(self._coming))
+            self._left += 1
+        return not was_planned
+
     def _enter(self, stretch: _Stretch) -> None:
         self._present = stretch
         self._left = max(stretch.iterations, self._settling) if stretch.settles else stretch.iterations
@@ -222,6 +240,8 @@ class Running(Phase):
     def _next(self, *, changed: bool) -> Step:
         planned = self._present.planned
         mode = Mode.NEITHER if changed and planned else self._present.mode
+        if planned and not changed and self.active_plan.capped:
+            mode = Mode.PERSEUS_CAPPED
         return Step(
             self.active_plan if planned else DEFAULT_CLOCK,
             beside(mode) if self.active_plan.has_slack else mode,
@@ -232,8 +252,8 @@ class Running(Phase):
         """Vary the distance of audits by a third, so that they are in step with nothing that recurs."""
         return max(1, every + self._random.randint(-(every // 3), every // 3))
 
-    def _stretches(self) -> Iterator[_Stretch]:
-        every = min(self._every, 2 * self._audit) if self._every else 0
+    def _stretches(self, *, early: bool = True) -> Iterator[_Stretch]:
+        every = min(self._every, 2 * self._audit) if early else self._every
         yield _Stretch(Mode.NEITHER, 1, planned=True, settles=True)
         while self._every:
             yield _Stretch(Mode.PERSEUS, self._spread(every), planned=True)

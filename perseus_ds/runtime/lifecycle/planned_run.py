@@ -24,6 +24,7 @@ from perseus_ds.plan import (
     select,
     too_little_reserve,
 )
+from perseus_ds.plan.playing.expected_power import power_ratios
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
@@ -36,7 +37,7 @@ from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import Forecast, FrontierIndex, ReplicaPlans
+from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
 
 
 class PlannedRun:
@@ -77,6 +78,7 @@ class PlannedRun:
         own = self._frontiers[context.job.group]
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
+        self._power_ratios = context.channel.broadcast_result(self._ratios)
         self._chosen = self._choose(context.config.objective)
         for plans in self._frontiers:
             self._log_doubts(plans)
@@ -111,19 +113,23 @@ class PlannedRun:
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
-        own = self._frontiers[job.group]
-        self._arrivals.expect(own.fixed_s)
-        change = ClockChange.of(self._context.capabilities)
-        clocks_mhz = self._context.capabilities.clocks_mhz
-        schedules = ClockSchedules(own, pipeline_rank=job.pipeline_rank, change=change, clocks_mhz=clocks_mhz)
-        if self._peers is not None:
-            self._peers.expect(own)
-        if job.replicas == 1 or not answers.enabled:
-            return ActivePlan(schedules, plan, peers=self._peers)
-        indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
+        schedules = self._schedules(self._frontiers[job.group])
+        indexes = [
+            FrontierIndex.of(one, objective, ratios)
+            for one, ratios in zip(self._frontiers, self._power_ratios, strict=True)
+        ]
         groups, behind = [job.group_of(replica) for replica in range(job.replicas)], self._arrivals.behind
-        forecast = None if answers.pacing == "never" else self._forecast(indexes)
         every = [indexes[group] for group in groups]
+        ceiling = HeldCeiling(every, [job.ranks // (job.schedule.ranks * job.replicas)] * job.replicas)
+        if job.replicas == 1 or not answers.enabled:
+            return ActivePlan(
+                schedules,
+                plan,
+                replica=job.replica,
+                peers=self._peers,
+                ceiling=ceiling,
+            )
+        forecast = None if answers.pacing == "never" else self._forecast(indexes)
         replica_plans = ReplicaPlans(
             every,
             max_cost_pct=answers.max_cost_pct,
@@ -141,7 +147,30 @@ class PlannedRun:
             ),
             behind=behind,
             peers=self._peers,
+            ceiling=ceiling,
         )
+
+    def _schedules(self, own: PlanSet) -> ClockSchedules:
+        """Prepare this stage's part of every plan of its replica."""
+        able = self._context.capabilities
+        self._arrivals.expect(own.fixed_s)
+        if self._peers is not None:
+            self._peers.expect(own)
+        return ClockSchedules(
+            own,
+            pipeline_rank=self._context.job.pipeline_rank,
+            change=ClockChange.of(able),
+            clocks_mhz=able.clocks_mhz,
+        )
+
+    def _ratios(self) -> list[dict[int, float]]:
+        """Expected by planned power, for ceilings; on rank 0, whose the profiles are."""
+        change = ClockChange.of(self._context.capabilities)
+        profiles = [profile_of(self._context, group) for group in range(len(self._frontiers))]
+        return [
+            {} if profile is None else power_ratios(plans, profile, change)
+            for plans, profile in zip(self._frontiers, profiles, strict=True)
+        ]
 
     def _forecast(self, indexes: Sequence[FrontierIndex]) -> Forecast:
         """Foretell this rank's replica, with marks that are the same on all ranks; collective."""

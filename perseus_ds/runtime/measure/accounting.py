@@ -24,6 +24,7 @@ class Mode(Enum):
     NEITHER = "neither"
     BASELINE_BESIDE = "baseline beside a straggler"
     PERSEUS_BESIDE = "perseus beside a straggler"
+    PERSEUS_CAPPED = "perseus under a power ceiling"
 
 
 def beside(mode: Mode) -> Mode:

@@ -30,12 +30,13 @@ from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
+from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.startup.shared_device import SharedDevice
 from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler import Notices, PowerCaps
 
 
 class Assembly:
@@ -116,16 +117,19 @@ class Assembly:
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         peers = self._peer_answers(asked)
+        notices = self._notice_watch()
+        ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
         plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits, peers=peers)
         lifecycle = Lifecycle(
             context,
             start,
             sizes=self._sizes,
-            status_exchange=self._status_exchange(asked, peers),
+            status_exchange=self._status_exchange(asked, peers, notices),
             sweeping=Sweeping(context, self._watch, self._monitor),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
             calibrator=calibrator,
+            ceilings=ceilings,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -147,15 +151,27 @@ class Assembly:
             self._arrivals.own_lateness = own_lateness
         return PeerAnswers(job, own_lateness, self._context.log, answers=straggler.peers == "answer")
 
-    def _status_exchange(self, asked: AskedClocks, peers: PeerAnswers | None) -> StatusExchange:
+    def _notice_watch(self) -> NoticeWatch | None:
+        """What looks for announcements and power ceilings, on rank 0."""
+        job, folder = self._context.job, self._context.directory.notices
+        if job.rank != 0:
+            return None
+        site, pipelines = self._context.config.power.ceiling, job.ranks // job.schedule.ranks
+        watch = NoticeWatch(
+            Notices(folder, replicas=sum(map(len, job.sets))),
+            self._context.log,
+            sets=job.sets,
+            power_caps=PowerCaps(folder, site, pipelines=pipelines),
+        )
+        watch.start()
+        self._undo.append(watch.close)
+        return watch
+
+    def _status_exchange(
+        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None
+    ) -> StatusExchange:
         context, job = self._context, self._context.job
         replicas = job.replicas if context.config.straggler.enabled else 1
-        notices = None
-        if job.rank == 0 and replicas > 1:
-            announced = Notices(context.directory.notices, replicas=sum(map(len, job.sets)))
-            notices = NoticeWatch(announced, context.log, sets=job.sets)
-            notices.start()
-            self._undo.append(notices.close)
         groups = len(job.peer_groups) if context.config.straggler.enabled else 0
         rows = PeerRows(groups=groups, group=job.peer_group if groups else None, rank=job.rank)
         if peers is not None:

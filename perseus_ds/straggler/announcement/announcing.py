@@ -41,15 +41,26 @@ def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str =
     directory = RunDirectory(Path(run_dir))
     pipelines = _pipelines(directory)
     _check_pipeline(pipeline, pipelines)
-    path = directory.notices / file_name(pipeline)
-    _check_writer(directory)
-    if notice.slowdown > 1.0:
-        directory.notices.mkdir(mode=0o755, exist_ok=True)
-        check_folder(directory.notices, may_write(directory.path))
-        write_trusted(path, notice.to_json())
-    else:
-        path.unlink(missing_ok=True)
+    path = leave(directory, file_name(pipeline), notice.to_json() if notice.slowdown > 1.0 else None)
     return Announced(path, pipeline, notice.slowdown, pipelines)
+
+
+def leave(directory: RunDirectory, name: str, content: str | None) -> Path:
+    """Put a notice into a job's folder in one step, or remove it (None); return its path.
+
+    Raises:
+        OSError: it cannot be written.
+        PerseusError: the job would not believe this user.
+    """
+    _check_writer(directory)
+    path = directory.notices / name
+    if content is None:
+        path.unlink(missing_ok=True)
+        return path
+    directory.notices.mkdir(mode=0o755, exist_ok=True)
+    check_folder(directory.notices, may_write(directory.path))
+    write_trusted(path, content)
+    return path
 
 
 def _pipelines(directory: RunDirectory) -> int | None:
@@ -57,6 +68,19 @@ def _pipelines(directory: RunDirectory) -> int | None:
 
     Raises:
         PerseusError: no run directory, or no job that listens.
+    """
+    attached = running_job(directory)
+    deaf = _deaf(attached)
+    if deaf is not None:
+        raise PerseusError(f"{directory.path}: {deaf}, a notice would change nothing")
+    return _count(attached, "replicas")
+
+
+def running_job(directory: RunDirectory) -> Mapping[str, object]:
+    """Return the journal's event of the job that runs now.
+
+    Raises:
+        PerseusError: no run directory, or no job that runs.
     """
     if not directory.events.is_file():
         raise PerseusError(
@@ -74,10 +98,7 @@ def _pipelines(directory: RunDirectory) -> int | None:
         raise PerseusError(f"{directory.path}: no job has started here yet")
     if over is not None or not _alive(attached):
         raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would hear")
-    deaf = _deaf(attached)
-    if deaf is not None:
-        raise PerseusError(f"{directory.path}: {deaf}, a notice would change nothing")
-    return _count(attached, "replicas")
+    return attached
 
 
 def _deaf(attached: Mapping[str, object]) -> str | None:

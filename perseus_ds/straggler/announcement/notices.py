@@ -13,7 +13,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.files import check_folder, may_write, read_bounded
 from perseus_ds.straggler.announcement.notice import Notice, pipeline_of
 
-_Signature = tuple[int, ...]
+Signature = tuple[int, ...]
 _MOST_BYTES = 4096
 
 
@@ -35,7 +35,7 @@ class Notices:
     def __init__(self, folder: Path, *, replicas: int) -> None:
         self._folder = folder
         self._replicas = replicas
-        self._seen: dict[str, _Signature] = {}
+        self._seen: dict[str, Signature] = {}
         self._announced: dict[str, float] = {}
         self._complaint = ""
 
@@ -67,7 +67,7 @@ class Notices:
                 _remove(path)
 
     def _look(self) -> list[str]:
-        notices = {path.name: _signature(path) for path in self._folder.iterdir() if _speaks(path)}
+        notices = {path.name: signature(path) for path in self._folder.iterdir() if _speaks(path)}
         for name in self._seen.keys() - notices.keys():
             self._seen.pop(name)
             self._announced.pop(name, None)
@@ -126,8 +126,8 @@ def _remove(path: Path) -> None:
         return  # somebody else's: the next job refuses or takes it as this one did
 
 
-def _signature(path: Path) -> _Signature:
-    """What changes when a file is replaced or written to; empty when it is gone meanwhile."""
+def signature(path: Path) -> Signature:
+    """Return what changes when a file is replaced or written to; empty where it is gone."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +14,11 @@ import pytest
 from cli_program import Program
 
 import perseus_ds
+from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
+from perseus_ds.plan import read_plans, select
 from perseus_ds.run_directory import RunDirectory, append_event
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler import Notices, PowerCaps
 
 Refused = Callable[..., str]
 
@@ -166,3 +170,64 @@ def test_a_notices_folder_that_is_a_file(run_dir: Path, refused: Refused) -> Non
     (run_dir / "notices").write_text("")
     line = refused("notify", run_dir, "--pipeline", 0, "--slowdown", 1.2)
     assert line == f"{run_dir / 'notices'}: File exists"
+
+
+def test_a_ceiling_is_what_a_job_holds(run_dir: Path, perseus: Program) -> None:
+    words = ("--per", "job", "--for", 30, "--ramp", 20, "--reason", "grid event", "--json")
+    answer = json.loads(perseus("notify", run_dir, "--power-cap", 1850, *words).out)
+    standing = PowerCaps(run_dir / "notices").poll(time.time())
+    assert standing.complaints == ()
+    assert standing.cap is not None
+    assert answer["notice"] == standing.source
+    assert (standing.cap.power_cap_w, standing.cap.per, standing.cap.ramp_w_per_s) == (1850.0, "job", 20.0)
+    assert standing.cap.until_s == answer["until_s"]
+    assert 1790.0 < standing.cap.until_s - time.time() <= 1800.0
+    assert perseus("notify", run_dir, "--no-power-cap").out == "no power ceiling is set here any more\n"
+    assert PowerCaps(run_dir / "notices").poll(time.time()).cap is None
+
+
+def test_a_ceiling_says_what_it_costs_by_the_plan(run_dir: Path, plan_file: Path, perseus: Program) -> None:
+    plans = read_plans(plan_file)
+    shutil.copy(plan_file, run_dir / "plan.json")
+    power_w = plans.energy_j / plans.iteration_time_s
+    cap_w = float(power_w[len(plans) // 2])
+    answer = json.loads(perseus("notify", run_dir, "--power-cap", cap_w * 1.0001, "--json").out)
+    free_s = select(plans, Objective()).iteration_time_s
+    slower = plans.iteration_time_s[len(plans) // 2] / free_s
+    assert answer["slowdown_pct"] == pytest.approx(100.0 * (slower - 1.0), abs=0.05)
+    told = perseus("notify", run_dir, "--power-cap", 1, "--until", "23:59").out
+    assert "no plan holds it: the slowest takes" in told
+    assert "23:59" in told
+    assert "no slower" in perseus("notify", run_dir, "--power-cap", 1e6).out
+
+
+BAD_CAPS = [
+    (("--power-cap", "nan"), "a ceiling of nan W is not a finite number above 0"),
+    (("--power-cap=-5",), "a ceiling of -5.0 W is not a finite number above 0"),
+    (("--power-cap", "much"), "power cap 'much' is not a number"),
+    (("--power-cap", 5, "--until", "soon"), "until 'soon' is not a time (like 18:00, or 2030-01-31T18:00)"),
+    (
+        ("--power-cap", 5, "--until", "2020-01-01T00:00"),
+        "the ceiling would be over before it begins (name a later time)",
+    ),
+    (
+        ("--power-cap", 5, "--pipeline", 1),
+        "--pipeline belongs to --slowdown: a ceiling is for every pipeline",
+    ),
+    (("--slowdown", 1.2), "--slowdown needs --pipeline: which one is slow"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), BAD_CAPS)
+def test_bad_ceilings(run_dir: Path, refused: Refused, words: tuple[object, ...], line: str) -> None:
+    assert refused("notify", run_dir, *words) == line
+    assert not (run_dir / "notices").exists()
+
+
+def test_a_job_that_only_observes_holds_no_ceiling(tmp_path: Path, refused: Refused) -> None:
+    attached(tmp_path, os.getpid(), start="observe")
+    line = refused("notify", tmp_path, "--power-cap", 5)
+    assert line == f"{tmp_path}: its job only observes, a ceiling would change nothing"
+    attached(tmp_path, os.getpid(), replicas=1, stragglers=False)
+    perseus_ds.set_power_cap(tmp_path, 5.0)
+    perseus_ds.set_power_cap(tmp_path, None)

@@ -1,0 +1,176 @@
+"""A ceiling that comes, goes, ramps and meets a straggler: real DeepSpeed, simulated GPUs in virtual time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import events, lines
+from ranks import Said, run_ranks
+from replicas import Book, planned_job, straggle
+
+from perseus_ds.config import Objective
+from perseus_ds.plan import PlanSet, read_plans
+from perseus_ds.runtime.measure.accounting import Mode
+from perseus_ds.straggler import FrontierIndex, PowerCap
+from perseus_ds.straggler.ceiling.setting import set_power_cap
+
+pytestmark = pytest.mark.e2e
+
+FORWARD_S = (0.4, 0.5)
+STAGES, REPLICAS = len(FORWARD_S), 2
+FIRST, RAMPED, LIFTED, STRAGGLES, SLOW_FROM, END = 10, 20, 34, 49, 55, 64
+SLOWDOWN = 1.2
+RAMP_W_PER_S = 6.0
+PATIENCE_S = 1.0  # the watch over notices looks four times a second
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank saw, and the frontier."""
+
+    said: list[Said]
+    plans: PlanSet
+    frontier_index: FrontierIndex
+    caps_w: tuple[float, float]
+    run_dir: Path
+
+    @property
+    def book(self) -> Book:
+        """Rank 0's."""
+        book = self.said[0].value
+        assert isinstance(book, Book)
+        return book
+
+    def played(self, start: int, end: int) -> list[int]:
+        return [row[0] for row in self.book.plans[start:end]]
+
+    def lasts_s(self, start: int, end: int) -> float:
+        """How long an iteration truly lasted on average."""
+        return (self.book.end_s[end - 1] - self.book.end_s[start - 1]) / (end - start)
+
+    def power_w(self, replica: int, start: int, end: int) -> float:
+        """What a pipeline truly took on average."""
+        mine = [said.value.energy_j[start:end] for said in self.said if said.rank % REPLICAS == replica]
+        return float(np.sum(mine)) / (self.lasts_s(start, end) * (end - start))
+
+
+def caps_of(plans: PlanSet) -> tuple[float, float]:
+    """Two ceilings between what the objective's plan takes and the least."""
+    index = FrontierIndex.of(plans, Objective())
+    free_w, least_w = index.power_w[index.objective], index.power_w[index.slowest]
+    return float(free_w - 0.3 * (free_w - least_w)), float(free_w - 0.6 * (free_w - least_w))
+
+
+def capped(rank: int, content: dict[str, Any], caps_w: tuple[float, float]) -> Book:
+    """Rank 0 sets the ceilings; it looks after its own notices within the iteration that follows."""
+    run_dir = content["perseus"]["run_dir"]
+    caps = {
+        FIRST: PowerCap(caps_w[0], reason="a hot afternoon"),
+        RAMPED: PowerCap(REPLICAS * caps_w[1], "job", ramp_w_per_s=RAMP_W_PER_S),
+        LIFTED: PowerCap(None),
+        STRAGGLES: PowerCap(caps_w[0]),
+    }
+    done: set[int] = set()
+
+    def act(rank: int, iteration: int) -> None:
+        if rank == 0 and iteration in caps and iteration not in done:
+            done.add(iteration)
+            set_power_cap(run_dir, caps[iteration])
+            time.sleep(PATIENCE_S)
+
+    spells = {1: [(SLOW_FROM, END, SLOWDOWN)]}
+    return straggle(rank, content, STAGES, spells, END, act=act)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    folder = tmp_path_factory.mktemp("ceiling")
+    audit = {"every_iterations": 8, "iterations": 2, "settle_s": 0.0}
+    content = planned_job(
+        folder, ranks=STAGES * REPLICAS, forward_s=FORWARD_S, perseus={"audit": audit}, profiled=True
+    )
+    plans = read_plans(folder / "run" / "plan.json")
+    caps_w = caps_of(plans)
+    said = run_ranks(STAGES * REPLICAS, capped, content, caps_w)
+    return Job(said, plans, FrontierIndex.of(plans, Objective()), caps_w, folder / "run")
+
+
+def tell(line: str) -> None:
+    """Figures for whoever runs pytest with -s."""
+    sys.stdout.write(f"\n{line}")
+
+
+def test_all_ranks_move_at_the_same_iteration_and_within_two(job: Job) -> None:
+    for other in job.said[1:]:
+        assert other.value.plans == job.book.plans
+    free, held = job.frontier_index.objective, job.played(FIRST + 2, RAMPED)
+    assert set(job.played(0, FIRST + 1)) == {free}
+    assert len(set(held)) == 1
+    assert held[0] != free
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["per pipeline", "per job"])
+def test_power_stays_below_the_ceiling_and_costs_no_more_time_than_the_frontier(job: Job, which: int) -> None:
+    start, end = ((FIRST + 3, RAMPED), (LIFTED - 5, LIFTED))[which]
+    cap_w, index = job.caps_w[which], job.frontier_index
+    frontier_s = float(index.expected_s[index.under(cap_w)])
+    lasts_s = job.lasts_s(start, end)
+    for replica in range(REPLICAS):
+        power_w = job.power_w(replica, start, end)
+        tell(
+            f"ceiling {cap_w:.0f} W: replica {replica} takes {power_w:.1f} W "
+            f"({100.0 * (power_w / cap_w - 1.0):+.2f} %), {lasts_s:.4f} s for the frontier's "
+            f"{frontier_s:.4f} s ({100.0 * (lasts_s / frontier_s - 1.0):+.2f} %)"
+        )
+        assert power_w <= 1.01 * cap_w
+    assert lasts_s <= 1.003 * frontier_s
+
+
+def test_a_ramp_is_kept_there_and_back(job: Job) -> None:
+    """By what the plans take: one iteration moves power by no more than the ramp in its time."""
+    power_w = [REPLICAS * float(job.frontier_index.power_w[plan]) for plan in job.played(0, STRAGGLES)]
+    moved = [abs(power_w[at + 1] - power_w[at]) for at in range(RAMPED, STRAGGLES - 1)]
+    most_w = RAMP_W_PER_S * float(np.diff(job.book.end_s[RAMPED - 1 : STRAGGLES]).max())
+    assert max(moved) <= 1.05 * most_w
+    assert len({*job.played(RAMPED, LIFTED)}) > 3
+    assert job.played(STRAGGLES - 1, STRAGGLES) == [job.frontier_index.objective]
+
+
+def test_nothing_is_audited_under_a_ceiling(job: Job) -> None:
+    """Default clocks would break it."""
+    under = [*job.book.modes[FIRST + 3 : LIFTED], *job.book.modes[STRAGGLES + 3 :]]
+    assert set(under) <= {Mode.PERSEUS_CAPPED, Mode.NEITHER}
+    assert Mode.BASELINE in job.book.modes[:FIRST]
+
+
+def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) -> None:
+    told = [line for line in lines(job.said[0]) if "straggler: " in line]
+    assert len(told) == 1
+    assert "replica 1" in told[0]
+    assert not any("slower than promised" in line for line in lines(job.said[0]))
+    beside = job.book.plans[SLOW_FROM + 4 : END]
+    held = job.played(STRAGGLES + 2, STRAGGLES + 3)[0]
+    assert {row[1] for row in beside} == {held}
+    expected_s = job.frontier_index.expected_s
+    for row in beside:
+        assert expected_s[held] < expected_s[row[0]] <= SLOWDOWN * expected_s[held]
+
+
+def test_what_it_costs_is_said_and_in_the_journal(job: Job) -> None:
+    told = [line for line in lines(job.said[0]) if "power ceiling" in line]
+    assert f"power ceiling of {job.caps_w[0]:.0f} W for each pipeline: " in told[0]
+    assert "a hot afternoon" in told[0]
+    found = [event for event in events(job.run_dir) if event["event"] == "power_cap"]
+    held = job.played(RAMPED - 1, RAMPED)[0]
+    assert found[0]["plans"] == [held] * REPLICAS
+    slower_pct = 100.0 * (job.frontier_index.expected_s[held] / job.frontier_index.objective_s - 1.0)
+    assert found[0]["slowdown_pct"] == pytest.approx(slower_pct)
+    (over,) = [event for event in events(job.run_dir) if event["event"] == "power_cap_over"]
+    assert over["iterations"] > LIFTED - FIRST - 5
+    assert 0.5 * slower_pct < over["slowdown_pct"] < 5.0 * slower_pct
