@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perseus_ds.cli.terminal import for_stream
 from perseus_ds.errors import ProfileError
 
 DONE = 0
@@ -17,7 +18,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 def say(text: str) -> None:
     """Print a result."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(for_stream(text, sys.stdout) + "\n")
 
 
 def say_now(text: str) -> None:
@@ -28,7 +29,7 @@ def say_now(text: str) -> None:
 
 def remark(text: str) -> None:
     """Print what is not the result: an assumption, a warning, a refusal."""
-    sys.stderr.write(f"perseus-ds: {text}\n")
+    sys.stderr.write(for_stream(f"perseus-ds: {text}", sys.stderr) + "\n")
 
 
 @contextmanager

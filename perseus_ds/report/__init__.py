@@ -1,7 +1,7 @@
-"""From a run directory to what a person reads: a terminal table, one HTML page, pictures."""
+"""From a run directory to what a person reads: one HTML page, rows for a terminal, two runs compared."""
 
+from perseus_ds.report.contents.comparison import compare
 from perseus_ds.report.contents.worth import EnergyPrices
-from perseus_ds.report.table import table
-from perseus_ds.report.write import write_report
+from perseus_ds.report.write import write_comparison, write_report
 
-__all__ = ["EnergyPrices", "table", "write_report"]
+__all__ = ["EnergyPrices", "compare", "write_comparison", "write_report"]

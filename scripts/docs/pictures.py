@@ -1,12 +1,13 @@
-"""Make the pictures of README and site: a job emulated at default clocks and at its plan, then reported.
+"""Make the picture of README and site: a job emulated at default clocks and at its plan, then reported.
 
-Run: ``python scripts/docs/pictures.py PROFILE [--microbatches 12] [--pipelines 4] [-o docs/images]``
+Run: ``python scripts/docs/pictures.py PROFILE [--microbatches 12] [--pipelines 4] [-o docs/images]``.
+A headless Chromium photographs the report's own figure.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
+from perseus_ds.report.contents import read_contents
+from perseus_ds.report.contents.figures import figures
 from perseus_ds.run_directory import (
     MeasuredSide,
     RecordedIteration,
@@ -33,7 +36,11 @@ GPU = "a100-sxm4-80gb"
 BLOCKING_W = 83.64
 ITERATIONS = 20
 SLOWDOWN = 1.2
-PICTURES = ("timeline.png", "frontier.png", "causes.png", "walk.gif")
+SIZES = {"timeline": (1180, 790)}
+CHROMIUM = (
+    *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
 
 
 def main() -> None:
@@ -49,10 +56,29 @@ def main() -> None:
     plans = build(profile, schedule, blocking_power_w=BLOCKING_W, fingerprint={"gpu": f"simulated {GPU}"})
     with tempfile.TemporaryDirectory() as folder:
         _write_run(Path(folder), profile, plans, options.pipelines)
-        write_report(Path(folder))
+        contents = read_contents(Path(folder))
+        page, *_ = write_report(contents, figures(contents))
         options.output.mkdir(parents=True, exist_ok=True)
-        for name in PICTURES:
-            shutil.copy(Path(folder) / name, options.output / name)
+        for name in SIZES:
+            _photograph(page, name, options.output / f"{name}.png")
+
+
+def _photograph(page: Path, name: str, picture: Path) -> None:
+    """Leave one figure of the page as a PNG, at twice the resolution."""
+    with tempfile.TemporaryDirectory() as profile:
+        subprocess.run(
+            [
+                *CHROMIUM,
+                f"--user-data-dir={profile}",
+                "--window-size={},{}".format(*SIZES[name]),
+                "--force-device-scale-factor=2",
+                "--virtual-time-budget=5000",
+                f"--screenshot={picture.resolve()}",
+                f"{page.as_uri()}#only={name}",
+            ],
+            check=True,
+            timeout=120,
+        )
 
 
 def _write_run(folder: Path, profile: Profile, plans: PlanSet, pipelines: int) -> None:

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     real.add_argument("--stall-ms", type=not_negative, metavar="MS", help="for which a change stops the GPU")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("-o", "--output", type=Path, metavar="PNG", help="draw iterations and power")
+    parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="draw iterations and power: HTML")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,13 +92,13 @@ def run(options: argparse.Namespace) -> int:
         )
     summary = compared(before, after, _lost(options, troubles))
     if options.output is not None:
-        from perseus_ds.report.pictures.emulation import Series, draw_emulation  # noqa: PLC0415  # matplotlib
+        from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
 
         series = [
             Series(name, found.job_s, found.energy_j.sum(axis=1), found.power_w, found.trace.bin_s)
             for name, found in (("default clocks", before), ("the plan", after))
         ]
-        draw_emulation(
+        write_emulation(
             series, options.output, subtitle=f"{before.gpus} GPUs, {options.iterations} iterations"
         )
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))

@@ -1,9 +1,9 @@
-"""Write the page and the pictures of a run directory.
+"""Write the page of a run directory, or compare two runs.
 
-One self-contained HTML page (timeline before and after with its critical path, frontier, saving,
-energy by cause, profile, clocks, events), the same pictures as PNG beside it, walk.gif (the optimiser on
-its way along the frontier) and trace.json (for Perfetto and chrome://tracing). Parts that the job has
-not written are named, with the reason.
+One self-contained HTML page: what was saved and how sure that is, the run's course, one iteration before
+and after, the frontier with the clocks of every plan, each GPU, the profile, events. trace.json beside it
+opens in Perfetto. Parts that the job has not written are named, with the reason. With two run directories
+the page sets them side by side.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
-from perseus_ds.report import EnergyPrices, table, write_report
+from perseus_ds.report import EnergyPrices, compare, write_comparison, write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds report``."""
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run_dir of the job's perseus block")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second run, to compare with")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="PAGE",
-        help="default: RUN_DIR/report.html; the pictures go beside it",
+        help="default: RUN_DIR/report.html, of two runs OTHER/comparison.html",
     )
     parser.add_argument("--price-per-kwh", type=not_negative, metavar="P", help="money that a kWh costs")
     parser.add_argument("--gco2-per-kwh", type=not_negative, metavar="G", help="grams of CO2 that it emits")
@@ -34,14 +35,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write all, print the short table and the paths."""
+    """Write the page; print the short table and where the page is."""
+    return _one(options) if options.other is None else _two(options)
+
+
+def _one(options: argparse.Namespace) -> int:
+    from perseus_ds.cli.job.report_table import report_table  # noqa: PLC0415  # not for --help
+    from perseus_ds.report.contents import read_contents  # noqa: PLC0415
+    from perseus_ds.report.contents.figures import figures  # noqa: PLC0415
+
     prices = EnergyPrices(options.price_per_kwh, options.gco2_per_kwh, options.pue)
-    paths = write_report(options.run_dir, page=options.output, prices=prices)
-    page, *others = paths
-    beside = ", ".join(path.name for path in others)
-    say(
-        "\n".join(
-            [table(options.run_dir), f"wrote {page}", *([f"  and beside it {beside}"] if others else [])]
-        )
-    )
+    contents = read_contents(options.run_dir)
+    found = figures(contents)
+    page, *others = write_report(contents, found, page=options.output, prices=prices)
+    say(report_table(contents, found))
+    say(f"report: {page}{''.join(f' (beside it {path.name})' for path in others)}")
+    return DONE
+
+
+def _two(options: argparse.Namespace) -> int:
+    from perseus_ds.cli.job.report_table import comparison_table  # noqa: PLC0415  # not for --help
+
+    found = compare(options.run_dir, options.other)
+    page = write_comparison(found, options.output or options.other / "comparison.html")
+    say(comparison_table(found))
+    say(f"comparison: {page}")
     return DONE

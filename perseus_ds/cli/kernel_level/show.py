@@ -1,4 +1,4 @@
-"""Show what `kernels plan -o` wrote: as table, as JSON, or as a picture (--picture FILE.png)."""
+"""Show what `kernels plan -o` wrote: as table, as JSON, or as a page with figures (--picture FILE.html)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--classes", type=count, default=20, help="how many (default %(default)s)")
-    parser.add_argument("--picture", type=Path, metavar="PNG", help="draw it into this file")
+    parser.add_argument("--picture", type=Path, metavar="PAGE", help="draw it into this HTML page")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,8 +27,8 @@ def run(options: argparse.Namespace) -> int:
     plan = read_kernel_plan(options.plan)
     say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes))
     if options.picture is not None:
-        draw = import_module("perseus_ds.report.pictures.kernels").draw_kernels
+        write_kernels = import_module("perseus_ds.report.page.kernels").write_kernels
         subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
-        draw(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
+        write_kernels(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
         remark(f"drew {options.picture}")
     return DONE

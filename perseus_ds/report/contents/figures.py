@@ -186,7 +186,8 @@ def planned_headline(found: Figures) -> str:
 def _in_words(saving: Saving) -> str:
     within = "" if saving.within_pct is None else f" \N{PLUS-MINUS SIGN} {saving.within_pct:.1f}"
     less = f"{abs(saving.saving_pct):.1f}{within} % {'less' if saving.saving_pct >= 0 else 'more'} energy"
-    return f"{less} at {signed(saving.slowdown_pct, decimals=1)} % time"
+    slower = signed(saving.slowdown_pct, decimals=1)
+    return f"{less} at the same speed" if slower == "+0.0" else f"{less} at {slower} % time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,12 @@ from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.run_directory import (
+    RankRecord,
     RecordedIteration,
     RunDirectory,
     Summary,
     read_events,
+    read_ranks,
     read_summary,
     read_timelines,
 )
@@ -25,6 +27,8 @@ from perseus_ds.schedule import Instruction
 Part = TypeVar("Part")
 Event = Mapping[str, object]
 
+_FIRST = "attached"
+_EARLIER = "is of an earlier run in this directory; this run has not measured its saving yet"
 _NEVER_IN_MODE = {
     "profile": {"plan.json", "summary.json", "timelines.json"},
     "observe": {"summary.json"},
@@ -42,7 +46,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """The parts of a run directory; None or empty where a part is in ``missing``."""
+    """The parts of a run directory; None or empty where a part is in ``missing``.
+
+    Everything is of the journal's last run: ``events`` begin with its ``attached``, and measurements of an
+    earlier run in the same directory are left out. ``earlier_runs`` counts those.
+    """
 
     run_dir: Path
     profile: Profile | None
@@ -51,6 +59,13 @@ class Contents:
     timelines: Mapping[str, RecordedIteration]
     events: tuple[Event, ...]
     missing: tuple[Missing, ...]
+    ranks: tuple[RankRecord, ...] = ()
+    earlier_runs: int = 0
+
+    @property
+    def attached(self) -> Event:
+        """The event that the run began with; empty where the journal has none."""
+        return next((event for event in self.events if event.get("event") == _FIRST), {})
 
     @property
     def chosen(self) -> FrequencyPlan | None:
@@ -95,16 +110,46 @@ def read_contents(run_dir: Path) -> Contents:
     if not run_dir.is_dir():
         raise PerseusError(f"{run_dir}: no such run directory", hint="it is run_dir of the perseus block")
     files = RunDirectory(run_dir)
-    events, missing = _events(files.events)
+    journal, missing = _events(files.events)
+    events, earlier = _last_run(journal)
     profile = _part(files.profile, read_profile, events, missing)
     plans = _part(files.plan, read_plans, events, missing)
     summary = _part(files.summary, read_summary, events, missing)
     timelines = _part(files.timelines, read_timelines, events, missing) or []
+    ranks = _ranks(files, missing)
+    run = next((str(event["run"]) for event in events if "run" in event), "")
+    if _earlier(summary, ranks, run):
+        missing += [Missing(path.name, _EARLIER) for path in (files.summary, files.timelines)]
+        summary, timelines = None, []
+    ranks = tuple(one for one in ranks if not run or one.run == run)
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
         reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
         raise PerseusError(f"{run_dir}: no job has written here", hint=reasons)
     by_name = {timeline.name: timeline for timeline in timelines}
-    return Contents(run_dir, profile, plans, summary, by_name, events, tuple(missing))
+    return Contents(run_dir, profile, plans, summary, by_name, events, tuple(missing), ranks, earlier)
+
+
+def _last_run(journal: tuple[Event, ...]) -> tuple[tuple[Event, ...], int]:
+    """The events of the last run, and how many runs are before it: each begins with its ``attached``."""
+    starts = [place for place, event in enumerate(journal) if event.get("event") == _FIRST]
+    return (journal[starts[-1] :], len(starts) - 1) if starts else (journal, 0)
+
+
+def _earlier(summary: Summary | None, ranks: Sequence[RankRecord], run: str) -> bool:
+    """Whether measurements there are of another run than ``run``; files of older versions name none."""
+    if not run:
+        return False
+    named = [str(summary.facts.get("run", ""))] if summary is not None else [one.run for one in ranks]
+    return any(name != run for name in named)
+
+
+def _ranks(files: RunDirectory, missing: list[Missing]) -> tuple[RankRecord, ...]:
+    """What the ranks left; a file that cannot be read leaves the table out, with the reason."""
+    try:
+        return tuple(read_ranks(files.ranks))
+    except PerseusError as error:
+        missing.append(Missing(files.ranks.name, str(error)))
+        return ()
 
 
 def _events(path: Path) -> tuple[tuple[Event, ...], list[Missing]]:

@@ -1,1 +1,1 @@
-"""The HTML page: its parts, its looks, the timelines in it."""
+"""The HTML page: what it says, what its figures show, its template, style and script."""

@@ -1,90 +1,109 @@
-"""The report as one self-contained HTML page: no network, pictures inside, printable."""
+"""The report of one run: what its page says, section by section."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator
 
-from perseus_ds.plan import certified
+from perseus_ds import __version__
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.contents.figures import Figures
+from perseus_ds.report.contents.explained import explanation, why_not_as_planned, with_error
+from perseus_ds.report.contents.figures import Figures, headline, per_pipeline
+from perseus_ds.report.contents.gpus import GpuRow, courses, gpu_rows
 from perseus_ds.report.contents.journal import STRAGGLER_HEADER, journal_lines, named_value, straggler_rows
 from perseus_ds.report.contents.worth import EnergyPrices, worth
 from perseus_ds.report.number import short, signed
-from perseus_ds.report.page.style import SCRIPT, STYLE
-from perseus_ds.report.page.timeline_svg import timelines_svg
-from perseus_ds.report.pictures.gallery import MEASURED_DURATIONS, MOST_SPANS, Picture, Slot
-from perseus_ds.report.timeline.power_scale import power_scale
-from perseus_ds.report.walk.canvas import walk_html
-from perseus_ds.report.walk.walk import Walk
-from perseus_ds.run_directory import RecordedIteration
+from perseus_ds.report.page import alt_texts
+from perseus_ds.report.page.figure_data import (
+    MOST_SPANS,
+    clocks_data,
+    course_data,
+    frontier_data,
+    profile_data,
+    shown_plans,
+    timeline_data,
+)
+from perseus_ds.report.page.render import figure, render_page, section
+from perseus_ds.report.timeline.energy_causes import Causes, causes, causes_beside, clock_changes
+
+_RAMP = "ramp"
+_HINT = "Point at any figure for its numbers, or reach it with the Tab key and use the arrow keys."
 
 
 def page_of(
-    contents: Contents,
-    found: Figures,
-    pictures: Sequence[Picture],
-    *,
-    title: str,
-    walk: Walk | None = None,
-    prices: EnergyPrices | None = None,
+    contents: Contents, found: Figures, *, prices: EnergyPrices | None = None, trace: str = ""
 ) -> str:
-    """Assemble the page from whatever is there."""
-    parts = [
-        _head(found, title),
-        _cards(found),
-        _figures_table(found),
-        _worth(contents, prices or EnergyPrices()),
-        _missing(contents),
-        _timelines(contents),
-        *(_picture(picture) for picture in pictures if picture.place is not Slot.BESIDE_THE_PAGE),
-        "" if walk is None else section("From T* to full speed", _WALK_WORDS + walk_html(walk)),
-        _stragglers(contents),
-        _facts("The job", contents.fingerprint, "what the plan is valid for"),
-        _facts("Beside the numbers", {} if contents.summary is None else contents.summary.facts, ""),
-        _journal(contents),
+    """Assemble the page from whatever is there; ``trace`` is the trace file beside it."""
+    data: dict[str, object] = {}
+    sections = [
+        *_table_of_figures(contents, found, prices or EnergyPrices()),
+        *_over_the_run(contents, data),
+        *_iteration(contents, data, trace),
+        *_causes(contents),
+        *_frontier(contents, data),
+        *_gpus(contents),
+        *_profile(contents, data),
+        *_stragglers(contents),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + f'\n<div id="tip"></div>\n<script>{SCRIPT}</script>\n</body>\n</html>\n'
+    return render_page(
+        title=headline(found),
+        data=data,
+        simulated=found.simulated,
+        job=found.job,
+        head=list(_head(contents)),
+        cards=list(_cards(found)),
+        sentences=[text for text in (explanation(contents, found), why_not_as_planned(found)) if text],
+        notes=[f"{part.file} is not shown: {part.why}" for part in contents.missing],
+        hint=_HINT if data else "",
+        sections=sections,
+        details=list(_details(contents)),
     )
 
 
-def _head(found: Figures, title: str) -> str:
-    badge = ' <span class="badge">simulated GPU</span>' if found.simulated else ""
-    return f'<h1>{escape(title)}</h1>\n<p class="faint">{escape(found.job)}{badge}</p>'
+def _head(contents: Contents) -> Iterator[tuple[str, str]]:
+    attached, fingerprint = contents.attached, contents.fingerprint
+    times = [str(event["time"]) for event in contents.events if event.get("time")]
+    if times:
+        yield "started", f"{times[0][:10]} {times[0][11:16]} UTC"
+        yield "last event", f"{times[-1][:10]} {times[-1][11:16]} UTC"
+    for name, key in (("host of rank 0", "host"), ("mode", "mode"), ("device", "device"), ("run", "run")):
+        if attached.get(key):
+            yield name, str(attached[key])
+    yield "folder", str(contents.run_dir)
+    for name, key in (("GPU", "gpu"), ("driver", "driver"), ("torch", "torch"), ("DeepSpeed", "deepspeed")):
+        if fingerprint.get(key):
+            yield name, fingerprint[key]
+    version = str(attached.get("version") or "")
+    yield (
+        "perseus_ds",
+        version if version == __version__ else f"{version or 'unknown'}, page by {__version__}",
+    )
+    if contents.earlier_runs:
+        yield "earlier runs here", f"{contents.earlier_runs}, not shown (events.jsonl has them)"
 
 
-def _cards(found: Figures) -> str:
-    cards = []
+def _cards(found: Figures) -> Iterator[dict[str, str]]:
     if saving := found.measured:
-        text = f"energy saved, measured ({saving.source})"
-        within = _within(saving.slowdown_within_pct, 2)
-        cards.append(card("measured", f"{saving.saving_pct:.1f}{_within(saving.within_pct, 1)} %", text))
-        cards.append(
-            card(
-                "measured", f"{signed(saving.slowdown_pct, decimals=2)}{within} %", "iteration time, measured"
-            )
-        )
+        value = with_error(saving.saving_pct, saving.within_pct)
+        yield {"kind": "measured", "value": value, "words": f"energy saved, measured ({saving.source})"}
+        value = with_error(saving.slowdown_pct, saving.slowdown_within_pct, decimals=2, sign=True)
+        yield {"kind": "measured", "value": value, "words": "iteration time, measured"}
     if saving := found.predicted:
-        text = f"energy saved, predicted ({saving.source})"
-        cards.append(card("predicted", f"{saving.saving_pct:.1f}{_within(saving.within_pct, 1)} %", text))
+        value = with_error(saving.saving_pct, saving.within_pct)
+        yield {"kind": "predicted", "value": value, "words": f"energy saved, expected of {saving.source}"}
     if found.gap_pct is not None:
-        cards.append(card("predicted", f"{found.gap_pct:.3f} %", certified(found.gap_pct)))
-    return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+        gap = f"{max(0.0, found.gap_pct):.3f} %"
+        yield {
+            "kind": "predicted",
+            "value": gap,
+            "words": "above the proved optimum of this profile, at most",
+        }
 
 
-def _within(points: float | None, decimals: int) -> str:
-    return "" if points is None else f" \N{PLUS-MINUS SIGN} {points:.{decimals}f}"
-
-
-def _figures_table(found: Figures) -> str:
-    if not found.rows:
-        return ""
+def _table_of_figures(
+    contents: Contents, found: Figures, prices: EnergyPrices
+) -> Iterator[dict[str, object]]:
+    if contents.summary is None:
+        return
     rows = [
         [
             f"{row.name}, {row.unit}",
@@ -95,110 +114,199 @@ def _figures_table(found: Figures) -> str:
         for row in found.rows
     ]
     where = " on a simulated GPU" if found.simulated else ""
-    return section(f"Measured{where}", table(["", "baseline", "perseus", "difference"], rows, numbers_from=1))
-
-
-_WALK_WORDS = (
-    '<p class="faint">Every position is a plan: where the iteration may last longer, more clocks fall.'
-    " The last position is the job without a plan.</p>"
-)
-
-
-def _worth(contents: Contents, prices: EnergyPrices) -> str:
-    """What the measured saving comes to at the job's size and pace."""
-    if contents.summary is None:
-        return ""
+    header = ["all GPUs of the job", "default clocks", "the plan", "difference"]
+    yield section(f"Measured{where}", header=header, rows=rows, numbers=1, half=True)
     known = prices.or_from(contents.summary.facts)
-    found = worth(contents.summary, known)
+    value = worth(contents.summary, known)
     building = "" if known.pue == 1.0 else f", the building's share with it (PUE {known.pue:g})"
-    rows = [
-        ["energy per iteration", f"{short(found.per_iteration_j)} J"],
-        [f"energy per day of training{building}", f"{short(found.per_day_kwh)} kWh"],
+    saved = [
+        ["energy per iteration", f"{short(value.per_iteration_j)} J"],
+        [f"energy per day of training{building}", f"{short(value.per_day_kwh)} kWh"],
     ]
-    if found.per_day_money is not None:
-        rows.append(["money per day", f"{short(found.per_day_money)} at {known.price_per_kwh:g} per kWh"])
-    if found.per_day_kgco2 is not None:
-        rows.append(["CO2 per day", f"{short(found.per_day_kgco2)} kg at {known.gco2_per_kwh:g} g per kWh"])
-    return section("What the saving is worth", table(["the whole job saves", ""], rows, numbers_from=1))
+    if value.per_day_money is not None:
+        saved.append(["money per day", f"{short(value.per_day_money)} at {known.price_per_kwh:g} per kWh"])
+    if value.per_day_kgco2 is not None:
+        saved.append(["CO2 per day", f"{short(value.per_day_kgco2)} kg at {known.gco2_per_kwh:g} g per kWh"])
+    yield section(
+        "What the saving is worth", header=["the whole job saves", ""], rows=saved, numbers=1, half=True
+    )
 
 
-def _stragglers(contents: Contents) -> str:
-    rows = straggler_rows(contents.events)
-    return section("Stragglers", table(list(STRAGGLER_HEADER), rows)) if rows else ""
+def _over_the_run(contents: Contents, data: dict[str, object]) -> Iterator[dict[str, object]]:
+    found = courses(contents)
+    if not found:
+        return
+    data["courses"] = {"courses": course_data(found)}
+    legend = [("before", "default clocks (warm-up and audits)"), ("accent", "the plan")]
+    caption = (
+        "A dot is the mean of neighbouring iterations. Power is that of all GPUs together; the clock is"
+        " the requested"
+        " one, the mean over the time computed."
+    )
+    drawn = figure("courses", caption, alt=alt_texts.of_courses(found), legend=legend)
+    yield section("Over the run", figures=[drawn])
 
 
-def _missing(contents: Contents) -> str:
-    if not contents.missing:
-        return ""
-    rows = [[part.file, part.why] for part in contents.missing]
-    return section("Not here", table(["file", "why"], rows))
-
-
-def _timelines(contents: Contents) -> str:
+def _iteration(contents: Contents, data: dict[str, object], trace: str) -> Iterator[dict[str, object]]:
     timelines = contents.in_order()
-    if not timelines:
-        return ""
-    spans = sum(len(timeline.spans) for timeline in timelines)
-    if spans > MOST_SPANS:
-        return ""  # too many to point at: the picture stands here instead
-    words = f"{MEASURED_DURATIONS} Point at a box for its numbers."
-    caption = f'<p class="faint">{escape(words)}</p>'
-    drawn = timelines_svg(timelines, critical=contents.critical_paths())
-    return section(
-        "One iteration, before and after",
-        f'{caption}<div class="picture">{drawn}{_scale(timelines)}</div>',
+    if not timelines or sum(len(one.spans) for one in timelines) > MOST_SPANS:
+        return
+    data["timeline"] = drawn = timeline_data(timelines, contents.critical_paths())
+    legend = [
+        (_RAMP, (f"{drawn['low']:.0f} W", f"{drawn['high']:.0f} W mean power")),
+        ("ink", "dark foot: the critical path"),
+    ]
+    caption = (
+        "Colour is mean power. Tall boxes are backward, lower ones forward; the low strip is waiting."
+        " Durations are measured, places follow from the schedule."
+    )
+    part = figure("timeline", caption, alt=alt_texts.of_timelines(timelines), legend=legend)
+    yield section("One iteration, before and after", figures=[part], link=trace or None)
+
+
+_PARTS = (
+    ("working_j", "c0", "computing"),
+    ("fixed_j", "c1", "transfers, reduction, step"),
+    ("bubbles_j", "c2", "waiting for other stages"),
+    ("straggler_j", "c3", "waiting for the straggler"),
+)
+_NAMES = {"baseline": "default clocks", "perseus": "the plan"}
+
+
+def _causes(contents: Contents) -> Iterator[dict[str, object]]:
+    if not contents.timelines:
+        return
+    beside = [] if contents.plans is None else causes_beside(contents.plans, contents.events)
+    found = [*map(causes, contents.in_order()), *beside]
+    parts = [part for part in _PARTS if any(getattr(one, part[0]) for one in found)]
+    changes = [f"{clock_changes(one):.1f} ({_NAMES.get(one.name, one.name)})" for one in contents.in_order()]
+    words = f"One pipeline, one iteration. Changes of clock per iteration and GPU: {', '.join(changes)}."
+    if beside:
+        words += " The last two rows, as planned, last until the straggler arrives."
+    yield section(
+        "What the energy goes into",
+        words=words,
+        bars={"legend": [part[1:] for part in parts], "rows": _bars(found)},
+        header=["J", *(part[2] for part in parts), "in all"],
+        rows=[
+            [
+                _NAMES.get(one.name, one.name),
+                *(_joules(getattr(one, part[0])) for part in parts),
+                short(one.total_j),
+            ]
+            for one in found
+        ],
+        numbers=1,
     )
 
 
-def _scale(timelines: Sequence[RecordedIteration]) -> str:
-    scale = power_scale(timelines)
-    steps = [scale.lowest_w + part / 8 * (scale.highest_w - scale.lowest_w) for part in range(9)]
-    gradient = f"linear-gradient(to right, {', '.join(map(scale.colour, steps))})"
-    return (
-        f'<div class="scale">{scale.lowest_w:.0f} W <i style="background: {gradient}"></i>'
-        f" {scale.highest_w:.0f} W mean power; tall: backward, short: forward, low: waiting</div>"
+def _joules(energy_j: float) -> str:
+    return short(energy_j) if energy_j else "0"
+
+
+def _bars(found: list[Causes]) -> list[dict[str, object]]:
+    longest_j = max(one.total_j for one in found)
+    return [
+        {
+            "name": f"{_NAMES.get(one.name, one.name)}: {short(one.total_j)} J",
+            "parts": [
+                (look, f"{100.0 * getattr(one, field) / longest_j:.2f}")
+                for field, look, _ in _PARTS
+                if getattr(one, field) > 0
+            ],
+        }
+        for one in found
+    ]
+
+
+def _frontier(contents: Contents, data: dict[str, object]) -> Iterator[dict[str, object]]:
+    plan = contents.chosen
+    if plan is None:
+        return
+    measured = None if contents.summary is None else per_pipeline(contents.summary, plan.of)
+    shown = shown_plans(plan)
+    data["frontier"] = frontier_data(plan, shown, measured)
+    data["clocks"] = drawn = clocks_data(plan.of, shown)
+    legend = [
+        ("accent line", "plans on real clocks"),
+        ("warn line", "proved bound: no plan as fast needs less"),
+        ("before", "all clocks at maximum"),
+    ]
+    if measured is not None:
+        legend.append(("ring", "measured, square before, circle at the plan"))
+    caption = (
+        f"A point is a plan ({len(shown)} of {len(plan.of)} shown). Choose one, and its clocks stand below."
+    )
+    hint = "Arrow keys move along the frontier and choose; Home and End go to its ends."
+    frontier = figure("frontier", caption, alt=alt_texts.of_frontier(plan), legend=legend, hint=hint)
+    yield section("The frontier: energy against time", figures=[frontier])
+    caption = "A row per stage and kind, a column per microbatch. Neighbours at one clock are one box."
+    ramp = [(_RAMP, (f"{drawn['low']} MHz", f"{drawn['high']} MHz"))]
+    clocks = figure("clocks", caption, alt=alt_texts.of_clocks(plan), legend=ramp)
+    yield section("Clocks of the chosen plan", live="chosen-plan", figures=[clocks])
+
+
+def _gpus(contents: Contents) -> Iterator[dict[str, object]]:
+    rows = gpu_rows(contents)
+    if not rows:
+        return
+    header = [
+        "",
+        "J before",
+        "J at the plan",
+        "saved",
+        "s before",
+        "s at the plan",
+        "MHz before",
+        "MHz at the plan",
+    ]
+    yield section(
+        "Each GPU",
+        words="Measured energy and time of one iteration. Clocks are the requested ones, means over the time"
+        " computed. A missed change came late or was overtaken by the next one.",
+        header=[*header, "changes", "missed"],
+        rows=[_gpu_cells(row) for row in rows],
+        numbers=1,
     )
 
 
-def _picture(picture: Picture) -> str:
-    data = base64.b64encode(picture.path.read_bytes()).decode()
-    image = f'<img alt="{escape(picture.heading)}" src="data:image/png;base64,{data}">'
-    caption = f'<p class="faint">{escape(picture.caption)}</p>'
-    return section(picture.heading, f'{caption}<div class="picture {picture.place.value}">{image}</div>')
+def _gpu_cells(row: GpuRow) -> list[str]:
+    clocks = ["-", "-"] if row.clock_mhz is None else [f"{mhz:.0f}" for mhz in row.clock_mhz]
+    return [
+        row.name,
+        *map(short, row.energy_j),
+        f"{row.saving_pct:.1f} %",
+        *map(short, row.time_s),
+        *clocks,
+        str(row.changes),
+        str(row.missed),
+    ]
 
 
-def _facts(heading: str, facts: Mapping[str, object], note: str) -> str:
-    if not facts:
-        return ""
-    caption = f'<p class="faint">{escape(note)}</p>' if note else ""
-    rows = [named_value(key, value) for key, value in facts.items()]
-    return section(heading, caption + table(["", ""], rows))
+def _profile(contents: Contents, data: dict[str, object]) -> Iterator[dict[str, object]]:
+    if contents.profile is None:
+        return
+    data["profile"] = profile_data(contents.profile)
+    words = sorted({kind.words for _, kind in contents.profile.points}, reverse=True)
+    legend = [("before" if place % 2 else "accent", name) for place, name in enumerate(words)]
+    legend.append(("ring", "clocks that the chosen plan uses"))
+    caption = "Energy (J) against time (s) of every computation, a point per clock, with standard errors."
+    drawn = figure("profile", caption, alt=alt_texts.of_profile(contents.profile), legend=legend)
+    yield section("The profile", figures=[drawn])
 
 
-def _journal(contents: Contents) -> str:
-    if not contents.events:
-        return ""
-    rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
-    return section("What happened", f'<div class="journal">{table(["time (UTC)", "event", ""], rows)}</div>')
+def _stragglers(contents: Contents) -> Iterator[dict[str, object]]:
+    if rows := straggler_rows(contents.events):
+        yield section("Stragglers", header=list(STRAGGLER_HEADER), rows=rows)
 
 
-def card(kind: str, value: str, text: str) -> str:
-    """Return one figure in large print; ``kind`` is measured or predicted."""
-    return f'<div class="card {kind}"><b>{escape(value)}</b>{escape(text)}</div>'
-
-
-def section(heading: str, body: str) -> str:
-    """Return a part of the page; ``body`` is HTML already."""
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 99) -> str:
-    """Return a table; columns from ``numbers_from`` on are flush right."""
-
-    def cells(tag: str, values: Sequence[str]) -> str:
-        marks = [' class="n"' if column >= numbers_from else "" for column in range(len(values))]
-        return "".join(f"<{tag}{mark}>{escape(v)}</{tag}>" for mark, v in zip(marks, values, strict=True))
-
-    head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table>{head}{body}</table>"
+def _details(contents: Contents) -> Iterator[dict[str, object]]:
+    if contents.events:
+        rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
+        yield {"heading": "What happened", "header": ["time (UTC)", "event", ""], "rows": rows}
+    if contents.fingerprint:
+        rows = [list(named_value(key, value)) for key, value in contents.fingerprint.items()]
+        yield {"heading": "The job that the plan is valid for", "header": [], "rows": rows}
+    if contents.summary is not None:
+        rows = [list(named_value(key, value)) for key, value in contents.summary.facts.items()]
+        yield {"heading": "Facts beside the measurement", "header": [], "rows": rows}

@@ -6,19 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from perseus_ds.run_directory import RecordedIteration, Span
-from perseus_ds.schedule import Kind
 
-_HEIGHT = {
-    Kind.FORWARD: 0.62,
-    Kind.BACKWARD: 0.86,
-    Kind.BACKWARD_INPUT: 0.78,
-    Kind.BACKWARD_WEIGHT: 0.5,
-    Kind.UNKNOWN_COMPUTE: 0.42,
-}
-_OTHER_HEIGHT = 0.34
-WAITING_HEIGHT = 0.22
-STRIPE_HEIGHT = 0.09
-"""Height of the mark at the foot of a box that tells its chunk."""
 _NAMES = {"baseline": "before: default clocks", "perseus": "after: the plan's clocks"}
 
 
@@ -44,10 +32,6 @@ class Lane:
         """What stands beside it."""
         return lane_name(self.rank, self.stages)
 
-    def chunk_of(self, span: Span) -> int:
-        """Which of the rank's model stages a span belongs to, counted from its lowest."""
-        return self.stages.index(span.instruction.stage)
-
 
 def lane_name(rank: int, stages: tuple[int, ...]) -> str:
     """Call a rank that runs the stage of its own number alone after that."""
@@ -70,19 +54,9 @@ def lanes(timeline: RecordedIteration) -> list[Lane]:
     ]
 
 
-def chunks(timeline: RecordedIteration) -> int:
-    """How many model stages the ranks run at most."""
-    return max((len(lane.stages) for lane in lanes(timeline)), default=1)
-
-
 def panel_name(timeline: RecordedIteration) -> str:
     """What a timeline is called over its panel."""
     return _NAMES.get(timeline.name, timeline.name)
-
-
-def height(kind: Kind) -> float:
-    """How tall a box is, of a lane of height 1: a backward is taller than a forward."""
-    return _HEIGHT.get(kind, _OTHER_HEIGHT)
 
 
 def energy_j(timeline: RecordedIteration) -> float:

@@ -130,7 +130,7 @@ class Audits:
         write_summary(summary, context.directory.summary)
         drawn = timelines(reports, plan, context.job, simulated=context.simulated)
         write_timelines(drawn, context.directory.timelines)
-        write_ranks(reports, context.directory)
+        write_ranks(reports, context.directory, run=context.log.run)
         self._log_measured(context, summary, named)
         _log_findings(context, reports, summary, promised, named)
         latest = latest_of(reports, iterations=context.config.audit.every_iterations)
@@ -213,6 +213,7 @@ def _of_sizes(summaries: Mapping[int, Summary]) -> dict[str, object]:
 def _facts(context: JobContext, plan: FrequencyPlan, expected: Expected) -> dict[str, object]:
     job = context.job
     return {
+        "run": context.log.run,
         "gpu": job.fingerprint["gpu"],
         "gpus": job.ranks,
         "ranks": job.schedule.ranks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 
@@ -14,10 +15,12 @@ _engines: set[int] = set()
 class EventLog:
     """Lines on standard output and events in the run directory, from rank 0 alone.
 
-    Where a process trains several engines, lines name theirs: ``engine`` is its number.
+    Where a process trains several engines, lines name theirs: ``engine`` is its number. ``run`` names this
+    run in the files that it leaves: a run directory may hold files of an earlier one.
     """
 
     def __init__(self, rank: int, *, engine: int = 1) -> None:
+        self.run = secrets.token_hex(6)
         self._rank = rank
         self._engine = engine
         _engines.add(engine)

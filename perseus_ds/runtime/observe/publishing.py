@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 
 from perseus_ds.device import Sighting
 from perseus_ds.plan import FrequencyPlan, Options, Portion
@@ -23,6 +24,9 @@ from perseus_ds.runtime.measure.robust import robust_mean
 from perseus_ds.runtime.observe.rank_report import RankReport
 from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of
+
+_SIDES = (Mode.BASELINE, Mode.PERSEUS)
+_MOST_ROWS = 120  # of one side of one rank: a page draws no more
 
 
 def summarise(
@@ -114,10 +118,11 @@ def timelines(
     return drawn
 
 
-def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
-    """Leave every rank's totals in a file of its own."""
+def write_ranks(reports: Sequence[RankReport], directory: RunDirectory, *, run: str) -> None:
+    """Leave every rank's totals, and the course of its iterations, in a file of its own."""
     for report in reports:
         content = {
+            "run": run,
             "rank": report.rank,
             "stage": report.pipeline_rank,
             "replica": report.replica,
@@ -126,8 +131,23 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory) -> None:
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
             "conflicts": conflict_rows(report.conflicts),
             "clock_requests": asdict(report.clock_requests),
+            "course": {side.value: course_rows(report.totals.get(side, Total())) for side in _SIDES},
         }
         write_json(directory.rank(report.rank), content)
+
+
+def course_rows(total: Total) -> list[list[float]]:
+    """Thin the samples of one side to at most ``_MOST_ROWS`` rows: neighbours are joined to their mean.
+
+    Returns: rows of (index of the first iteration, s, J), both per iteration.
+    """
+    samples = list(total.samples)
+    step = max(1, -(-len(samples) // _MOST_ROWS))
+    parts = [samples[start : start + step] for start in range(0, len(samples), step)]
+    return [
+        [part[0].first, fmean(one.time_s for one in part), fmean(one.energy_j for one in part)]
+        for part in parts
+    ]
 
 
 def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
@@ -138,9 +158,13 @@ def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
 def _total(total: Total) -> dict[str, float]:
     return {
         "iterations": total.iterations,
-        "iteration_time_s": robust_mean([one.time_s for one in total.samples]).mean,
-        "energy_j": robust_mean([one.energy_j for one in total.samples]).mean,
+        "iteration_time_s": _mean([one.time_s for one in total.samples]),
+        "energy_j": _mean([one.energy_j for one in total.samples]),
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return robust_mean(values).mean if values else 0.0
 
 
 def _timeline(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import torch
 
+from perseus_ds import __version__
 from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
@@ -193,6 +195,9 @@ def _log_attached(
         replicas=job.replicas,
         host=socket.gethostname(),
         pid=os.getpid(),
+        run=log.run,
+        version=__version__,
+        python=platform.python_version(),
         fingerprint=dict(job.fingerprint),
         **({"hardware_groups": [asdict(group) for group in job.groups]} if job.mixed else {}),
     )

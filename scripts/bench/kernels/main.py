@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from gpt3_xl import trace_of
+from picture import draw_kernels
 
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
@@ -38,7 +39,6 @@ from perseus_ds.kernels.measure_trace import chosen_pairs, measure_trace
 from perseus_ds.kernels.pairs import candidate_pairs
 from perseus_ds.kernels.segment import Sequence, runs_within
 from perseus_ds.kernels.simulated_replay import simulated_replay
-from perseus_ds.report.pictures.kernels import draw_kernels
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[3] / "shared" / "data"

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import theme
 from matplotlib.axes import Axes
 from published import ENVPIPE_BESIDE_1_2, GPUS, PERSEUS_BESIDE_1_2, PERSEUS_TABLE_6
 from rows import AUTHORS, BOUND, OURS, SLOWDOWNS, Row
-
-from perseus_ds.report import theme
 
 _MARGINS = theme.Margins(left=0.8, right=0.4, bottom=1.25)
 _SIZE_IN = (9.6, 5.4)

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "paper"))
+import theme
 from baselines import Priced
-
-from perseus_ds.report import theme
 
 _LOOKS = {
     "ours": (theme.PERSEUS, "o"),

@@ -17,6 +17,8 @@ from perseus_ds.plan import PlanSet, build, write_plans
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.report import write_report
+from perseus_ds.report.contents import read_contents
+from perseus_ds.report.contents.figures import figures
 from perseus_ds.run_directory import (
     MeasuredSide,
     RecordedIteration,
@@ -45,7 +47,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         _leave(RunDirectory(Path(folder)), profile, plans)
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        paths = write_report(Path(folder))
+        contents = read_contents(Path(folder))
+        paths = write_report(contents, figures(contents))
         found = {
             "cpu_s": round(time.process_time() - began_cpu_s, 2),
             "wall_s": round(time.perf_counter() - began_s, 2),

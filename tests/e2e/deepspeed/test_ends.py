@@ -60,7 +60,7 @@ def test_a_worker_that_ends_by_os_exit_leaves_its_report(lifecycle: Lifecycle, t
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
     run_ranks(4, to_a_file, content, str(said), 40, None)
     assert "measured" in names(run_dir)
-    assert eventually(said, "saving measured")
+    assert eventually(said, "report.html")
     assert (run_dir / "report.html").exists()
 
 

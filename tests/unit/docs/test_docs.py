@@ -58,7 +58,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
         [*command, tmp_path / "site"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    assert "walk" in (tmp_path / "site" / "howto" / "report" / "index.html").read_text()
+    assert "frontier" in (tmp_path / "site" / "howto" / "report" / "index.html").read_text()
 
 
 def test_a_broken_link_breaks_the_build(tmp_path: Path) -> None:

@@ -1,19 +1,16 @@
 """A V schedule with split backwards in the pictures: a lane per rank, a stripe per chunk, every kind."""
 
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from matplotlib.image import imread
+from page_data import unpacked
 
 from perseus_ds.plan import FrequencyPlan, build
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.profile import Point, Profile
-from perseus_ds.report import theme
-from perseus_ds.report.page.timeline_svg import timelines_svg
-from perseus_ds.report.pictures.clocks import clocks_mhz, draw_clocks
-from perseus_ds.report.pictures.timeline import draw_timelines
-from perseus_ds.report.timeline.lanes import chunks, energy_j, lanes
+from perseus_ds.report.page.figure_data import clocks_mhz, timeline_data
+from perseus_ds.report.timeline.lanes import energy_j, lanes
 from perseus_ds.run_directory import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.schedule import Kind, textbook
 
@@ -67,26 +64,37 @@ def test_a_lane_for_every_rank_with_both_its_chunks(
         ("rank 2", (2, 5)),
         ("rank 3", (3, 4)),
     ]
-    assert chunks(both[1]) == 2
     assert energy_j(both[1]) == pytest.approx(plan.energy_j)
 
 
-def test_boxes_tell_kind_and_chunk_under_the_pointer(both: list[RecordedIteration]) -> None:
-    drawn = timelines_svg(both)
-    assert "7I3: backward input of microbatch 3" in drawn
-    assert "2W0: backward weight of microbatch 0" in drawn
-    for chunk in range(2):
-        assert len(re.findall(f'fill="{theme.CHUNKS[chunk]}"', drawn)) == 2 * 4 * 8 * 3
-    assert f'fill="{theme.CHUNKS[2]}"' not in drawn
+def test_every_box_of_every_kind_is_drawn_in_its_lane(both: list[RecordedIteration]) -> None:
+    drawn: Any = timeline_data(both, {})
+    words = [kind["words"] for kind in drawn["kinds"]]
+    for panel, timeline in zip(drawn["panels"], both, strict=True):
+        columns = [unpacked(panel[name]).tolist() for name in ("lane", "kind", "stage", "microbatch")]
+        boxes = {(lane, words[kind], stage, m) for lane, kind, stage, m in zip(*columns, strict=True)}
+        assert boxes == {
+            (
+                timeline.rank_of(one.instruction),
+                one.instruction.kind.words,
+                one.instruction.stage,
+                one.instruction.microbatch,
+            )
+            for one in timeline.spans
+        }
+        seconds = unpacked(panel["duration"]).sum()
+        assert seconds == pytest.approx(sum(one.duration_s for one in timeline.spans), rel=1e-5)
 
 
-def test_pictures_of_chunks_are_drawn(
-    both: list[RecordedIteration], plan: FrequencyPlan, tmp_path: Path
-) -> None:
-    timeline = draw_timelines(both, tmp_path / "timeline.png", title="zbv", subtitle="8 stages on 4 ranks")
-    clocks = draw_clocks(plan, tmp_path / "clocks.png", title="zbv", subtitle="8 stages on 4 ranks")
-    assert imread(timeline).shape[2] == imread(clocks).shape[2] == 4
-    assert clocks_mhz(plan).shape == (3, 8, 8)
+def test_clocks_of_three_kinds_have_a_row_per_model_stage(plan: FrequencyPlan) -> None:
+    found = clocks_mhz(plan.of, [plan.index])[0]
+    assert found.shape == (3 * 8, 8)
+    portions = plan.portions()
+    for one, shares in portions.items():
+        options = plan.of.options[one.stage, one.kind]
+        row = list(KINDS).index(one.kind) * 8 + one.stage
+        mhz = sum(share * options.mean_mhz(option) for option, share in shares)
+        assert found[row, one.microbatch] == round(mhz)
 
 
 def test_ranks_of_stages_survive_the_file(both: list[RecordedIteration], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Critical path, energy by cause, worth, stragglers, trace and walk: what stands beside the saving."""
+"""Critical path, energy by cause, worth, stragglers and trace: what stands beside the saving."""
 
 import json
 import math
@@ -7,20 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from perseus_ds.errors import ConfigError
 from perseus_ds.plan import PlanSet
-from perseus_ds.plan.playing.play import play, play_baseline
+from perseus_ds.plan.playing.play import play
 from perseus_ds.report.contents.journal import straggler_rows
 from perseus_ds.report.contents.worth import EnergyPrices, worth
 from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.report.timeline.energy_causes import causes, causes_beside, clock_changes
 from perseus_ds.report.timeline.lanes import energy_j
 from perseus_ds.report.timeline.trace import write_trace
-from perseus_ds.report.walk.canvas import walk_html
-from perseus_ds.report.walk.gif import write_gif
-from perseus_ds.report.walk.walk import walk_of
 from perseus_ds.run_directory import MeasuredSide, RecordedIteration, Span, Summary
 from perseus_ds.schedule import Instruction, textbook
 
@@ -54,17 +50,6 @@ def test_the_critical_path_by_hand() -> None:
     )
     path = critical_path(RecordedIteration("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
     assert " ".join(map(str, path)) == "0F0 1F0 1B0 1F1 1B1 0B1"
-
-
-def test_every_frame_of_the_walk_is_its_plan_as_played(plans: PlanSet) -> None:
-    walk = walk_of(plans)
-    for frame, name in enumerate(walk.names[:-1]):
-        boxes = [one for one in play(plans.plan(int(name.split()[1]))) if one.parts]
-        assert walk.start_s[frame] == pytest.approx([one.start_s for one in boxes])
-        assert walk.duration_s[frame] == pytest.approx([one.duration_s for one in boxes])
-        assert walk.power_w[frame] == pytest.approx([one.energy_j / one.duration_s for one in boxes])
-    slowest = [one for one in play_baseline(plans) if one.parts]
-    assert walk.start_s[-1] == pytest.approx([one.start_s for one in slowest])
 
 
 def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
@@ -196,15 +181,3 @@ def test_the_trace_is_valid_and_its_power_is_the_energy(plans: PlanSet, tmp_path
     assert (np.diff(when_us) * watts[:-1]).sum() / 1e6 == pytest.approx(energy_j(found), rel=1e-4)
     clocks = [e for e in events if e["ph"] == "C" and e["name"].startswith("clock of")]
     assert {e["args"]["MHz"] for e in clocks} == {span.clock_mhz for span in found.spans}
-
-
-def test_the_walk_goes_from_the_slowest_plan_to_full_speed(plans: PlanSet, tmp_path: Path) -> None:
-    walk = walk_of(plans)
-    assert walk.time_s[0] == plans.iteration_time_s[-1]
-    assert walk.time_s[-2] == plans.iteration_time_s[0]
-    assert walk.time_s[-1] == plans.baseline.iteration_time_s
-    assert (np.diff(walk.time_s[:-1]) < 0).all()
-    np.testing.assert_allclose((walk.start_s + walk.duration_s).max(axis=1), walk.time_s, rtol=1e-6)
-    with Image.open(write_gif(walk, tmp_path / "walk.gif")) as gif:
-        assert gif.n_frames == walk.frames
-    assert walk_html(walk).count("<script") == 2

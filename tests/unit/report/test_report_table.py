@@ -5,21 +5,37 @@ from pathlib import Path
 
 import pytest
 
+from perseus_ds.cli.job.report_table import report_table
 from perseus_ds.errors import PerseusError
-from perseus_ds.report import table
+from perseus_ds.report.contents import read_contents
+from perseus_ds.report.contents.figures import figures
+
+
+def table(run_dir: Path) -> str:
+    contents = read_contents(run_dir)
+    return report_table(contents, figures(contents))
 
 
 def test_a_whole_run(write_run: Callable[..., Path]) -> None:
     lines = table(write_run()).splitlines()
     assert lines[0] == "perseus: 2 stages, 4 microbatches, 1f1b, simulated A100-SXM4-80GB"
-    assert lines[2:6] == [
-        "                                baseline     perseus    difference",
-        "time per iteration, s             1.0000      1.0020       +0.20 %",
-        "energy per iteration, J           1000.0      880.00      -12.00 %",
-        "average power, W                  1000.0      878.24      -12.18 %",
+    assert lines[1] == "12.0 % less energy at +0.2 % time, measured on a simulated GPU"
+    assert lines[3:7] == [
+        "                         default clocks  the plan  difference",
+        "time per iteration, s            1.0000    1.0020     +0.20 %",
+        "energy per iteration, J          1000.0    880.00    -12.00 %",
+        "average power, W                 1000.0    878.24    -12.18 %",
     ]
-    assert lines[7] == "saving measured      12.00 %    +0.20 % time  (simulated, 12 + 40 iterations)"
-    assert lines[8].startswith("saving predicted     12.50 %")
+    assert lines[9].split(maxsplit=5) == [
+        "measured",
+        "12.00",
+        "%",
+        "+0.20",
+        "%",
+        "simulated, 12 + 40 iterations",
+    ]
+    assert lines[10].split()[:2] == ["expected", "12.50"]
+    assert "Measured and expected agree within their errors." in lines
 
 
 def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
@@ -33,7 +49,7 @@ def test_says_what_is_missing_and_why(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
     text = table(run_dir)
     assert "missing plan.json: mode profile does not write it" in text
-    assert "saving" not in text
+    assert "measured" not in text
 
 
 def test_a_disabled_job_says_so(write_run: Callable[..., Path]) -> None:
@@ -47,7 +63,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_shown(write_run: Callable[..., 
     text = table(run_dir)
     assert "missing plan.json: " in text
     assert "is not JSON or is cut short" in " ".join(text.split())
-    assert "saving measured      12.00 %" in text
+    assert "measured  12.00 %" in text
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -65,7 +81,7 @@ def test_a_damaged_journal_hides_nothing_else(write_run: Callable[..., Path], jo
     (run_dir / "events.jsonl").write_text(journal)
     text = table(run_dir)
     assert "missing events.jsonl: cannot be read" in text
-    assert "saving measured      12.00 %" in text
+    assert "measured  12.00 %" in text
 
 
 @pytest.mark.parametrize(

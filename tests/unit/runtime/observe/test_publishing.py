@@ -17,6 +17,7 @@ from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.publishing import (
     beside_stragglers,
+    course_rows,
     latest_of,
     summarise,
     timelines,
@@ -121,13 +122,23 @@ def test_timelines_show_both_sides_at_their_clocks() -> None:
 
 def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
-    write_ranks([report(1, total(2, energy_j=8.0), total(0, energy_j=0.0))], directory)
+    write_ranks([report(1, total(2, energy_j=8.0), total(0, energy_j=0.0))], directory, run="r1")
     content = json.loads((directory.ranks / "rank_00001.json").read_text())
     assert content["totals"]["baseline"] == {
         "iterations": 2,
         "energy_j": 4.0,
         "iteration_time_s": 6.0,
     }
+    assert content["run"] == "r1"
+    assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
+    assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
+
+
+def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
+    long = Total(600, deque(Sample(index, 1, 1.0 + index, 10.0) for index in range(600)))
+    rows = course_rows(long)
+    assert len(rows) == 120
+    assert rows[1] == [5, 8.0, 10.0]
 
 
 def test_the_latest_iterations_alone_tell_whether_a_deadline_is_kept() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
 from perseus_ds.kernels import KernelPlan
-from perseus_ds.report import theme
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "paper"))
+import theme
 
 _SIZE_IN = (9.6, 7.2)
 _MARGINS = theme.Margins(left=3.3, right=0.45, bottom=0.65)

@@ -1,1 +1,0 @@
-"""What is drawn with matplotlib: one function per picture, records in, a PNG out."""

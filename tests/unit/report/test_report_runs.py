@@ -1,0 +1,167 @@
+"""Runs kept apart: two in one folder are never mixed, and two folders are compared."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from page_data import page_data
+
+from perseus_ds.cli import main
+from perseus_ds.report.contents import read_contents
+from perseus_ds.report.contents.explained import explanation
+from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.contents.gpus import courses, gpu_rows
+from perseus_ds.report.page.page import page_of
+from perseus_ds.run_directory import (
+    MeasuredSide,
+    RunDirectory,
+    Summary,
+    append_event,
+    write_json,
+    write_summary,
+)
+
+WriteRun = Callable[..., Path]
+GPUS = 4
+
+
+def attached(run: str) -> dict[str, object]:
+    return {"event": "attached", "run": run, "host": "node-7", "version": "0.1.0"}
+
+
+def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1.0) -> None:
+    """Leave a summary and the ranks' files, as a run of that name does."""
+    sides = [MeasuredSide(1.0, joules, 20, 0.001, se_j, 18) for joules in (1000.0, 1000.0 - saved_j)]
+    facts = {"run": run, "plan": 1, "gpus": GPUS, "predicted_saving_within_pct": 0.2}
+    write_summary(Summary(sides[0], sides[1], True, 12.0, facts), run_dir / "summary.json")
+    for rank in range(GPUS):
+        totals = {
+            side: {"iterations": 20, "iteration_time_s": 1.0 + 0.1 * rank, "energy_j": joules / GPUS}
+            for side, joules in (("baseline", 1000.0), ("perseus", 1000.0 - saved_j))
+        }
+        course = {
+            "baseline": [[first, 1.0 + 0.01 * rank, 250.0] for first in (0, 1)],
+            "perseus": [[first, 1.0 + 0.01 * rank, 220.0] for first in (10, 12, 14)],
+        }
+        content = {"run": run, "rank": rank, "stage": rank % 2, "replica": rank // 2, "totals": totals}
+        requests = {"changes": 90, "late": 9 * rank, "overtaken": 1, "longest_late_s": 0.1}
+        write_json(RunDirectory(run_dir).rank(rank), content | {"course": course, "clock_requests": requests})
+
+
+def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", "timelines", events=[attached("one")])
+    measured(run_dir, "one")
+    before = read_contents(run_dir)
+    assert before.summary is not None
+    assert len(before.ranks) == GPUS
+    append_event(run_dir / "events.jsonl", "attached", attached("two"))
+    after = read_contents(run_dir)
+    assert (after.summary, after.ranks, dict(after.timelines)) == (None, (), {})
+    assert figures(after).measured is None
+    assert after.earlier_runs == 1
+    text = page_of(after, figures(after))
+    assert "summary.json is not shown: is of an earlier run in this directory" in text
+    assert "12.0 % less energy, measured" not in text
+    measured(run_dir, "two", saved_j=50.0)
+    again = figures(read_contents(run_dir)).measured
+    assert again is not None
+    assert again.saving_pct == pytest.approx(5.0)
+
+
+def test_events_of_an_earlier_run_are_not_told_as_this_ones(write_run: WriteRun) -> None:
+    events = [attached("one"), {"event": "conflict"}, {"event": "running", "plan": 3}, attached("two")]
+    found = read_contents(write_run("plan", events=events))
+    assert [event["event"] for event in found.events] == ["attached"]
+    assert found.attached["run"] == "two"
+
+
+def test_each_gpu_has_its_energy_time_clock_and_missed_changes(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one")
+    rows = gpu_rows(read_contents(run_dir))
+    assert [row.name for row in rows][:3] == [
+        "GPU 0: stage 0, replica 0",
+        "GPU 1: stage 1, replica 0",
+        "GPU 2: stage 0, replica 1",
+    ]
+    assert rows[3].energy_j == (250.0, 220.0)
+    assert rows[3].time_s == (1.3, 1.3)
+    assert (rows[3].changes, rows[3].missed) == (90, 28)
+    clocks = rows[0].clock_mhz
+    assert clocks is not None
+    assert clocks[0] == pytest.approx(1410.0)
+    assert 930 <= clocks[1] < 1410
+
+
+def test_of_many_gpus_those_of_a_stage_share_a_row(
+    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.report.contents.gpus.MOST_ROWS", 3)
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one")
+    rows = gpu_rows(read_contents(run_dir))
+    assert [row.name for row in rows] == ["stage 0, mean of 2 GPUs", "stage 1, mean of 2 GPUs"]
+    assert rows[1].time_s == pytest.approx((1.2, 1.2))
+    assert rows[1].missed == 10 + 28
+
+
+def test_the_course_is_the_slowest_rank_and_the_power_of_all(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one")
+    before, after = courses(read_contents(run_dir))
+    assert (before.iteration, after.iteration) == ((0, 1), (10, 12, 14))
+    assert after.time_s == pytest.approx([1.03] * 3)
+    assert after.power_w == pytest.approx([880.0 / 1.03] * 3)
+    contents = read_contents(run_dir)
+    drawn = page_data(page_of(contents, figures(contents)))["courses"]["courses"]
+    assert [one["name"] for one in drawn["series"]] == ["default clocks", "the plan"]
+    assert drawn["series"][1]["x"] == [10, 12, 14]
+
+
+def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one", saved_j=60.0)
+    contents = read_contents(run_dir)
+    told = explanation(contents, figures(contents))
+    assert told.startswith("Measured is 6.0 points less than expected: ")
+    assert "of the clock changes missed their moment" in told
+    measured(run_dir, "one", saved_j=119.0)
+    contents = read_contents(run_dir)
+    assert explanation(contents, figures(contents)) == "Measured and expected agree within their errors."
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({"rank": "a", "stage": 0, "replica": 0, "totals": {}}, "rank is 'a'"),
+        ({"rank": 0, "stage": 0, "replica": 0, "totals": {}, "course": []}, "course is"),
+        ([1], "expected an object"),
+    ],
+)
+def test_a_ranks_file_that_is_wrong_is_named(write_run: WriteRun, content: object, why: str) -> None:
+    run_dir = write_run("profile", events=[attached("one")])
+    write_json(RunDirectory(run_dir).rank(0), content)
+    named = {part.file: part.why for part in read_contents(run_dir).missing}
+    assert "rank_00000.json is not a rank's file" in named["ranks"]
+    assert why in named["ranks"]
+
+
+def test_two_runs_are_compared_on_one_page(
+    write_run: WriteRun, run_writer: WriteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = write_run(events=[attached("one")]), run_writer(tmp_path / "other", events=[attached("x")])
+    measured(one, "one", saved_j=60.0)
+    measured(other, "x", saved_j=120.0)
+    assert main(["report", str(one), str(other)]) == 0
+    told = capsys.readouterr().out
+    assert "The second run saves 6.0 points more, more than the error of that difference" in told
+    assert max(map(len, told.splitlines()[:-1])) <= 80
+    text = (other / "comparison.html").read_text()
+    assert "run and other compared" in text
+    assert set(page_data(text)["courses"]) == {"frontiers", "over_the_run"}
+    measured(other, "x", saved_j=61.0)
+    assert main(["report", str(one), str(other), "-o", str(tmp_path / "c.html")]) == 0
+    assert "0.1 points more, within the error" in capsys.readouterr().out
+    (other / "summary.json").unlink()
+    assert main(["report", str(one), str(other)]) == 0
+    assert "No saving was measured in" in capsys.readouterr().out
