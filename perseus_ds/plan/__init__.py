@@ -8,6 +8,7 @@ from perseus_ds.plan.checking.doubt import doubt
 from perseus_ds.plan.checking.verify import verify
 from perseus_ds.plan.checking.wording import certified
 from perseus_ds.plan.options import Options, Segment
+from perseus_ds.plan.own_clocks import ClockRow, plan_of_clocks, read_clock_rows
 from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
 from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.playing.expected import expected
@@ -21,6 +22,7 @@ __all__ = [
     "OPENING",
     "Baseline",
     "ClockRequest",
+    "ClockRow",
     "Expected",
     "FrequencyPlan",
     "Options",
@@ -37,6 +39,8 @@ __all__ = [
     "expected",
     "loads",
     "opening_clocks",
+    "plan_of_clocks",
+    "read_clock_rows",
     "read_plans",
     "read_request",
     "reserve_kept",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,11 @@ from perseus_ds.plan.idle import Idle, idles
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.splits import Portion, Splits
 from perseus_ds.plan.waits import WaitClock, Waits
-from perseus_ds.profile import Computation
+from perseus_ds.profile import Computation, Profile
 from perseus_ds.schedule import Instruction, Schedule
+
+if TYPE_CHECKING:
+    from perseus_ds.plan.own_clocks import ClockRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,20 @@ class PlanSet:
     time_error_pct: float = 0.0
     scatter_pct: float | None = None
     expected: Mapping[int, Expected] = field(default_factory=dict)
+
+    @classmethod
+    def from_clocks(
+        cls,
+        profile: Profile,
+        schedule: Schedule,
+        rows: Sequence[ClockRow],
+        *,
+        blocking_power_w: float | None = None,
+    ) -> PlanSet:
+        """Price clocks of one's own; see `plan_of_clocks`."""
+        from perseus_ds.plan.own_clocks import plan_of_clocks  # noqa: PLC0415  # which knows this record
+
+        return plan_of_clocks(profile, schedule, rows, blocking_power_w=blocking_power_w)
 
     @property
     def blocking_total_w(self) -> float:

@@ -12,6 +12,10 @@ announced (factor=); rank= and gpu= narrow slow and cap down.
 Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV with the column length (a microbatch a
 row, taken in turn) or the columns iteration,replica,microbatch,length (a sequence a row). What a load
 costs is what the profile fitted; where it has no fit, time is in proportion to the length.
+
+With --clocks a plan of your own is played in PLAN's schedule: a CSV with the columns stage, microbatch,
+kind (F, B, I, W) and clock_mhz, a row for every computation; every clock must be in PROFILE. A computation
+that changes its clock has two rows, with duration_s. `show --format csv` writes such a file.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from perseus_ds.cli.output import DONE, bar, names_profile, say
 from perseus_ds.cli.quantity import count, not_negative, positive
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
-from perseus_ds.plan import read_plans
+from perseus_ds.errors import PlanError
+from perseus_ds.plan import PlanSet, read_clock_rows, read_plans
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
@@ -76,6 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue-ms", type=not_negative, metavar="MS", help="of a call that holds up the node's others"
     )
     real.add_argument("--stall-ms", type=not_negative, metavar="MS", help="for which a change stops the GPU")
+    parser.add_argument(
+        "--clocks",
+        type=Path,
+        metavar="FILE.csv",
+        help="play these clocks in place of PLAN's: stage,microbatch,kind,clock_mhz",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="draw iterations and power: HTML")
 
@@ -110,8 +121,8 @@ def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbal
     if options.loads is None and not troubles:
         return None
     return imbalance(
-        read_plans(options.plan),
-        read_profile(options.profile),
+        _plans(options, profile := read_profile(options.profile)),
+        profile,
         _loads(options),
         troubles,
         iterations=options.iterations,
@@ -139,9 +150,25 @@ def _emulator(options: argparse.Namespace) -> Emulator:
         loads=_loads(options),
         trace_bin_s=_TRACE_BIN_S,
     )
-    plans = read_plans(options.plan)
     with names_profile(options.profile):
-        return Emulator(plans, profile, cluster, conditions=conditions)
+        return Emulator(_plans(options, profile), profile, cluster, conditions=conditions)
+
+
+def _plans(options: argparse.Namespace, profile: Profile) -> PlanSet:
+    """PLAN's frontier, or the user's own clocks in its schedule."""
+    plans = read_plans(options.plan)
+    if options.clocks is None:
+        return plans
+    rows = read_clock_rows(options.clocks)
+    try:
+        return PlanSet.from_clocks(
+            profile, plans.schedule, rows, blocking_power_w=plans.baseline.blocking_power_w
+        )
+    except PlanError as error:
+        named = (
+            error.message if str(options.clocks) in error.message else f"{options.clocks}: {error.message}"
+        )
+        raise PlanError(named, hint=error.hint) from error
 
 
 def _change(options: argparse.Namespace) -> ClockChange:
