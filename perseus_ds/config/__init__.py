@@ -7,11 +7,13 @@ from perseus_ds.config.load import FLAGS, is_enabled, load, parse, read_deepspee
 from perseus_ds.config.ranges import literals_of
 from perseus_ds.config.settings import (
     AuditSettings,
+    MetricsSettings,
     Mode,
     Objective,
     PerseusConfig,
     Policy,
     ProfileSettings,
+    ReportSettings,
     StragglerSettings,
 )
 from perseus_ds.config.strict import record_of
@@ -21,11 +23,13 @@ __all__ = [
     "ENABLED_BY_FILE",
     "FLAGS",
     "AuditSettings",
+    "MetricsSettings",
     "Mode",
     "Objective",
     "PerseusConfig",
     "Policy",
     "ProfileSettings",
+    "ReportSettings",
     "StragglerSettings",
     "auto_of",
     "given_config",

@@ -120,6 +120,23 @@ class ReportSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Whether every rank leaves its numbers for monitoring, and for whom.
+
+    ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
+    directory. They are written every ``every_s`` seconds. ``port`` is that of an endpoint for Prometheus on
+    the node's first rank, the next rank's is one higher; ``otlp`` the address that takes OpenTelemetry's
+    metrics over HTTP.
+    """
+
+    enabled: bool = False
+    folder: Folder | None = None
+    every_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 15.0
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    otlp: Folder | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PerseusConfig:
     """The whole block; ``simulated`` is read by the simulated device alone.
 
@@ -140,4 +157,5 @@ class PerseusConfig:
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     power: PowerSettings = field(default_factory=PowerSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     simulated: dict[str, object] = field(default_factory=dict)

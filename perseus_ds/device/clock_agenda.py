@@ -146,6 +146,11 @@ class AskedClocks:
             self._asked.pop()
         self._asked.append(request)
 
+    @property
+    def latest_mhz(self) -> int | None:
+        """The clock that was asked for last; None: none was, or the device's own choice."""
+        return self._asked[-1].clock_mhz if self._asked else None
+
     def steady_mhz(self, since_s: float, until_s: float) -> int | None:
         """The one clock asked for during all of a stretch; None: several, or the device's own choice."""
         for request in reversed(list(self._asked)):

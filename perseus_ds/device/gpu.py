@@ -90,6 +90,10 @@ class Gpu(ABC):
         """Read what this GPU alone takes at this instant; ``None`` where it does not tell."""
         return None
 
+    def power_limit_w(self) -> float | None:
+        """Read the power limit that the driver enforces; ``None`` where it does not tell."""
+        return None
+
     @abstractmethod
     def now_s(self) -> float:
         """Read the time base of this device's energy and instructions."""

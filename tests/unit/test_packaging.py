@@ -17,8 +17,14 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 OWN = {"deepspeed", "networkx", "numpy", "nvidia-ml-py", "omegaconf", "torch"}
 HOST = "deepspeed"
 """Its modules are taken as the job has loaded them."""
-NEVER_INSTALLED = {"megatron": "megatron-core", "megatron_core": "megatron-core", "amdsmi": "amdsmi"}
-"""Imported where they are: a framework that is its users' own, a vendor's driver library (an extra)."""
+NEVER_INSTALLED = {
+    "megatron": "megatron-core",
+    "megatron_core": "megatron-core",
+    "amdsmi": "amdsmi",
+    "prometheus_client": "prometheus_client",
+    "opentelemetry": "opentelemetry-sdk",
+}
+"""Imported where they are: a framework that is its users' own, and extras."""
 
 
 def named(requirements: list[str]) -> set[str]:

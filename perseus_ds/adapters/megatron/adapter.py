@@ -13,6 +13,7 @@ from perseus_ds.adapters.megatron.hooks import Hooks, reducing
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
 from perseus_ds.adapters.megatron.seam import TESTED_MEGATRON, check, megatron_version, refuse_unsupported
+from perseus_ds.adapters.megatron.writers import Writers
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.matmul_weight import matmul_weight
@@ -26,12 +27,12 @@ class MegatronAdapter:
     """The model chunks of this rank, and the first training pass over them."""
 
     name = "megatron"
-    scalars_every = None
 
     def __init__(self, first: OnePass) -> None:
         self._first = first
         self._hooks: Hooks | None = None
         self._reads_ahead = False
+        self._writers = Writers.found()
 
     @property
     def sync_point(self) -> SyncPoint:
@@ -108,7 +109,14 @@ class MegatronAdapter:
             self._hooks.remove()
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Megatron's writers belong to the training script: nobody looks here."""
+        """Show what this rank's GPU takes in the training script's own writers."""
+        if self._writers is not None:
+            self._writers.write(scalars)
+
+    @property
+    def scalars_every(self) -> int | None:
+        """As often as the script writes its own; None on ranks without a writer."""
+        return None if self._writers is None else self._writers.every
 
     @property
     def _present(self) -> OnePass:

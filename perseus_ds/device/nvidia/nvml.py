@@ -106,6 +106,10 @@ class NvmlGpu(LibraryGpu):
         """Read instantaneous power, of the GPU and not of its module; ``None`` on drivers before 530."""
         return self._optional(lambda: instant_power_w(self._nvml, self._handle))
 
+    def power_limit_w(self) -> float | None:
+        """Read the limit in force: the least of the user's, the board's and the module's."""
+        return self._optional(lambda: int(self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle)) / 1000)
+
     def power_profiles(self) -> frozenset[int] | None:
         """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""
         return self._optional(lambda: enforced_profiles(self._nvml, self._handle))

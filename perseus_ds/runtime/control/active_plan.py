@@ -12,9 +12,10 @@ from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
+from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler import Cause, HeldCeiling, Pace, ReplicaPlans, ReplicaStatus
+from perseus_ds.straggler import Cause, HeldCeiling, Pace, ReplicaPlans, ReplicaStatus, Straggler
 from perseus_ds.straggler.peers import slower_clocks
 
 
@@ -35,6 +36,10 @@ class ClockSchedules:
         self._computations = len(plans.computations_of(pipeline_rank))
         self._clocks_mhz = clocks_mhz
         self._schedules: dict[tuple[int, bool, float], ClockSchedule] = {}
+
+    def __len__(self) -> int:
+        """How many plans there are."""
+        return len(self._plans)
 
     def of(self, plan: int, *, on_pace: bool = True, room: float = 0.0) -> ClockSchedule:
         """Every request of the rank, by the computation that it is asked in.
@@ -157,6 +162,21 @@ class ActivePlan(ClockPolicy):
     def sync_time_s(self) -> float | None:
         """The iteration time at which all replicas meet; None while nobody waits."""
         return None if self._replica_plans is None else self._replica_plans.sync_time_s
+
+    @property
+    def awaited(self) -> Sequence[tuple[Straggler, Sequence[GpuAddress]]]:
+        """The stragglers that others wait for, each with its devices."""
+        return () if self._reporter is None else self._reporter.awaited
+
+    @property
+    def objective_s(self) -> float:
+        """The iteration time that the objective's plan predicts."""
+        return self._objective_s
+
+    @property
+    def choices(self) -> int:
+        """How many plans there are to choose from."""
+        return len(self._schedules)
 
     @property
     def awaited_s(self) -> float:

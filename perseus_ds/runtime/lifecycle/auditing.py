@@ -27,6 +27,7 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
+from perseus_ds.runtime.observe.worth import worth
 
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
@@ -126,7 +127,8 @@ class Audits:
         if summary is None:
             return None
         sizes = _of_sizes({**self.summaries, context.job.schedule.microbatches: summary})
-        summary = replace(summary, facts={**summary.facts, **sizes})
+        valued = worth(summary, reports, context.job, context.config.report)
+        summary = replace(summary, facts={**summary.facts, **sizes, **valued})
         write_summary(summary, context.directory.summary)
         drawn = timelines(reports, plan, context.job, simulated=context.simulated)
         write_timelines(drawn, context.directory.timelines)

@@ -82,7 +82,8 @@ class EnergyAccount:
 
     Batches of every size have a book of their own. Iterations shorter than ``_SAMPLE_PERIODS`` of the counter
     are joined with their neighbours of the same mode. ``latest`` is what the last settled iterations took:
-    energy (J) of one of them, mean power (W).
+    energy (J) of one of them, mean power (W). ``at_plan`` counts iterations that a plan ran, whichever plan,
+    by the size of their batches.
     """
 
     def __init__(self, watch: EnergyWatch) -> None:
@@ -90,6 +91,7 @@ class EnergyAccount:
         self._open: list[_Block] = []
         self._books: dict[int, dict[Mode, Total]] = {}
         self.outside = Outside()
+        self.at_plan: dict[int, int] = {}
         self.latest: tuple[float, float] | None = None
 
     @property
@@ -174,6 +176,8 @@ class EnergyAccount:
         total = self.totals_of(block.microbatches)[block.mode]
         time_s, size = block.time_s / block.iterations, block.size / block.iterations
         total.iterations += block.iterations
+        if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
+            self.at_plan[block.microbatches] = self.at_plan.get(block.microbatches, 0) + block.iterations
         total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
         self.latest = power_w * time_s, power_w
 

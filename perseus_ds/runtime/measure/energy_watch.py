@@ -8,6 +8,7 @@ from functools import reduce
 from operator import or_
 from queue import Empty
 from statistics import median
+from typing import Protocol
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
@@ -32,6 +33,13 @@ Repeat = Callable[[float, Look], Look]
 """Look again and again, every so many seconds of the device's time; returns what ends it."""
 
 
+class Noted(Protocol):
+    """Whoever counts the energy of a whole job; must not raise."""
+
+    def __call__(self, energy_j: float, /, *, anew: bool) -> None:
+        """Take in a reading."""
+
+
 class EnergyWatch:
     """Read the counter about twice per period, keep the changes, answer from them.
 
@@ -40,6 +48,7 @@ class EnergyWatch:
     ``repeat`` is what looks again and again: by itself a thread, which holds the interpreter for
     microseconds per look. A device without a counter (``period_s`` is None) is not watched. The first error
     ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
+    ``noted`` is called with every reading, and with whether its source counts from another start than before.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class EnergyWatch:
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self.error: PerseusError | None = None
+        self.noted: Noted | None = None
 
     @property
     def watching(self) -> bool:
@@ -110,7 +120,10 @@ class EnergyWatch:
         try:
             restarts = self._source.restarts
             now_s, energy_j = self._source.read()
-            if self._source.restarts > restarts or self._looked_away(now_s):
+            anew = self._source.restarts > restarts
+            if self.noted is not None:
+                self.noted(energy_j, anew=anew)
+            if anew or self._looked_away(now_s):
                 self._changes.clear()
                 self._last_j = None
             if self._last_j is not None and energy_j != self._last_j:
@@ -144,6 +157,11 @@ class EnergyWatch:
             return None, 0
         reasons = reduce(or_, (achieved.event_reasons for achieved in seen))
         return int(median(achieved.clock_mhz for achieved in seen)), int(reasons)
+
+    @property
+    def latest_clock_mhz(self) -> int | None:
+        """The clock as it was read last."""
+        return self._clocks[-1][1].clock_mhz if self._clocks else None
 
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
         """All looks at the clock in a stretch of time."""

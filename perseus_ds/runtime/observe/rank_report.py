@@ -17,7 +17,8 @@ from perseus_ds.runtime.measure.recorder import Iteration
 class RankReport:
     """What one rank reports after an audit.
 
-    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
+    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step,
+    ``job_energy_j`` what its GPU took over all starts of the job, where that is counted.
     """
 
     rank: int
@@ -31,6 +32,7 @@ class RankReport:
     clock_requests: RequestCounts = field(default_factory=RequestCounts)
     period_s: float | None = None
     skipped: int = 0
+    job_energy_j: float | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class RankBooks:
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
+        self.job_energy_j: Callable[[], float | None] = lambda: None
 
     @property
     def error(self) -> PerseusError | None:
@@ -97,6 +100,11 @@ class RankBooks:
     def latest(self) -> tuple[float, float] | None:
         """Energy (J) and mean power (W) of the iterations settled last."""
         return self._account.latest
+
+    @property
+    def at_plan(self) -> Mapping[int, int]:
+        """How many iterations at the plan were measured, by the size of their batches."""
+        return self._account.at_plan
 
     def ran(self, index: int, mode: Mode, *, known: bool) -> None:
         """Note what iteration ``index`` counts for; where clocks are not ``known``, for nothing.
@@ -146,4 +154,5 @@ class RankBooks:
             clock_requests=self._clock_requests,
             period_s=self._account.counter_period_s,
             skipped=self._skipped,
+            job_energy_j=self.job_energy_j(),
         )

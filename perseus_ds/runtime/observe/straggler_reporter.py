@@ -18,7 +18,8 @@ class StragglerReporter:
     """One line when the stragglers that others wait for are other ones than before; the rest is journal.
 
     Shape: ``frontiers``, ``gpus``, ``names`` [replicas]; no ``gpus`` where nobody knows them, no ``names``
-    where replicas are called by their numbers.
+    where replicas are called by their numbers. ``awaited`` are the stragglers that others wait for just now,
+    each with its devices.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class StragglerReporter:
         self._names = names or [f"replica {number}" for number in range(len(frontiers))]
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[int, ...] = ()
+        self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
 
     def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
         """Log what is new in a decision; ``plans`` is what every replica runs from now on."""
@@ -42,6 +44,7 @@ class StragglerReporter:
             self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
         awaited = decision.stragglers if decision.sync_time_s is not None else ()
         replicas = tuple(sorted(one.replica for one in awaited))
+        self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
         if replicas == self._known:
             self._note_aims(decision, plans)
         elif replicas:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from perseus_ds.config.load_function import load_function
 from perseus_ds.device import AskedClocks, Capabilities
@@ -30,6 +31,10 @@ from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
+from perseus_ds.runtime.metrics.figures import Figures, Sources
+from perseus_ds.runtime.metrics.ledger import EnergyLedger
+from perseus_ds.runtime.metrics.publisher import Publisher
+from perseus_ds.runtime.metrics.textfile import TextFile
 from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
@@ -90,22 +95,38 @@ class Assembly:
             overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
             clock_requests=requests.counts,
         )
+        audits = Audits(books)
         calibrates = start.action is not StartAction.OBSERVE
         calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
+        recorder = Recorder(
+            self._stopwatch,
+            context.job.order,
+            skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
+            adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
+        )
         session = Session(
-            self._lifecycle(start, calibrator, books, requests.asked),
-            recorder=Recorder(
-                self._stopwatch,
-                context.job.order,
-                skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
-                adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
-            ),
+            self._lifecycle(start, calibrator, audits, requests.asked),
+            recorder=recorder,
             sequencer=sequencer,
             books=books,
             conflict_monitor=self._monitor,
             log=context.log,
             raises=context.config.on_error == "raise",
         )
+        if context.config.metrics.enabled:
+            lifecycle, summaries = session.lifecycle, audits.summaries
+            self._publish(
+                Sources(
+                    gpu,
+                    self._watch,
+                    books,
+                    requests.asked,
+                    counts=lambda: requests.counts,
+                    iteration=lambda: recorder.index,
+                    active_plan=lambda: lifecycle.active_plan,
+                    summaries=summaries,
+                )
+            )
         self._watch.start()
         self._install(session)
         for act in self._undo:
@@ -113,13 +134,13 @@ class Assembly:
         return session
 
     def _lifecycle(
-        self, start: StartDecision, calibrator: Calibrator | None, books: RankBooks, asked: AskedClocks
+        self, start: StartDecision, calibrator: Calibrator | None, audits: Audits, asked: AskedClocks
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         peers = self._peer_answers(asked)
         notices = self._notice_watch()
         ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
-        plans = BatchPlans(context, self._sizes, Audits(books), self._arrivals, waits=waits, peers=peers)
+        plans = BatchPlans(context, self._sizes, audits, self._arrivals, waits=waits, peers=peers)
         lifecycle = Lifecycle(
             context,
             start,
@@ -133,6 +154,19 @@ class Assembly:
         )
         self._undo.append(lifecycle.close)
         return lifecycle
+
+    def _publish(self, sources: Sources) -> None:
+        """Leave this rank's numbers for monitoring, beside the training."""
+        context, job, settings = self._context, self._context.job, self._context.config.metrics
+        ledger = EnergyLedger(context.directory.energy_of(job.rank), sources.gpu.identify().uuid)
+        self._watch.noted = ledger.note
+        sources.books.job_energy_j = lambda: ledger.energy_j
+        figures = Figures(job, context.directory, sources, ledger)
+        folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
+        file = TextFile(folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom", figures.labels)
+        publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=context.log.line_here)
+        self._undo.append(publisher.close)
+        publisher.begin(settings, local_rank=self._adapter.local_rank)
 
     def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
         def capped(iteration: Iteration) -> bool:

@@ -13,6 +13,7 @@ from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import read_trace
 from perseus_ds.plan.timelines import read_timelines
+from perseus_ds.runtime.metrics.publisher import missing
 
 
 def check_usable(config: PerseusConfig) -> None:
@@ -28,6 +29,8 @@ def check_usable(config: PerseusConfig) -> None:
         if trace is not None:
             read_trace(Path(trace))
     _check_run_dir(Path(config.run_dir))
+    if config.metrics.enabled and (refusal := missing(config.metrics)) is not None:
+        raise refusal
     if config.objective.timelines is not None:
         read_timelines(Path(config.objective.timelines))
 

@@ -1,0 +1,55 @@
+"""An endpoint that Prometheus scrapes, served by prometheus_client (the extra ``metrics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from perseus_ds.errors import ConfigError
+from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, Sample
+
+
+class _Collected:
+    """Answers each scrape with what holds then."""
+
+    def __init__(self, samples: Callable[[], Sequence[Sample]], labels: Labels) -> None:
+        self._samples = samples
+        self._labels = labels
+
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        """Return one family for each metric that there is."""
+        rows: dict[Metric, list[Sample]] = {}
+        for one in self._samples():
+            rows.setdefault(one.metric, []).append(one)
+        for metric, samples in rows.items():
+            kind = CounterMetricFamily if metric.form is Form.COUNTER else GaugeMetricFamily
+            known = [self._labels.of(one) for one in samples]
+            family = kind(metric.title, metric.text, labels=list(known[0]))
+            for one, labels in zip(samples, known, strict=True):
+                family.add_metric(list(labels.values()), one.value)
+            yield family
+
+
+def serve(port: int, samples: Callable[[], Sequence[Sample]], labels: Labels) -> Callable[[], None]:
+    """Serve from a thread of its own; return what ends it.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Collected(samples, labels))
+    try:
+        server, _ = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise ConfigError(
+            f"perseus.metrics.port: port {port} of this host cannot be served: {error.strerror}",
+            hint="name another port; each rank of a host takes one, from metrics.port on",
+        ) from error
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+
+    return end

@@ -1,0 +1,177 @@
+"""What a rank has to report just now, read from what its session keeps anyway."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.device import AskedClocks, Gpu, RequestCounts
+from perseus_ds.errors import DeviceError
+from perseus_ds.run_directory import RunDirectory, Summary
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.metrics.ledger import EnergyLedger
+from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample
+from perseus_ds.runtime.observe.rank_report import RankBooks
+
+_HERTZ = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the numbers stand. All are written by other threads and only read here.
+
+    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force,
+    ``summaries`` what was measured by the size of the batches (rank 0 alone).
+    """
+
+    gpu: Gpu
+    watch: EnergyWatch
+    books: RankBooks
+    asked: AskedClocks
+    counts: Callable[[], RequestCounts]
+    iteration: Callable[[], int]
+    active_plan: Callable[[], ActivePlan | None]
+    summaries: Mapping[int, Summary]
+
+
+class Figures:
+    """All samples of one rank; those of the job come from rank 0 alone.
+
+    `turn` is to be called now and then by one thread: it adds up what the plan has saved.
+    """
+
+    def __init__(self, job: Job, directory: RunDirectory, sources: Sources, ledger: EnergyLedger) -> None:
+        self._first = job.rank == 0
+        self._profile = directory.profile_of(job.group)
+        self._sources = sources
+        self._ledger = ledger
+        self._counted: dict[int, int] = {}
+        self._limit_w = _power_limit_w(sources.gpu)
+        self.labels = labels_of(job, directory.path, uuid=sources.gpu.identify().uuid)
+
+    def turn(self) -> None:
+        """Add what iterations at the plan have saved since the last turn, once both sides are measured."""
+        saved_j, error_j = self._ledger.entry.saved_j, self._ledger.entry.saved_error_j
+        for size, iterations in dict(self._sources.books.at_plan).items():
+            summary = self._sources.summaries.get(size)
+            if self._first and summary is not None:
+                fresh, self._counted[size] = iterations - self._counted.get(size, 0), iterations
+                each_j = summary.baseline.energy_j
+                saved_j += fresh * each_j * summary.saving_pct / 100.0
+                error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
+        self._ledger.save(saved_j, error_j)
+
+    def samples(self) -> list[Sample]:
+        """Return what holds now; what is not known is left out."""
+        own = [*self._of_gpu(), *self._of_clock()]
+        return [*own, *self._of_job(), *self._of_plan()] if self._first else own
+
+    def _of_gpu(self) -> Iterator[Sample]:
+        yield Sample(Metric.ENERGY, self._ledger.energy_j)
+        yield Sample(Metric.ENERGY_ERROR, self._ledger.error_j)
+        latest = self._sources.books.latest
+        if latest is not None:
+            yield Sample(Metric.ITERATION_ENERGY, latest[0])
+            yield Sample(Metric.POWER, latest[1])
+        if self._limit_w is not None:
+            yield Sample(Metric.POWER_LIMIT, self._limit_w)
+        for sighting in self._sources.gpu.conflicts():
+            yield Sample(Metric.CONFLICTS, sighting.count, {"kind": sighting.kind.name.lower()})
+
+    def _of_clock(self) -> Iterator[Sample]:
+        source = self._sources
+        counts = source.counts()
+        clocks = (
+            (Metric.REQUESTED, source.asked.latest_mhz),
+            (Metric.ACHIEVED, source.watch.latest_clock_mhz),
+        )
+        for metric, clock_mhz in clocks:
+            if clock_mhz is not None:
+                yield Sample(metric, clock_mhz * _HERTZ)
+        yield Sample(Metric.REQUESTS, counts.changes)
+        yield Sample(Metric.LATE, counts.late)
+        yield Sample(Metric.OVERTAKEN, counts.overtaken)
+        yield Sample(Metric.CONTROL, source.gpu.in_control())
+
+    def _of_job(self) -> Iterator[Sample]:
+        yield Sample(Metric.RUNNING, 1)
+        yield Sample(Metric.ITERATIONS, self._sources.iteration())
+        entry = self._ledger.entry
+        yield Sample(Metric.SAVED, entry.saved_j)
+        yield Sample(Metric.SAVED_ERROR, entry.saved_error_j)
+        for size, summary in dict(self._sources.summaries).items():
+            yield from _measured(summary, {"microbatches": str(size)})
+        age_s = _age_s(self._profile)
+        if age_s is not None:
+            yield Sample(Metric.PROFILE_AGE, age_s)
+
+    def _of_plan(self) -> Iterator[Sample]:
+        present = self._sources.active_plan()
+        if present is None:
+            return
+        yield Sample(Metric.PLAN, present.plan)
+        yield Sample(Metric.PLANS, present.choices)
+        yield Sample(Metric.PLANNED_TIME, present.objective_s)
+        observed = present.observed
+        if observed is not None and observed.iteration_s is not None:
+            yield Sample(Metric.ITERATION_TIME, observed.iteration_s)
+        if present.sync_time_s is not None:
+            yield Sample(Metric.SYNC_TIME, present.sync_time_s)
+        for straggler, gpus in present.awaited:
+            named = {
+                "straggler_replica": str(straggler.replica),
+                "straggler_host": " ".join(sorted({gpu.host for gpu in gpus})),
+                "straggler_gpu": " ".join(gpu.gpu for gpu in gpus),
+                "cause": straggler.cause.value,
+            }
+            yield Sample(Metric.STRAGGLER, straggler.slowdown, named)
+
+
+def labels_of(job: Job, run_dir: Path, *, uuid: str) -> Labels:
+    """Name a GPU and its job as an operator's other tools do; DCGM calls ``gpu_uuid`` its ``UUID``."""
+    slurm = os.environ.get("SLURM_JOB_ID")
+    host = job.addresses[job.rank].host if job.addresses else os.uname().nodename
+    of_job = {
+        "job": run_dir.resolve().name,
+        "host": host,
+        **({"slurm_job_id": slurm} if slurm else {}),
+    }
+    stages = sorted({instruction.stage for instruction in job.order})
+    of_gpu = {
+        "replica": str(job.replica),
+        "stage": ",".join(map(str, stages)),
+        "rank": str(job.rank),
+        "gpu_uuid": uuid,
+    }
+    return Labels(gpu={**of_job, **of_gpu}, job=of_job)
+
+
+def _measured(summary: Summary, size: Mapping[str, str]) -> Iterator[Sample]:
+    percents = (
+        (Metric.SAVING, summary.saving_pct),
+        (Metric.SAVING_ERROR, summary.saving_within_pct),
+        (Metric.SLOWDOWN, summary.slowdown_pct),
+        (Metric.SLOWDOWN_ERROR, summary.slowdown_within_pct),
+    )
+    for metric, percent in percents:
+        if percent is not None:
+            yield Sample(metric, percent / 100.0, size)
+
+
+def _age_s(path: Path) -> float | None:
+    try:
+        return max(0.0, time.time() - path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _power_limit_w(gpu: Gpu) -> float | None:
+    try:
+        return gpu.power_limit_w()
+    except DeviceError:
+        return None

@@ -1,0 +1,224 @@
+"""A whole job in one process that leaves its numbers: what they say, and what may fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from lone_job import Loop, alone, begun, block_of, names_of, train
+
+from perseus_ds.device.simulated import opened
+from perseus_ds.errors import ConfigError
+from perseus_ds.run_directory import read_summary
+from perseus_ds.runtime.metrics.metric import Metric
+
+Values = Mapping[str, list[tuple[str, float]]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with alone(tmp_path_factory.mktemp("group") / "store"):
+        yield
+
+
+def parsed(text: str) -> Values:
+    """Metric to its rows of labels and value."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, rest = line.partition("{")
+            labels, _, value = rest.rpartition("} ")
+            found.setdefault(name, []).append((labels, float(value)))
+    return found
+
+
+def value(values: Values, metric: Metric) -> float:
+    [(_, only)] = values[metric.title]
+    return only
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that measured its saving, looked at while it ran and after its end."""
+
+    run_dir: Path
+    running: str
+    scraped: str
+    ended: str
+    true_j: float
+
+
+def text_of(run_dir: Path) -> str:
+    [file] = (run_dir / "metrics").glob("*.prom")
+    return file.read_text()
+
+
+@pytest.fixture(scope="module")
+def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    pytest.importorskip("prometheus_client")
+    run_dir, loop, port = tmp_path_factory.mktemp("job") / "gpt", Loop(), free_port()
+    metrics, report = {"enabled": True, "every_s": 1.0, "port": port}, {"price_per_kwh": 0.3, "pue": 1.2}
+    session = begun(loop, block_of(run_dir, metrics=metrics, report=report))
+    train(loop, run_dir, lambda names: "measured" in names)
+    for _ in range(20):
+        loop.step()
+    saved = f"\n{Metric.SAVING.title}"
+    until_s = time.monotonic() + 60.0
+    while saved not in text_of(run_dir):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        scraped = answer.read().decode()
+    running = text_of(run_dir)
+    session.end(well=True)
+    return Done(run_dir, running, scraped, text_of(run_dir), opened()[-1].true_now().energy_j)
+
+
+def test_every_metric_is_clean(done: Done) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    for text in (done.running, done.scraped, done.ended):
+        told = subprocess.run(
+            [promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False
+        )
+        assert (told.returncode, told.stdout + told.stderr) == (0, "")
+
+
+def test_energy_is_what_the_gpu_took(done: Done) -> None:
+    values = parsed(done.ended)
+    assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
+    assert value(values, Metric.ENERGY_ERROR) < 0.01 * done.true_j
+
+
+def test_savings_are_those_of_the_summary(done: Done) -> None:
+    values, summary = parsed(done.running), read_summary(done.run_dir / "summary.json")
+    assert value(values, Metric.SAVING) == pytest.approx(summary.saving_pct / 100.0)
+    assert summary.saving_within_pct is not None
+    assert value(values, Metric.SAVING_ERROR) == pytest.approx(summary.saving_within_pct / 100.0)
+    each_j = summary.baseline.energy_j - summary.perseus.energy_j
+    assert value(values, Metric.SAVED) >= 0.9 * each_j * summary.perseus.iterations > 0
+    assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
+
+
+def test_the_summary_has_the_job_in_joules_and_money(done: Done) -> None:
+    summary = read_summary(done.run_dir / "summary.json")
+    job_j, kwh_price = float(str(summary.facts["job_energy_j"])), 1.2 * 0.3 / 3.6e6
+    assert 0.5 * done.true_j < job_j < done.true_j
+    assert summary.facts["job_cost"] == pytest.approx(job_j * kwh_price)
+    assert summary.facts["worth"] == {
+        side: {"iteration_cost": pytest.approx(getattr(summary, side).energy_j * kwh_price)}
+        for side in ("baseline", "perseus")
+    }
+
+
+def test_labels_join_other_tools(done: Done) -> None:
+    [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
+    uuid = opened()[-1].identify().uuid
+    host = socket.gethostname()
+    assert labels == f'job="gpt",host="{host}",replica="0",stage="0",rank="0",gpu_uuid="{uuid}"'
+    [(labels, _)] = parsed(done.running)[Metric.PLAN.title]
+    assert labels == f'job="gpt",host="{host}"'
+
+
+def test_clocks_stand_in_base_units(done: Done) -> None:
+    values = parsed(done.running)
+    assert 200e6 < value(values, Metric.ACHIEVED) <= 1410e6
+    assert value(values, Metric.REQUESTS) > 0
+    assert value(values, Metric.CONTROL) == 1
+
+
+def test_the_endpoint_says_what_the_file_says(done: Done) -> None:
+    scraped, written = parsed(done.scraped), parsed(done.running)
+    assert scraped.keys() ^ written.keys() <= {Metric.REQUESTED.title}, "there while a clock is requested"
+    assert value(scraped, Metric.PLAN) == value(written, Metric.PLAN)
+
+
+def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
+    values = parsed(done.ended)
+    assert Metric.ENERGY.title in values
+    assert Metric.SAVED.title in values
+    assert not values.keys() & {
+        Metric.POWER.title,
+        Metric.ACHIEVED.title,
+        Metric.PLAN.title,
+        Metric.RUNNING.title,
+    }
+    assert "perseus-metrics" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_energy_goes_on_after_a_restart(done: Done) -> None:
+    before = value(parsed(done.ended), Metric.ENERGY)
+    loop = Loop()
+    session = begun(loop, block_of(done.run_dir, metrics={"enabled": True}))
+    for _ in range(20):
+        loop.step()
+    session.end(well=True)
+    values = parsed(text_of(done.run_dir))
+    assert value(values, Metric.ENERGY) == pytest.approx(before + opened()[-1].true_now().energy_j, rel=0.01)
+    assert value(values, Metric.SAVED) == value(parsed(done.ended), Metric.SAVED)
+
+
+def test_a_port_that_is_taken_costs_the_endpoint_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("prometheus_client")
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port, loop = taken.getsockname()[1], Loop()
+        session = begun(loop, block_of(tmp_path / "run", metrics={"enabled": True, "port": port}))
+        train(loop, tmp_path / "run", lambda names: "profiling" in names)
+        session.end(well=True)
+    said = capsys.readouterr().out
+    assert f"perseus.metrics.port: port {port} of this host cannot be served: Address already in use" in said
+    assert Metric.ENERGY.title in text_of(tmp_path / "run")
+    assert "failed" not in names_of(tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    loop, run_dir = Loop(), tmp_path / "run"
+    metrics = {"enabled": True, "folder": str(tmp_path / "file" / "textfiles"), "every_s": 1.0}
+    session = begun(loop, block_of(run_dir, metrics=metrics))
+    train(loop, run_dir, lambda names: "profiling" in names)
+    session.end(well=True)
+    said = [line for line in capsys.readouterr().out.splitlines() if "metrics:" in line]
+    assert len(said) == 1
+    assert "is not written: Not a directory" in said[0]
+
+
+def test_a_package_that_is_missing_is_said_before_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    block = block_of(tmp_path / "run", metrics={"enabled": True, "otlp": "http://localhost:4318/v1/metrics"})
+    with pytest.raises(ConfigError, match=r"perseus\.metrics\.otlp needs opentelemetry") as refused:
+        begun(Loop(), block)
+    assert "perseus_ds[otlp]" in str(refused.value)
+
+
+def test_without_the_block_nothing_is_left(tmp_path: Path) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(tmp_path / "run"))
+    train(loop, tmp_path / "run", lambda names: "profiling" in names)
+    session.end(well=True)
+    assert not (tmp_path / "run" / "metrics").exists()
+    assert json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[0])["event"] == "attached"

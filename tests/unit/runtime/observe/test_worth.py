@@ -1,0 +1,54 @@
+"""Joules by token and by sample, and prices: by hand."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from perseus_ds.config import ReportSettings
+from perseus_ds.run_directory import MeasuredSide, Summary
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
+from perseus_ds.runtime.observe.rank_report import RankReport
+from perseus_ds.runtime.observe.worth import worth
+from perseus_ds.schedule import textbook
+
+SUMMARY = Summary(MeasuredSide(1.0, 7200.0, 40), MeasuredSide(1.0, 3600.0, 40), True, 50.0)
+
+
+def job(**traits: str) -> Job:
+    schedule = textbook("1f1b", stages=2, microbatches=4)
+    fingerprint = {"replicas": "3", **traits}
+    return Job(0, 6, 0, 0, schedule, fingerprint, sets=((0,), (1,), (2,)))
+
+
+def report(rank: int, *, size: float, job_energy_j: float | None = None) -> RankReport:
+    samples = deque([Sample(0, 1, 1.0, 1.0, size), Sample(1, 1, 1.0, 1.0, 3 * size)])
+    totals = dict.fromkeys((Mode.BASELINE, Mode.PERSEUS), Total(2, samples))
+    return RankReport(rank, rank % 2, rank // 2, totals, Outside(), {}, job_energy_j=job_energy_j)
+
+
+def test_each_replicas_first_rank_counts_its_tokens_once() -> None:
+    reports = [report(rank, size=100.0) for rank in range(6)]
+    found = worth(SUMMARY, reports, job(micro_batch_size="5"), ReportSettings())
+    assert found == {
+        "worth": {
+            "baseline": {"energy_per_token_j": 12.0, "energy_per_sample_j": 120.0},
+            "perseus": {"energy_per_token_j": 6.0, "energy_per_sample_j": 60.0},
+        }
+    }
+
+
+def test_prices_are_of_what_the_building_takes() -> None:
+    reports = [report(rank, size=0.0, job_energy_j=6e5) for rank in range(6)]
+    prices = ReportSettings(price_per_kwh=0.2, gco2_per_kwh=400.0, pue=1.5)
+    found = worth(SUMMARY, reports, job(microbatch="? x 4096"), prices)
+    assert found["job_energy_j"] == 3.6e6
+    assert (found["job_cost"], found["job_gco2"]) == pytest.approx((0.3, 600.0))
+    assert found["worth"]["baseline"] == pytest.approx({"iteration_cost": 6e-4, "iteration_gco2": 1.2})  # type: ignore[index]
+
+
+def test_a_rank_that_does_not_count_leaves_the_job_unknown() -> None:
+    reports = [report(0, size=0.0, job_energy_j=1.0), report(1, size=0.0)]
+    assert worth(SUMMARY, reports, job(), ReportSettings()) == {}
