@@ -3,6 +3,7 @@
 ``plan.bound_by_lp`` is imported by those who prove bounds: it brings scipy.
 """
 
+from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.build import build
 from perseus_ds.plan.checking.doubt import doubt
 from perseus_ds.plan.checking.verify import verify
@@ -16,11 +17,13 @@ from perseus_ds.plan.record import Baseline, Expected, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
 from perseus_ds.plan.solving.reserve import reserve_kept, too_little_reserve
+from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.splits import Portion, Splits
 
 __all__ = [
     "OPENING",
     "Baseline",
+    "ChangeBudget",
     "ClockRequest",
     "ClockRow",
     "Expected",
@@ -31,6 +34,7 @@ __all__ = [
     "Portion",
     "Segment",
     "Splits",
+    "Switching",
     "build",
     "certified",
     "clock_requests",

@@ -57,7 +57,7 @@ _KEYS = (
 )
 
 
-def write_profile(profile: Profile, path: Path) -> None:
+def write_profile(profile: Profile, path: str | Path) -> None:
     """Write atomically: a reader sees the old file or the new one."""
     content = {
         "format": FORMAT,
@@ -80,10 +80,10 @@ def write_profile(profile: Profile, path: Path) -> None:
             _computation(key) | asdict(fit) | {"covariance": list(fit.covariance)}
             for key, fit in profile.loads.items()
         ]
-    write_json(path, content | {KEY: digest_of(content)})
+    write_json(Path(path), content | {KEY: digest_of(content)})
 
 
-def read_profile(path: Path, *, writers: frozenset[int] | None = None) -> Profile:
+def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:
     """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv``.
 
     With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
@@ -93,6 +93,7 @@ def read_profile(path: Path, *, writers: frozenset[int] | None = None) -> Profil
     Raises:
         ProfileError: naming the file and what is wrong in it.
     """
+    path = Path(path)
     if path.suffix.lower() == ".csv":
         return read_csv(path)
     try:

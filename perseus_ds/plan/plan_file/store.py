@@ -49,19 +49,19 @@ FORMAT = "perseus-plan"
 VERSION = 3
 
 
-def write_plans(plans: PlanSet, path: Path) -> None:
+def write_plans(plans: PlanSet, path: str | Path) -> None:
     """Write atomically: a reader sees the old file or the new one."""
-    write_whole(path, dumps(plans))
+    write_whole(Path(path), dumps(plans))
 
 
-def read_plans(path: Path, *, writers: frozenset[int] | None = None) -> PlanSet:
+def read_plans(path: str | Path, *, writers: frozenset[int] | None = None) -> PlanSet:
     """Read a plan file; with ``writers`` only one that nobody else could have written (`read_bounded`).
 
     Raises:
         PlanFormatError: naming the file and what is wrong in it.
     """
     try:
-        return loads(read_bounded(path, most_bytes=MOST_BYTES, writers=writers, shared=True))
+        return loads(read_bounded(Path(path), most_bytes=MOST_BYTES, writers=writers, shared=True))
     except OSError as error:
         raise PlanFormatError(f"{path}: {error.strerror}") from error
     except PerseusError as error:

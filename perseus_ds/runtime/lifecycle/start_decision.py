@@ -43,7 +43,8 @@ def decide(
         PlanError: ``mode: run`` and the plan is missing, unreadable or made for another job.
     """
     if config.mode == "observe" or not can_lock:
-        reason = "mode is observe" if config.mode == "observe" else f"no clock can be set: {why_not}"
+        unable = f"no clock can be set, so this job saves nothing: {why_not}"
+        reason = "mode is observe" if config.mode == "observe" else unable
         plans, _ = found_plans(job, directory)
         return StartDecision(StartAction.OBSERVE, reason, plans)
     if config.mode == "profile":

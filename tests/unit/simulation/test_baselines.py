@@ -212,3 +212,12 @@ def test_perseus_as_published_saves_what_its_paper_says() -> None:
     modelled_j = before.effective_j[0] + planned.blocking_total_w * planned.time_s[-1]
     assert baselines.saving_pct(modelled_j, planned.energy_j[-1]) == pytest.approx(15.20, abs=0.005)
     assert saved_pct(instance, found.choice) == pytest.approx(15.20, abs=0.3)
+
+
+def test_one_plan_without_its_row_is_refused() -> None:
+    """It would be read as many plans of one clock each, and priced wrong."""
+    instance = small()
+    alone = baselines.all_maximum(instance)[0]
+    with pytest.raises(ValueError, match="choices\\[None\\]"):
+        baselines.price(instance, alone)
+    assert len(baselines.price(instance, alone[None]).time_s) == 1

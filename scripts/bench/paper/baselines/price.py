@@ -47,7 +47,12 @@ def price(instance: Instance, choices: Choices) -> Priced:
     """Play every plan once.
 
     Shape: ``choices`` [plans, nodes].
+
+    Raises:
+        ValueError: ``choices`` has another shape, as one plan without its row.
     """
+    if choices.shape[1:] != (len(instance.nodes),):
+        raise ValueError(f"choices has the shape {choices.shape}, expected [plans, nodes]: use choices[None]")
     return Priced(
         time_s=np.array([instance.iteration_s(choice) for choice in choices]),
         effective_j=np.array([instance.effective_j(choice) for choice in choices]),
