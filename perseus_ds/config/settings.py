@@ -83,7 +83,8 @@ class StragglerSettings:
     before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
     the data iterator beforehand and counts them.
     ``pacing`` is whether a straggler's recovery is answered within the iteration ("auto"), and whether
-    replicas are paced to the longest by the loads of their microbatches as well ("loads").
+    replicas are paced to the longest by the loads of their microbatches as well, and each iteration runs a
+    plan that follows them ("loads").
     ``peers`` is what follows from a slow GPU among ranks that meet in every layer: it is named ("name"), or
     its peers run slower clocks as well ("answer").
     """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
@@ -131,6 +132,27 @@ class Profile:
             return RelativeDuration(1.0, (self.variation() or {}).get((stage, kind), 0.0))
         counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), None)
         return fit.predicted(load, mean=counted)
+
+    def relative_durations(
+        self, stage: int, kind: Kind, loads: Sequence[Load], *, counted_at: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return the factors of `relative_duration` of many loads at once.
+
+        Shape: ``loads`` [microbatches], also returned.
+        """
+        fit = self.loads.get((stage, kind))
+        if fit is None:
+            return np.ones(len(loads))
+        counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), fit.mean)
+        tokens, squares = np.array([(load.tokens, load.squares) for load in loads]).reshape(-1, 2).T
+        factors: NDArray[np.float64] = np.full(len(loads), fit.base)
+        for term, counts, mean in (
+            (fit.tokens, tokens, counted.tokens),
+            (fit.squares, squares, counted.squares),
+        ):
+            if mean > 0.0:
+                factors += term / mean * counts
+        return factors
 
     def variation(self) -> Mapping[Computation, float] | None:
         """By what share of its duration each computation varies; None where points do not say it of all.

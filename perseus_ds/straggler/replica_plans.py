@@ -137,6 +137,12 @@ class ReplicaPlans:
         return not np.array_equal(self._stretch, runs)
 
     @property
+    def stretch(self) -> Sequence[float]:
+        """How many times longer than the objective's plan takes what each replica runs now."""
+        stretch: list[float] = self._stretch.tolist()
+        return stretch
+
+    @property
     def waits(self) -> bool:
         """Whether somebody waits for a straggler."""
         return self.decision is not None and bool(self.decision.waiting)

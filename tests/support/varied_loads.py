@@ -18,11 +18,14 @@ SIMULATED = {
 """Settings by which simulated GPUs take as long as these loads ask for."""
 
 
-def lengths_of(replica: int) -> LoadFunction:
-    """What one replica trains: four sequences in each microbatch, other ones each iteration."""
+def lengths_of(replica: int, *, period: int | None = None) -> LoadFunction:
+    """What one replica trains: four sequences in each microbatch, other ones each iteration.
+
+    After ``period`` iterations the same ones come again, so that the mean of as many is always the same.
+    """
 
     def lengths(iteration: int, microbatches: int) -> list[list[float]]:
-        random = np.random.default_rng([replica, iteration])
+        random = np.random.default_rng([replica, iteration % period if period else iteration])
         drawn = np.round(MEDIAN * random.lognormal(0.0, SIGMA, (microbatches, SEQUENCES)))
         return [[float(length) for length in one] for one in drawn]
 

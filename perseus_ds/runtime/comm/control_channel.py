@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -57,6 +57,7 @@ class ControlChannel:
         self._tensor = torch.empty(0)
         self._posted = False
         self._side: dist.ProcessGroup | None = None
+        self._own: dist.ProcessGroup | None = None
 
     def side_group(self) -> dist.ProcessGroup:
         """Return a second group of all ranks, for what is told within iterations."""
@@ -64,6 +65,13 @@ class ControlChannel:
             name = f"{self._name}/progress/{self._losses}"
             self._side = control_group(name, self._reach, patience=self._patience)
         return self._side
+
+    def group_of(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
+        """Return a group of some ranks, this one among them, for what they alone exchange; None of one."""
+        if len(ranks) > 1 and self._own is None:
+            name = f"{self._name}/of{ranks[0]}/{self._losses}"
+            self._own = control_group(name, self._reach, patience=self._patience, ranks=ranks)
+        return self._own
 
     def reunion(self) -> Reunion[dist.ProcessGroup]:
         """Begin to look for the other ranks, who do not answer."""
@@ -78,7 +86,8 @@ class ControlChannel:
     def renew(self, group: dist.ProcessGroup) -> None:
         """Go on over a new group of all ranks; what was under way in the old one is left to itself."""
         self._keep_what_is_under_way()
-        self._group, self._side, self._work, self._posted = group, None, None, False
+        self._group, self._side, self._own = group, None, None
+        self._work, self._posted = None, False
         self._patience = _RENEWED_PATIENCE
 
     def gather(self, mine: object) -> list[object]:

@@ -6,6 +6,7 @@ no part in the order in which a framework makes its groups, and leaves nothing b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import cast
 
@@ -18,9 +19,16 @@ from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 
 
 def control_group(
-    name: str, reach: Reach, *, patience: timedelta, store: Store | None = None
+    name: str,
+    reach: Reach,
+    *,
+    patience: timedelta,
+    store: Store | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> dist.ProcessGroup:
     """Make the group of all ranks, in no step with them: who has something for another connects then.
+
+    ``ranks``: of these alone, this one among them; the first is its root.
 
     Its collectives go round a ring and along trees: a rank has at most ``2 + log2(ranks)`` connections, where
     a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
@@ -33,7 +41,8 @@ def control_group(
     try:
         options._devices = [_device(reach)]  # noqa: SLF001
         own = PrefixStore(f"{name}/gloo", store or _get_default_store())
-        group = ProcessGroupGloo(own, dist.get_rank(), dist.get_world_size(), options)
+        members = range(dist.get_world_size()) if ranks is None else ranks
+        group = ProcessGroupGloo(own, members.index(dist.get_rank()), len(members), options)
     except RuntimeError as error:
         raise EngineError(
             f"no control traffic between ranks: {str(error).splitlines()[0]}",

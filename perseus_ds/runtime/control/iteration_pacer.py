@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.comm.progress import ProgressExchange, outlook_of
 from perseus_ds.schedule import Load, Schedule, dag_of
-from perseus_ds.straggler import Forecast, Foretold, ProgressMarks, ReplicaPlans
+from perseus_ds.straggler import Forecast, Foretold, Outlook, ProgressMarks, ReplicaPlans
 
 
 def looks_at(schedule: Schedule, marks: ProgressMarks, rank: int) -> tuple[int, ...]:
@@ -52,7 +52,8 @@ class IterationPacer:
     """This rank's part in pacing; ``speaks`` where it tells for its replica, ``by_loads`` what it foretells.
 
     All ranks take in all marks of an iteration in their order, at the latest when it ends, and so keep the
-    same book (`ReplicaPlans`). ``due_s`` is when in the iteration an answer was there to be given: on devices
+    same book (`ReplicaPlans`); ``decided`` is called with what was told at each and when in the iteration
+    that was. ``due_s`` is when in the iteration an answer was there to be given: on devices
     whose time is carried from rank to rank the host may know it earlier. Ranks that are lost within an
     iteration are reported when it `ends`; until then it goes on as it was.
     """
@@ -83,6 +84,7 @@ class IterationPacer:
         self._begun_s = 0.0
         self._lost: EngineError | None = None
         self.due_s: float | None = None
+        self.decided: Callable[[Outlook, float], None] = lambda *_: None
 
     @property
     def knows_loads(self) -> bool:
@@ -93,6 +95,11 @@ class IterationPacer:
         """Take in the loads of the coming iteration's microbatches, where they are known."""
         usable = self._foretells and loads is not None and len(loads) == self._forecast.microbatches
         self._foretold = self._forecast.of(loads) if loads is not None and usable else None
+
+    def planned(self, left_s: NDArray[np.float64]) -> None:
+        """Foretell the marks to come by another plan, of which so much is left at each."""
+        if self._foretold is not None:
+            self._foretold = Foretold(left_s, self._foretold.error)
 
     def begins(self, index: int, now_s: float) -> None:
         """Iteration ``index`` begins, in which all tell."""
@@ -117,6 +124,7 @@ class IterationPacer:
         told = self._exchange.told
         if told < len(self._marks.after) and position == self._marks.after[told]:
             self._unless_lost(lambda: self._tell(now_s - self._begun_s))
+            self.before(position + 1)
 
     def due(self, now_s: float) -> bool:
         """Whether there is an answer to be followed from now on; once."""
@@ -175,6 +183,9 @@ class IterationPacer:
             numbers, self._usual_s * self._marks.left(mark), float(self._forecast.usual.error[mark])
         )
         self._taken += 1
-        if self._replica_plans.told(self._index, outlook):
-            elapsed_s = numbers[0][np.isfinite(numbers[0])]
-            self.due_s = float(elapsed_s.max()) if len(elapsed_s) else 0.0
+        changed = self._replica_plans.told(self._index, outlook)
+        elapsed_s = numbers[0][np.isfinite(numbers[0])]
+        due_s = float(elapsed_s.max()) if len(elapsed_s) else 0.0
+        if changed:
+            self.due_s = due_s
+        self.decided(outlook, due_s)

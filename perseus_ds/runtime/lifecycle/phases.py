@@ -204,6 +204,7 @@ class Running(Phase):
         if self._left == 0:
             self._enter(next(self._coming))
             if self._present.publishes and (other := self._audited()) is not None:
+                self.active_plan.close()
                 self.active_plan, changed = other, True
         self.step = self._next(changed=changed)
         self._ran_plan = self._present.planned

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -24,20 +25,25 @@ from perseus_ds.plan import (
     select,
     too_little_reserve,
 )
+from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.plan.playing.expected_power import power_ratios
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
+from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import with_error
+from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
+
+_Told = tuple[int, int, str | None]  # replica, pipeline rank, why it cannot follow loads
 
 
 class PlannedRun:
@@ -113,13 +119,12 @@ class PlannedRun:
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
-        schedules = self._schedules(self._frontiers[job.group])
+        schedules, profiles = self._schedules(self._frontiers[job.group]), self._profiles()
         indexes = [
             FrontierIndex.of(one, objective, ratios)
             for one, ratios in zip(self._frontiers, self._power_ratios, strict=True)
         ]
-        groups, behind = [job.group_of(replica) for replica in range(job.replicas)], self._arrivals.behind
-        every = [indexes[group] for group in groups]
+        every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
         ceiling = HeldCeiling(every, [job.ranks // (job.schedule.ranks * job.replicas)] * job.replicas)
         if job.replicas == 1 or not answers.enabled:
             return ActivePlan(
@@ -128,11 +133,25 @@ class PlannedRun:
                 replica=job.replica,
                 peers=self._peers,
                 ceiling=ceiling,
+                follower=self._follower(plan, profiles, marks=(-1,)),
             )
-        forecast = None if answers.pacing == "never" else self._forecast(indexes)
+        forecast = None if profiles is None else self._forecast(indexes, profiles)
+        return self._beside_others(schedules, plan, ceiling, (forecast, profiles))
+
+    def _beside_others(
+        self,
+        schedules: ClockSchedules,
+        plan: FrequencyPlan,
+        ceiling: HeldCeiling,
+        foreknown: tuple[Forecast | None, Sequence[Profile | None] | None],
+    ) -> ActivePlan:
+        """Prepare the watch over all replicas; collective."""
+        job, behind, (forecast, profiles) = self._context.job, self._arrivals.behind, foreknown
+        groups = [job.group_of(replica) for replica in range(job.replicas)]
+        every = ceiling.indexes
         replica_plans = ReplicaPlans(
             every,
-            max_cost_pct=answers.max_cost_pct,
+            max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
             marks=None if forecast is None else forecast.marks,
         )
@@ -142,6 +161,7 @@ class PlannedRun:
             replica=job.replica,
             replica_plans=replica_plans,
             pacer=None if forecast is None else self._pacer(replica_plans, forecast, every),
+            follower=self._follower(plan, profiles, marks=() if forecast is None else forecast.marks.after),
             reporter=StragglerReporter(
                 self._context.log, [self._frontiers[group] for group in groups], job.gpus, job.names
             ),
@@ -172,15 +192,43 @@ class PlannedRun:
             for plans, profile in zip(self._frontiers, profiles, strict=True)
         ]
 
-    def _forecast(self, indexes: Sequence[FrontierIndex]) -> Forecast:
-        """Foretell this rank's replica, with marks that are the same on all ranks; collective."""
-        context, group = self._context, self._context.job.group
-        profiles: list[Profile | None] = context.channel.broadcast_result(
-            lambda: [profile_of(context, one) for one in range(len(self._frontiers))]
+    def _profiles(self) -> Sequence[Profile | None] | None:
+        """Every group's profile, on all ranks; None where nothing is foretold. Collective."""
+        answers = self._context.config.straggler
+        alone = self._context.job.replicas == 1
+        if not answers.enabled or answers.pacing == "never" or (alone and answers.pacing != "loads"):
+            return None
+        return self._context.channel.broadcast_result(
+            lambda: [profile_of(self._context, one) for one in range(len(self._frontiers))]
         )
+
+    def _forecast(self, indexes: Sequence[FrontierIndex], profiles: Sequence[Profile | None]) -> Forecast:
+        """Foretell this rank's replica, with marks that are the same on all ranks."""
+        group = self._context.job.group
         first = Forecast(self._frontiers[0], indexes[0].objective, profiles[0])
         marks = first.marks.first() if self._arrivals.behind else first.marks
         return Forecast(self._frontiers[group], indexes[group].objective, profiles[group], marks)
+
+    def _follower(
+        self, plan: FrequencyPlan, profiles: Sequence[Profile | None] | None, *, marks: Sequence[int]
+    ) -> LoadFollower | None:
+        """Have this rank run plans that follow loads, where they can and are known; collective."""
+        context, job, own = self._context, self._context.job, self._frontiers[self._context.job.group]
+        if profiles is None or context.config.straggler.pacing != "loads":
+            return None
+        profile = profiles[job.group]
+        why = why_not(own, profile, splits=context.config.objective.split == "auto")
+        told = context.channel.gather((job.replica, job.pipeline_rank, why))
+        why = next((one[2] for one in cast("list[_Told]", told) if one[2] is not None), None)
+        if why is not None or profile is None:
+            context.log.event("not_followed", f"{self._named}plans do not follow loads: {why}", reason=why)
+            return None
+        return follower_of(
+            context,
+            Setup(own, profile, plan.index, ClockChange.of(context.capabilities), tuple(marks)),
+            members_of(job.replica, [one[:2] for one in cast("list[_Told]", told)]),
+            waits=self._waits,
+        )
 
     def _pacer(
         self, replica_plans: ReplicaPlans, forecast: Forecast, every: Sequence[FrontierIndex]

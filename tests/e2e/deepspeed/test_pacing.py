@@ -17,12 +17,12 @@ import perseus_ds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-STAGES, RANKS, STEPS = 2, 4, 110
+STAGES, RANKS, STEPS, PERIOD = 2, 4, 110, 3
 
 
 def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
     engine, data = build(content, stages=STAGES, inner=UNEVEN[-STAGES:]), batches()
-    perseus_ds.set_load(lengths_of(engine.grid.get_data_parallel_rank()))
+    perseus_ds.set_load(lengths_of(engine.grid.get_data_parallel_rank(), period=PERIOD))
     del rank
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]
 
@@ -57,6 +57,7 @@ def test_replicas_were_paced_and_it_is_written_down(paced: tuple[Path, list[Said
     assert answers["paced_iterations"] >= 20
     assert answers["mean_slowed_pct"] >= 2.0
     assert answers["cost_pct"] <= 0.2
+    assert answers["followed_iterations"] == answers["load_iterations"]
 
 
 def test_the_job_saves_more_and_takes_no_longer(paced: tuple[Path, list[Said], list[Said]]) -> None:
@@ -65,7 +66,7 @@ def test_the_job_saves_more_and_takes_no_longer(paced: tuple[Path, list[Said], l
     )
     for name in ("saving_pct", "slowdown_pct"):
         sys.stdout.write(f"\n{name}: {without[name]:.2f}, paced {with_it[name]:.2f}")
-    assert with_it["saving_pct"] > without["saving_pct"] + 1.0
+    assert with_it["saving_pct"] > without["saving_pct"] + 8.0
     within = 2.0 * with_it["slowdown_se_pct"] + 2.0 * without["slowdown_se_pct"]
     assert with_it["slowdown_pct"] <= without["slowdown_pct"] + 0.2 + within
 
