@@ -111,6 +111,37 @@ class InstructionListener(Protocol):
         """The host's own code raised inside an iteration; the exception passes unchanged."""
 
 
+class PassingListener:
+    """A listener in front of another, which is called after it; subclasses change what they do not pass on."""
+
+    def __init__(self, listener: InstructionListener) -> None:
+        self._listener = listener
+
+    def iteration_begins(self, batch: Batch) -> bool:
+        """Pass it on."""
+        return self._listener.iteration_begins(batch)
+
+    def before(self, kind: Kind, load: Load | None = None) -> None:
+        """Pass it on."""
+        self._listener.before(kind, load)
+
+    def after(self, kind: Kind) -> None:
+        """Pass it on."""
+        self._listener.after(kind)
+
+    def iteration_ends(self) -> None:
+        """Pass it on."""
+        self._listener.iteration_ends()
+
+    def other_schedule_begins(self) -> None:
+        """Pass it on."""
+        self._listener.other_schedule_begins()
+
+    def iteration_broke(self) -> None:
+        """Pass it on."""
+        self._listener.iteration_broke()
+
+
 class Adapter(Protocol):
     """One training engine of one framework, in this process.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.device.simulated import VirtualTime
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.emulation.carried_time import Messages
 from perseus_ds.runtime.emulation.routes import COUPLED
 from perseus_ds.schedule import Kind, Load
 
 
-class CoupledTime:
+class CoupledTime(PassingListener):
     """A listener behind `EmulatedWork`: a GPU that has done its part waits for its slowest peer.
 
     Tensor-, context- and expert-parallel ranks meet in every layer. Each computation is as long as that of
@@ -31,7 +31,7 @@ class CoupledTime:
         rank: int,
         peers: Sequence[int],
     ) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._clock = clock
         self._messages = messages
         self._rank = rank
@@ -41,32 +41,20 @@ class CoupledTime:
 
     def iteration_begins(self, batch: Batch) -> bool:
         """Want every instruction: peers meet whether the session listens or not."""
-        self._wanted = self._listener.iteration_begins(batch)
+        self._wanted = super().iteration_begins(batch)
         return True
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Pass it on."""
         if self._wanted:
-            self._listener.before(kind, load)
+            super().before(kind, load)
 
     def after(self, kind: Kind) -> None:
         """Wait for the slowest peer, then pass it on."""
         if kind.is_computation:
             self._meet()
         if self._wanted:
-            self._listener.after(kind)
-
-    def iteration_ends(self) -> None:
-        """Pass it on."""
-        self._listener.iteration_ends()
-
-    def other_schedule_begins(self) -> None:
-        """Pass it on."""
-        self._listener.other_schedule_begins()
-
-    def iteration_broke(self) -> None:
-        """Pass it on."""
-        self._listener.iteration_broke()
+            super().after(kind)
 
     def _meet(self) -> None:
         if self._rank != self._first:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perseus_ds.device.simulated import SimulatedGpu, Task
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.emulation.load_share import LoadShare
 from perseus_ds.runtime.emulation.stage_work import StageWork
 from perseus_ds.schedule import Instruction, Kind, Load
 
 
-class EmulatedWork:
+class EmulatedWork(PassingListener):
     """A listener in front of the session's: the GPU is busy with an instruction until its work is done.
 
     The session's marks lie around the GPU's work, as they would around kernels. Batches that the session
@@ -31,7 +31,7 @@ class EmulatedWork:
         microbatches: int = 0,
         loads: LoadShare | None = None,
     ) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._gpu = gpu
         self._works = works
         self._orders = {microbatches: _computed(order)}
@@ -46,7 +46,7 @@ class EmulatedWork:
         self._position = 0
         self._computations = self._orders.get(batch.microbatches, self._computations)
         self._loads.iteration_begins(batch)
-        self._wanted = self._listener.iteration_begins(batch)
+        self._wanted = super().iteration_begins(batch)
         return True
 
     def learn(self, order: Sequence[Instruction], *, microbatches: int) -> None:
@@ -56,7 +56,7 @@ class EmulatedWork:
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """Start the GPU's work where it is a computation."""
         if self._wanted:
-            self._listener.before(kind, load)
+            super().before(kind, load)
         if kind.is_computation:
             present = self._present(kind)
             work = self._works[present.stage].of(kind)
@@ -70,22 +70,14 @@ class EmulatedWork:
             self._gpu.release(task)
             self._gpu.wait(task)
         if self._wanted:
-            self._listener.after(kind)
-
-    def iteration_ends(self) -> None:
-        """Pass it on."""
-        self._listener.iteration_ends()
-
-    def other_schedule_begins(self) -> None:
-        """Pass it on."""
-        self._listener.other_schedule_begins()
+            super().after(kind)
 
     def iteration_broke(self) -> None:
         """Leave the GPU idle."""
         if self._task is not None:
             self._gpu.abandon(self._task)
             self._task = None
-        self._listener.iteration_broke()
+        super().iteration_broke()
 
     def _present(self, kind: Kind) -> Instruction:
         """The next computation; in a batch of another order, the first alike."""

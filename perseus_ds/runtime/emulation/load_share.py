@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from perseus_ds.runtime.adapter import Batch
+from perseus_ds.runtime.emulation.carried_time import Messages
 from perseus_ds.runtime.emulation.routes import LOADS
 from perseus_ds.schedule import Instruction, Load
-
-
-class Messages(Protocol):
-    """What brings numbers from rank to rank, in order."""
-
-    def send(self, to: int, tag: int, moment_s: float) -> None:
-        """Send a number on its way."""
-
-    def receive(self, source: int, tag: int) -> float:
-        """Wait for one; minus infinity from who is gone."""
 
 
 class SharedLoads:

@@ -10,15 +10,15 @@ from queue import Empty, SimpleQueue
 
 from perseus_ds.config.load_function import LoadFunction
 from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.schedule import Kind, Load
+from perseus_ds.schedule import Load
 
 _PATIENCE = 3
 
 
-class UserLoads:
+class UserLoads(PassingListener):
     """A listener in front of all others: batches have the loads that the user's function gives.
 
     The function runs in a thread of its own while training waits for it, ``limit_s`` at most. One that is
@@ -29,7 +29,7 @@ class UserLoads:
     def __init__(
         self, listener: InstructionListener, function: LoadFunction, *, limit_s: float, log: EventLog
     ) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._function: LoadFunction | None = function
         self._limit_s = limit_s
         self._log = log
@@ -45,27 +45,7 @@ class UserLoads:
             loads = self._loads(batch.microbatches)
             batch = replace(batch, loads=loads or batch.loads)
         self._iteration += 1
-        return self._listener.iteration_begins(batch)
-
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Pass it on."""
-        self._listener.before(kind, load)
-
-    def after(self, kind: Kind) -> None:
-        """Pass it on."""
-        self._listener.after(kind)
-
-    def iteration_ends(self) -> None:
-        """Pass it on."""
-        self._listener.iteration_ends()
-
-    def other_schedule_begins(self) -> None:
-        """Pass it on."""
-        self._listener.other_schedule_begins()
-
-    def iteration_broke(self) -> None:
-        """Pass it on."""
-        self._listener.iteration_broke()
+        return super().iteration_begins(batch)
 
     def close(self) -> None:
         """Ask no more."""

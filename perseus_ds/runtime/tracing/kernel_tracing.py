@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.kernels import KernelTrace, write_trace
 from perseus_ds.kernels.cut import MARK, Launch, cut, trace_of
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Instruction, Kind, Load, Order
 
@@ -23,7 +23,7 @@ SETTLING = 3
 """Iterations before the first traced one; the last two tell what an untraced one takes."""
 
 
-class KernelTracing:
+class KernelTracing(PassingListener):
     """Stands before the listener behind an adapter's hooks.
 
     To that listener a traced iteration is one that does not train: it runs at default clocks and counts for
@@ -41,7 +41,7 @@ class KernelTracing:
         fingerprint: Mapping[str, str],
         log: EventLog,
     ) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._computations = [one for one in order if one.kind.is_computation]
         self._microbatches = 1 + max((i.microbatch for i in self._computations), default=0)
         self._left = iterations
@@ -101,10 +101,6 @@ class KernelTracing:
         except Exception as error:  # noqa: BLE001  # see iteration_begins
             self._give_up(error)
         self._profiler = None
-
-    def other_schedule_begins(self) -> None:
-        """Pass on."""
-        self._listener.other_schedule_begins()
 
     def iteration_broke(self) -> None:
         """End the profiler with the iteration, and pass on."""
