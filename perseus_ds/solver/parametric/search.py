@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perseus_ds.solver.compiling.compiled import inner, number
+from perseus_ds.solver.compiling.compiled import inlined, inner, number
 from perseus_ds.solver.parametric.heap import pop, push
 from perseus_ds.solver.parametric.network import SINK, SOURCE
 from perseus_ds.solver.parametric.state import FAR, NO_WAY_BACK, State
@@ -74,14 +74,22 @@ def _search(state: State) -> int:
                 else:
                     push(keys, held, size, reach, step.to)
                     size += 1
-        while size > 0 and keys[0] > nodes[held[0]].label:
-            pop(keys, held, size)
-            size -= 1
+        size = _up_to_date(state, size)
         if size == 0 or keys[0] >= bound:
             return count
         near, stack[0], waiting = keys[0], held[0], 1
         pop(keys, held, size)
         size -= 1
+
+
+@inlined
+def _up_to_date(state: State, size: int) -> int:
+    """Drop the first entries of the heap whose nodes have come nearer since; return how many are left."""
+    nodes, keys, held = state.nodes, state.scratch.keys, state.scratch.nodes
+    while size > 0 and keys[0] > nodes[held[0]].label:
+        pop(keys, held, size)
+        size -= 1
+    return size
 
 
 @inner

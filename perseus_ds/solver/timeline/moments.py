@@ -103,22 +103,21 @@ def _moves(
     Shape: ``own`` the levels that its activities begin and end at.
     """
     begin, end = own
-    for at, activity in enumerate(order):
+    around = zip(order, [*begin[:1], *end[:-1]], [*begin[1:], *end[-1:]], strict=True)
+    for at, (activity, before, after) in enumerate(around):
         here, row = begin[at], levels.place[levels.table[activity]]
         if here != end[at]:
             continue
         worth = choices.cost[row] + price[activity] * choices.length[row]
         apart = np.where(row >= 0, np.abs(worth - worth[here]), np.inf).tolist()
-        before = end[at - 1] if at else here
-        after = begin[at + 1] if at + 1 < len(order) else here
         if before != here and row[before] >= 0:
             yield _Move(apart[before], at, before, here, 0, (at,))
         if after != here and row[after] >= 0:
             yield _Move(apart[after], at, here, after, 0, (at + 1,))
-        if at + 1 < len(order):
-            for beside in _beside(row, here):
-                if beside != after:
-                    yield _Move(apart[beside], at, here, beside, 2 if after == here else 1, (at, at + 1))
+        more = 2 if after == here else 1
+        for beside in _beside(row, here) if at + 1 < len(order) else ():
+            if beside != after:
+                yield _Move(apart[beside], at, here, beside, more, (at, at + 1))
 
 
 def _beside(row: Indices, level: int) -> list[int]:

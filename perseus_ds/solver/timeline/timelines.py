@@ -131,7 +131,7 @@ class _Search:
         """
         time_s = float(times_s[0])
         found = self._uniform(times_s[:1])
-        least_j = min((self._cost_j(one) for one in found), default=np.inf)
+        least_j = min(map(self._cost_j, found), default=np.inf)
         asked = self._allowance.within(time_s, len(self._lanes))
         if asked.none:
             return found
@@ -141,7 +141,7 @@ class _Search:
             if own is not None and own.bound >= least_j and found:
                 break
             plans = self._searched(times_s, rung, own)
-            least_j = min([least_j, *(self._cost_j(one) for one in plans)])
+            least_j = min([least_j, *map(self._cost_j, plans)])
             found += plans
             if alone and plans:
                 break
@@ -175,31 +175,39 @@ class _Search:
         With the rung's own prices, for the shortest time, at those as well, and widely.
         """
         time_s, first = float(times_s[0]), own is not None
-        found: list[Indices] = []
+        tried: list[Indices | None] = []
         fewer = self._priced(time_s, rung.part(FEWER))
         for one in (fewer,) if own is None else (fewer, own):
-            guide, toll = self._follow(time_s, one), one.toll
-            if self._lanes.dwell_s > 0.0:  # haste is a multiple of it
-                toll = np.maximum(toll, self._least_toll)
-            most = None
-            for _ in range(TURNS):
-                place = self._tried(rung, guide, toll, one.home, most, self._width, LEANING)
-                if place is not None:
-                    found.append(place)
-                    break
-                if most is None and self._counted(rung) is not None:
-                    most = self._counted(rung)
-                else:
-                    toll = TURN * np.maximum(toll, self._least_toll)
+            guide = self._follow(time_s, one)
+            place, toll, most = self._at_rising_tolls(rung, guide, one)
+            tried.append(place)
             for leaning, factor in product(LEANINGS, FACTORS) if first else ():
-                place = self._tried(rung, guide, factor * toll, one.home, most, self._widest, leaning)
-                if place is not None:
-                    found.append(place)
-        found = list({place.tobytes(): place for place in found}.values())
+                tried.append(self._tried(rung, guide, factor * toll, one.home, most, self._widest, leaning))
+        found = list({place.tobytes(): place for place in tried if place is not None}.values())
         found.sort(key=lambda place: float(self._choices.cost[place].sum()))
         many = first and len(self._choices.first) < LARGE
         rounds, best = (ROUNDS, POLISHED) if many else (1, 1)
         return [one for place in found[:best] for one in self._moved(place, times_s, rung, rounds)]
+
+    def _at_rising_tolls(
+        self, rung: Rung, guide: Guide, prices: Prices
+    ) -> tuple[Indices | None, Floats, int | None]:
+        """Places of a plan, None where lanes change too often at all tolls; the last tolls and counts tried.
+
+        Changes are counted after the first try where there is room for it; else tolls rise.
+        """
+        toll, most = prices.toll, None
+        if self._lanes.dwell_s > 0.0:  # haste is a multiple of it
+            toll = np.maximum(toll, self._least_toll)
+        for _ in range(TURNS):
+            place = self._tried(rung, guide, toll, prices.home, most, self._width, LEANING)
+            if place is not None:
+                return place, toll, most
+            if most is None and self._counted(rung) is not None:
+                most = self._counted(rung)
+            else:
+                toll = TURN * np.maximum(toll, self._least_toll)
+        return None, toll, most
 
     def _tried(  # noqa: PLR0917
         self,
