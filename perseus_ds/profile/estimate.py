@@ -79,13 +79,13 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
         key: _point(window, brought[key].seconds, power_w=powers_w[index], error_w=errors_w[index])
         for index, key in enumerate(computed)
     }
-    others = _sorted(interval for interval in window.intervals if not interval.kind.is_computation)
+    fixed, transfers = _others(window)
     return Estimate(
         clock_mhz=window.clock_mhz,
         points=points,
         blocking_power_w=float(powers_w[-1]),
-        fixed_s={key: _pure_s(_taken(runs)) for key, runs in others.items() if not key[1].is_transfer},
-        transfers_s={key: _durations_s(runs) for key, runs in others.items() if key[1].is_transfer},
+        fixed_s={key: _pure_s(_taken(runs)) for key, runs in fixed.items()},
+        transfers_s={key: _durations_s(runs) for key, runs in transfers.items()},
         spread=max(spread(one.seconds) for one in brought.values()),
         heat_w=heat_w,
         larger={key: float(one.factor.mean()) for key, one in brought.items()},
@@ -101,6 +101,15 @@ def _classes(window: Window) -> tuple[_Classes, list[Interval]]:
     waiting = [i for i in ran if i.waits and i.computation in clean]
     computed = _sorted(i for i in ran if not i.waits or i.computation not in clean)
     return computed, waiting
+
+
+def _others(window: Window) -> tuple[_Classes, _Classes]:
+    """What no clock changes, and apart from it the transfers."""
+    others = [interval for interval in window.intervals if not interval.kind.is_computation]
+    return (
+        _sorted(one for one in others if not one.kind.is_transfer),
+        _sorted(one for one in others if one.kind.is_transfer),
+    )
 
 
 def _sorted(intervals: Iterable[Interval]) -> _Classes:

@@ -50,7 +50,7 @@ class BatchPlans:
         peers: PeerAnswers | None = None,
     ) -> None:
         self._context = context
-        self._sizes = sizes
+        self.sizes = sizes
         self._audits = audits
         self._arrivals = arrivals
         self._waits = waits
@@ -62,7 +62,7 @@ class BatchPlans:
 
     def phase_for(self, microbatches: int) -> Phase:
         """Look for a plan, or ask for one; collective."""
-        job = self._sizes.join(microbatches)
+        job = self.sizes.join(microbatches)
         if job is None:
             return Unplanned()
         found: _Found = self._context.channel.broadcast_result(lambda: self._look(job))
@@ -149,7 +149,7 @@ class BatchPlans:
 
     def _named(self, job: Job) -> str:
         """Say which batches a line is about, where there are several."""
-        return f"batches of {job.schedule.microbatches} microbatches: " if self._sizes.several else ""
+        return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
 
     def _look(self, job: Job) -> _Found:
         context = self._context

@@ -16,7 +16,6 @@ from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
@@ -46,7 +45,6 @@ class Lifecycle:
         context: JobContext,
         start: StartDecision,
         *,
-        sizes: BatchSizes,
         status_exchange: StatusExchange,
         sweeping: Sweeping,
         plans: BatchPlans,
@@ -56,7 +54,7 @@ class Lifecycle:
     ) -> None:
         self._ceilings = ceilings
         self._context = context
-        self._sizes = sizes
+        self._sizes = plans.sizes
         self._status_exchange = status_exchange
         self._sweeping = sweeping
         self._plans = plans

@@ -8,7 +8,6 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import cast
 
-from perseus_ds.device import Calibration
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
 from perseus_ds.profile import Computation, LoadFit, Point, Profile, Sweep, Window, candidate_clocks, fit_of
@@ -83,13 +82,7 @@ def window_estimate(
 
 
 def profile_of(
-    context: JobContext,
-    sweep: Sweep,
-    windows: Sequence[Pooled],
-    *,
-    leakage: Leakage,
-    group: int,
-    calibration: Calibration | None,
+    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, leakage: Leakage, group: int
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
@@ -126,7 +119,7 @@ def profile_of(
         follows=_follows(sweep.clocks_mhz, windows),
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
-        calibration=calibration,
+        calibration=context.reckoning.calibration if group == 0 else None,  # rank 0's GPU is of the first
     )
 
 

@@ -218,12 +218,7 @@ class Sweeping:
                 self._log_not_held(lost)
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
-            calibration = (
-                context.reckoning.calibration if group == 0 else None
-            )  # rank 0's GPU is of the first
-            profile = profile_of(
-                context, sweep, windows, leakage=leakages[group], group=group, calibration=calibration
-            )
+            profile = profile_of(context, sweep, windows, leakage=leakages[group], group=group)
             if group == 0:
                 self._loads.log_fits(profile.loads)
             if context.job.rank == 0:

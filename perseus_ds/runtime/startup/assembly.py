@@ -144,7 +144,6 @@ class Assembly:
         lifecycle = Lifecycle(
             context,
             start,
-            sizes=self._sizes,
             status_exchange=self._status_exchange(asked, peers, notices),
             sweeping=Sweeping(context, self._watch, self._monitor),
             plans=plans,

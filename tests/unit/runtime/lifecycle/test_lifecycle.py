@@ -42,6 +42,7 @@ class Plans:
         self.asked: list[int] = []
         self.made: dict[int, Phase] = {}
         self.taken = 0
+        self.sizes = MagicMock()
 
     def running(self, *_: object) -> Phase:
         return self.first
@@ -84,7 +85,6 @@ class Job:
         self.lifecycle = Lifecycle(
             context,
             StartDecision(StartAction.RUN, "a plan fits", ("",)),
-            sizes=MagicMock(),
             status_exchange=self.status_exchange,
             sweeping=MagicMock(),
             plans=cast("Any", self.plans),
