@@ -112,7 +112,7 @@ class InstructionListener(Protocol):
 
 
 class PassingListener:
-    """A listener in front of another, which is called after it; subclasses change what they do not pass on."""
+    """A listener in front of another that passes every call on; subclasses change some of them."""
 
     def __init__(self, listener: InstructionListener) -> None:
         self._listener = listener

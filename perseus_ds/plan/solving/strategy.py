@@ -151,9 +151,8 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
         PlanError: a budget that no plan meets.
     """
     budget, options = switching.budget, problem.options.values()
-    clocks = sorted({clock for o in options for clock in o.clock_mhz.tolist()}, reverse=True)
-    level = {clock: number for number, clock in enumerate(clocks)}
-    levels = [np.array([level[c] for c in o.clock_mhz.tolist()], np.int32) for o in options]
+    lower = -np.concatenate([one.clock_mhz for one in options])  # the highest clock is level 0
+    levels = [np.searchsorted(np.unique(lower), -one.clock_mhz).astype(np.int32) for one in options]
     levels += [np.zeros(0, np.int32) for _ in problem.fixed_s]
     lanes = Lanes(
         orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
