@@ -27,6 +27,7 @@ class Result(Enum):
 
     COMPLETE = "the whole frontier, from the least time to the least cost"
     UNTIL = "the frontier from the least time to the wanted time"
+    DOWN_TO = "the frontier from the wanted time to the least cost"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,11 +111,16 @@ class Frontier:
 
 
 def solve_frontier(
-    problem: Problem, *, until_s: float | None = None, progress: Callable[[float], None] | None = None
+    problem: Problem,
+    *,
+    until_s: float | None = None,
+    down_to_s: float = 0.0,
+    progress: Callable[[float], None] | None = None,
 ) -> Frontier:
     """Compute the least cost for every iteration time from T_min to T* (or to ``until_s``).
 
-    ``progress`` hears the share of the way from T* to T_min that is behind, between breakpoints.
+    The sweep comes from T* and ends at the first breakpoint within ``down_to_s``: what is shorter is not
+    known then. ``progress`` is called with the completed share of the way from T* to T_min.
 
     Raises:
         SolverError: a cycle, or numbers that do not fit the integer scale.
@@ -130,11 +136,12 @@ def solve_frontier(
     state = start_of(whole, network)
     trail = Trail(until, state)
     found = room_for(CHUNK, network)
-    while int(trail.total[-1]) > least:
-        trail.add(found, sweep(state, least, found))
+    end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
+    while int(trail.total[-1]) > end:
+        trail.add(found, sweep(state, end, found))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
-    return _frontier(whole, network, crossing, trail, began=began)
+    return _frontier(whole, network, crossing, trail, least, began=began)
 
 
 def _until(whole: Whole, least: int, until_s: float) -> int:
@@ -147,7 +154,9 @@ def _until(whole: Whole, least: int, until_s: float) -> int:
     return until
 
 
-def _frontier(whole: Whole, network: Network, crossing: Indices, trail: Trail, *, began: float) -> Frontier:
+def _frontier(
+    whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, began: float
+) -> Frontier:
     total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
     time_s = whole.tick.real(total)
     last = min(int(np.searchsorted(total, trail.until)), len(total) - 1)
@@ -155,17 +164,23 @@ def _frontier(whole: Whole, network: Network, crossing: Indices, trail: Trail, *
         whole=whole,
         network=network,
         crossing=crossing,
-        result=Result.COMPLETE if last == len(total) - 1 else Result.UNTIL,
+        result=_ended(total, last, least),
         time_s=time_s[: last + 1],
         cost_j=_costs(whole, trail)[: last + 1],
         price_w=whole.price.real(price[:last]),
         kept=len(total) - 1 - np.array(trail.kept[::-1]),
         event=np.array(trail.event[::-1]),
         flow=np.array(trail.flow[::-1]),
-        t_min_s=float(time_s[0]),
+        t_min_s=float(whole.tick.real(np.array(least))),
         t_star_s=float(time_s[-1]),
         solve_time_s=time.perf_counter() - began,
     )
+
+
+def _ended(total: Ints, last: int, least: int) -> Result:
+    if total[0] > least:
+        return Result.DOWN_TO
+    return Result.COMPLETE if last == len(total) - 1 else Result.UNTIL
 
 
 def _costs(whole: Whole, trail: Trail) -> Floats:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver.parametric.frontier import Result
 
 CHAIN = np.array([0, 1, 2], dtype=np.int32), np.array([1, 2, 3], dtype=np.int32), np.zeros(3)
 
@@ -28,3 +29,18 @@ def test_the_part_of_a_frontier_up_to_a_time_is_the_same_there() -> None:
     for time_s in (4.0, 4.3, 5.0, 5.5):
         assert part.cost_at(time_s) == whole.cost_at(time_s)
         assert part.durations_at(time_s).tolist() == whole.durations_at(time_s).tolist()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0, 1.2])
+def test_a_sweep_that_ends_early_is_the_whole_ones_longer_part(share: float) -> None:
+    problem = chain()
+    whole = solve_frontier(problem)
+    wanted_s = whole.t_min_s + share * (whole.t_star_s - whole.t_min_s)
+    part = solve_frontier(problem, down_to_s=wanted_s)
+    same = len(part)
+    assert part.t_min_s == whole.t_min_s
+    assert same == len(whole) or part.result is Result.DOWN_TO
+    for name in ("time_s", "cost_j", "event", "flow"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[-same:])
+    assert part.time_s[0] <= min(wanted_s, whole.t_star_s)
+    assert same < 2 or part.time_s[1] >= wanted_s - 1e-9
