@@ -19,7 +19,7 @@ from perseus_ds.config import FLAGS
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.interfaces import Reach, reach_of, towards
 from perseus_ds.runtime.comm.refusals import in_words
-from perseus_ds.runtime.comm.roll_call import Outcome, RollCall
+from perseus_ds.runtime.comm.roll_call import Attendance, RollCall
 
 _PATIENCE_S = 120.0
 _GRACE_S = 10.0
@@ -70,14 +70,14 @@ def rendezvous(
         return Meeting(refusal=_gave_up())
     roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
     match roll.meet(patience_s):
-        case Outcome.ALL_HERE:
+        case Attendance.ALL_HERE:
             if reach.is_local and (address := roll.address()):
                 reach = towards(address)
             found = json.loads(roll.signature_of(0))
             return Meeting(found, roll.refusal(), name=roll.name, reach=reach)
-        case Outcome.GIVEN_UP:
+        case Attendance.GIVEN_UP:
             return Meeting(refusal=_gave_up())
-        case Outcome.ABSENCE:
+        case Attendance.ABSENCE:
             present = roll.present()
             absent = [one for one, here in enumerate(present) if not here]
             return Meeting(refusal=_absence(absent, patience_s), speaker=present.index(True))

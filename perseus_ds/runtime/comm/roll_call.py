@@ -25,7 +25,7 @@ _LEAST_S = 0.01  # stores take whole milliseconds, and none at all for "without 
 _RANK_0 = "perseus/rank 0"
 
 
-class Outcome(Enum):
+class Attendance(Enum):
     """What came of a meeting: all are here, somebody else gave up waiting, or this rank does."""
 
     ALL_HERE = "all are here"
@@ -84,17 +84,17 @@ class RollCall:
         if self._rank == 0:
             self._store.set(self._key("go"), "1")
 
-    def meet(self, patience_s: float) -> Outcome:
+    def meet(self, patience_s: float) -> Attendance:
         """Wait for the others, on rank 0's list; say on it if they do not come."""
         met = self._all_come(patience_s) if self._rank == 0 else self._called(patience_s)
         if not met:
             self._store.set(self._key("given up"), "1")
-            return Outcome.GIVEN_UP if all(self.present()) else Outcome.ABSENCE
+            return Attendance.GIVEN_UP if all(self.present()) else Attendance.ABSENCE
         if self._has("given up"):
-            return Outcome.GIVEN_UP
+            return Attendance.GIVEN_UP
         if self._rank == 0:
             self._store.set(self._key("go"), "1")
-        return Outcome.ALL_HERE
+        return Attendance.ALL_HERE
 
     def present(self) -> list[bool]:
         """Who has signed."""

@@ -8,8 +8,8 @@ import numpy as np
 from perseus_ds.solver.beam.choices import Choices
 from perseus_ds.solver.beam.front import front_for, rows_of, scratch_for
 from perseus_ds.solver.beam.guide import Guide
-from perseus_ds.solver.beam.levels import Levels, Outlook
-from perseus_ds.solver.beam.turns import Search, Trail, run
+from perseus_ds.solver.beam.levels import LaneOutlook, Levels
+from perseus_ds.solver.beam.turns import Origins, Search, run
 from perseus_ds.solver.compiling.compiled import compiled
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Indices, Ints
@@ -23,7 +23,7 @@ def beam(
     width: int,
     leaning: float,
     levels: Levels | None = None,
-    outlook: Outlook | None = None,
+    outlook: LaneOutlook | None = None,
 ) -> Indices:
     """Choose a place for every activity; every end is early enough for the wanted time.
 
@@ -39,12 +39,12 @@ def beam(
     """
     count = len(guide.order)
     levels = Levels.none(count, len(choices.length)) if levels is None else levels
-    outlook = Outlook.none() if outlook is None else outlook
+    outlook = LaneOutlook.none() if outlook is None else outlook
     row_of = np.empty(count, dtype=np.int32)
     rows = rows_of(graph, guide.order, row_of)
     fronts = front_for(width, rows, outlook.home), front_for(width, rows, outlook.home)
     fronts[0].togo[0] = sum(outlook.ahead[lane, 0, state] for lane, state in enumerate(outlook.home))
-    trail = Trail(*np.empty((2, count, width), dtype=np.int32))
+    trail = Origins(*np.empty((2, count, width), dtype=np.int32))
     search = Search(graph, delay, choices, levels, guide, outlook, row_of, leaning)
     scratch = scratch_for(width, int((guide.high - guide.low).max() + 3))
     filled = run(search, *fronts, scratch, trail)
@@ -55,7 +55,7 @@ def beam(
 
 
 @compiled
-def _trace_back(order: Indices, trail: Trail, last: int) -> Indices:
+def _trace_back(order: Indices, trail: Origins, last: int) -> Indices:
     chosen = np.empty(len(order), dtype=np.int32)
     for turn in range(len(order) - 1, -1, -1):
         chosen[order[turn]] = trail.place[turn, last]

@@ -105,7 +105,7 @@ class Seats(NamedTuple):
     seat: Indices
 
 
-class Scratch(NamedTuple):
+class Workspace(NamedTuple):
     """What a beam writes on."""
 
     eve: Eve
@@ -113,7 +113,7 @@ class Scratch(NamedTuple):
     seats: Seats
 
 
-def scratch_for(width: int, places: int) -> Scratch:
+def scratch_for(width: int, places: int) -> Workspace:
     """Allocate for so many plans and so many places behind each."""
     size = width * places
 
@@ -132,7 +132,7 @@ def scratch_for(width: int, places: int) -> Scratch:
     old, place, end, paid, left, worth = indices(size), indices(size), ints(size), *np.empty((3, size))
     seat = indices(2 ** (2 * size - 1).bit_length())
     seats = Seats(old, place, end, paid, left, worth, indices(size), ints(size), codes(size), seat)
-    return Scratch(eve, Steps(indices(size), *np.empty((2, size))), seats)
+    return Workspace(eve, Steps(indices(size), *np.empty((2, size))), seats)
 
 
 @inlined

@@ -33,7 +33,7 @@ class Levels(NamedTuple):
         return cls(nowhere, zero, zero, np.zeros(places, np.int32), np.zeros((1, 1), np.int32), 0)
 
 
-class Outlook(NamedTuple):
+class LaneOutlook(NamedTuple):
     """What every lane has to pay yet, by its place in its order and its state there, and for a change.
 
     A state is a level and how many changes are left: ``left * levels + level``; where changes are not

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
-from perseus_ds.solver.beam.front import Codes, Front, Scratch, level_code, nth, time_code
+from perseus_ds.solver.beam.front import Codes, Front, Workspace, level_code, nth, time_code
 from perseus_ds.solver.beam.guide import Guide
-from perseus_ds.solver.beam.levels import Levels, Outlook
+from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.compiling.compiled import compiled, inlined, inner, number
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Indices, Ints
@@ -35,7 +35,7 @@ class Search(NamedTuple):
     choices: Choices
     levels: Levels
     guide: Guide
-    outlook: Outlook
+    outlook: LaneOutlook
     row_of: Indices
     leaning: float
 
@@ -63,7 +63,7 @@ class Turn(NamedTuple):
     counted: int
 
 
-class Trail(NamedTuple):
+class Origins(NamedTuple):
     """Which plan each plan of each turn continues, and at which place.
 
     Shape: [turns, plans].
@@ -74,7 +74,7 @@ class Trail(NamedTuple):
 
 
 @compiled
-def run(search: Search, front: Front, other: Front, scratch: Scratch, trail: Trail) -> int:
+def run(search: Search, front: Front, other: Front, scratch: Workspace, trail: Origins) -> int:
     """Take activity after activity; return how many partial plans have become whole ones."""
     graph, order = search.graph, search.guide.order
     open_for = graph.first_after[1:] - graph.first_after[:-1]
@@ -118,7 +118,7 @@ def _turn_of(search: Search, activity: int) -> Turn:
 
 @inner
 def _begin(
-    search: Search, turn: Turn, open_for: Indices, front: Front, filled: int, scratch: Scratch
+    search: Search, turn: Turn, open_for: Indices, front: Front, filled: int, scratch: Workspace
 ) -> None:
     """Begin the activity in every plan as soon as it can; what waits for it pays its tolls."""
     graph, delay, tolls, prices = search.graph, search.delay, search.guide.toll, search.guide.price
@@ -146,7 +146,7 @@ def _begin(
 
 
 @inner
-def _enter(search: Search, turn: Turn, front: Front, filled: int, scratch: Scratch) -> None:
+def _enter(search: Search, turn: Turn, front: Front, filled: int, scratch: Workspace) -> None:
     """Say where the activity's lane is in every plan, and what a change would cost."""
     begin, _, _, togo, code, state, since, level, changed, fee = scratch.eve
     ahead = search.outlook.ahead[turn.lane, search.levels.at[turn.activity]]
@@ -163,7 +163,7 @@ def _enter(search: Search, turn: Turn, front: Front, filled: int, scratch: Scrat
 
 
 @inner
-def _offer(search: Search, turn: Turn, scratch: Scratch, filled: int) -> int:
+def _offer(search: Search, turn: Turn, scratch: Workspace, filled: int) -> int:
     """Offer every plan the places around the relaxed one, and its lane's level; return how many.
 
     Where all of those end too late, there is one that does not.
@@ -206,7 +206,7 @@ def _offer_less(length: Ints, turn: Turn, begin: Ints, place: Indices) -> None:
 
 
 @inner
-def _weigh(search: Search, turn: Turn, scratch: Scratch, filled: int, size: int) -> None:
+def _weigh(search: Search, turn: Turn, scratch: Workspace, filled: int, size: int) -> None:
     """Say what every step is worth; nothing where it is none, or ends too late."""
     begin, spent, strain, togo, _, state, _, here, changed, fee = scratch.eve
     place, worth, _ = scratch.steps
@@ -227,7 +227,7 @@ def _weigh(search: Search, turn: Turn, scratch: Scratch, filled: int, size: int)
 
 
 @inner
-def _sift(search: Search, turn: Turn, scratch: Scratch, filled: int, size: int, width: int) -> int:
+def _sift(search: Search, turn: Turn, scratch: Workspace, filled: int, size: int, width: int) -> int:
     """Seat the best steps, as many as go on and a few more; return how many.
 
     The bar is guessed from one step in so many; where too few with different codes are within, it is higher.
@@ -251,7 +251,7 @@ def _sift(search: Search, turn: Turn, scratch: Scratch, filled: int, size: int, 
 
 @inner
 def _seat(
-    search: Search, turn: Turn, scratch: Scratch, filled: int, size: int, bar: float, within: int
+    search: Search, turn: Turn, scratch: Workspace, filled: int, size: int, bar: float, within: int
 ) -> int:
     """Seat the steps that are worth the bar; of two with the same ends and states the cheaper."""
     begin, spent, _, togo, mixed, state, since, here, changed, fee = scratch.eve
@@ -308,7 +308,9 @@ def _row_of(seat: Indices, room: int, codes: Codes, code: np.uint64, free: int) 
 
 
 @inner
-def _keep(turn: Turn, scratch: Scratch, taken: int, front: Front, new: Front, trail: Trail, at: int) -> int:
+def _keep(
+    turn: Turn, scratch: Workspace, taken: int, front: Front, new: Front, trail: Origins, at: int
+) -> int:
     """Copy the best of the seated steps into the new front; return how many."""
     seats, chosen, copied, strain = (
         scratch.seats,

@@ -18,7 +18,7 @@ TICKS = 2
 """Ticks within which a window counts as closed: events between two breakpoints are rounded."""
 
 
-class Windows(NamedTuple):
+class ArcWindows(NamedTuple):
     """Arcs between events, the steps at every event, and how far apart an arc's ends may be without a loss.
 
     Units: ticks.
@@ -68,7 +68,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     _fill_windows(flow, network.bottom, network.length, network.top, least, most)
     tail, head = network.to[network.back], network.to[network.ahead]
     if share:
-        _move(event, Windows(network.first, network.arc, network.ahead, tail, head, least, most))
+        _move(event, ArcWindows(network.first, network.arc, network.ahead, tail, head, least, most))
     count = len(whole.problem)
     return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
 
@@ -89,7 +89,7 @@ def _fill_windows(flow: Ints, bottom: Indices, length: Ints, top: Ints, least: I
 
 
 @tiered
-def _move(event: Ints, windows: Windows) -> None:
+def _move(event: Ints, windows: ArcWindows) -> None:
     """Shift groups of events that hold each other until all hang on the source."""
     count = len(event)
     each, alone = np.arange(count).astype(np.int64), np.full(count, -1).astype(np.int64)
@@ -115,7 +115,7 @@ def _move(event: Ints, windows: Windows) -> None:
 
 
 @inner
-def _hold(event: Ints, windows: Windows, groups: Groups, which: int) -> None:
+def _hold(event: Ints, windows: ArcWindows, groups: Groups, which: int) -> None:
     """Unite the ends of an arc whose window is closed."""
     tail, head = windows.tail[which], windows.head[which]
     window = event[head] - event[tail]
@@ -124,7 +124,7 @@ def _hold(event: Ints, windows: Windows, groups: Groups, which: int) -> None:
 
 
 @inner
-def _room(event: Ints, windows: Windows, groups: Groups, name: int) -> int:
+def _room(event: Ints, windows: ArcWindows, groups: Groups, name: int) -> int:
     """The shorter way, later or (negative) earlier, that a group can move until an arc stops it."""
     first, arc, ahead, tail, head, least, most = windows
     group, following = groups.group, groups.following

@@ -37,12 +37,12 @@ def reclaimed(frontier: Frontier, duration_s: Floats, time_s: float, least_part_
     first = np.concatenate(([0], np.cumsum([len(hull.option) for hull in hulls]))).astype(np.int64)
     lengths = np.concatenate([whole.tick.whole(hull.duration_s) for hull in hulls])
     least = int(whole.tick.whole(np.array(least_part_s)))
-    packed = Hulls(first, lengths, problem.table_of.astype(np.int64), least)
+    packed = PackedHulls(first, lengths, problem.table_of.astype(np.int64), least)
     _lengthen(whole.graph, whole.delay, duration, end, order, packed)
     return duration
 
 
-class Hulls(NamedTuple):
+class PackedHulls(NamedTuple):
     """Lengths of all hulls, one behind the other, each activity's hull, and the shortest part of a split.
 
     Units: ticks.
@@ -55,7 +55,7 @@ class Hulls(NamedTuple):
     least: int
 
 
-class Side(NamedTuple):
+class Direction(NamedTuple):
     """A graph from one of its ends: how far from that end each activity starts, and in what order they come.
 
     From the other end time runs backwards: what was after comes before.
@@ -70,7 +70,7 @@ class Side(NamedTuple):
     arc: Indices
 
 
-class Queue(NamedTuple):
+class RankHeap(NamedTuple):
     """A heap of activities by rank, and which of them are in it.
 
     Shape: [activities].
@@ -82,7 +82,7 @@ class Queue(NamedTuple):
 
 
 @compiled
-def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, hulls: Hulls) -> None:
+def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, hulls: PackedHulls) -> None:
     count = len(duration)
     rank, backwards = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     soon, late = earliest_starts(graph, delay, duration), latest_starts(graph, delay, duration, end)
@@ -90,9 +90,9 @@ def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, 
         one = graph.order[place]
         rank[one], backwards[one] = place, -place
         late[one] = end - late[one] - duration[one]
-    ahead = Side(soon, rank, graph.first_after, graph.after, graph.after_arc)
-    back = Side(late, backwards, graph.first_before, graph.before, graph.before_arc)
-    queue = Queue(np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(count, np.bool_))
+    ahead = Direction(soon, rank, graph.first_after, graph.after, graph.after_arc)
+    back = Direction(late, backwards, graph.first_before, graph.before, graph.before_arc)
+    queue = RankHeap(np.empty(count, np.int64), np.empty(count, np.int32), np.zeros(count, np.bool_))
     for one in order:
         longer = _longest_within(hulls, hulls.table_of[one], end - late[one] - soon[one])
         if longer > duration[one]:
@@ -102,7 +102,7 @@ def _lengthen(graph: Graph, delay: Ints, duration: Ints, end: int, order: Ints, 
 
 
 @inner
-def _longest_within(hulls: Hulls, table: int, most: int) -> int:
+def _longest_within(hulls: PackedHulls, table: int, most: int) -> int:
     """The longest duration that fits: an option's, or a split behind it, both parts long enough."""
     lengths, at, above = hulls.length, hulls.first[table], hulls.first[table + 1]
     while at + 1 < above and lengths[at + 1] <= most:
@@ -118,7 +118,7 @@ def _longest_within(hulls: Hulls, table: int, most: int) -> int:
 
 
 @inner
-def _move_on(side: Side, delay: Ints, duration: Ints, queue: Queue, one: int) -> None:
+def _move_on(side: Direction, delay: Ints, duration: Ints, queue: RankHeap, one: int) -> None:
     """Move the starts that the end of ``one`` now holds up, in topological order."""
     start, rank, first, onward, arc = side
     keys, nodes, waiting = queue

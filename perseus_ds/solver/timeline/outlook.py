@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from perseus_ds.solver.beam.choices import Choices
-from perseus_ds.solver.beam.levels import Levels, Outlook
+from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.compiling.compiled import compiled
 from perseus_ds.solver.problem import Floats, Indices, OptionTable
 from perseus_ds.solver.timeline.lanes import Lanes
@@ -24,7 +24,7 @@ def outlook_of(
     toll: Floats,
     home: Indices,
     most: int | None,
-) -> Outlook:
+) -> LaneOutlook:
     """For every lane, place in its order and state before it: the least that the rest costs at these prices.
 
     With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
@@ -45,7 +45,7 @@ def outlook_of(
             ahead[lane, len(order), :width] += extra
         ahead[lane, len(order)].reshape(-1, width)[:, at_home] = 0.0
         _look_back(order, choices, levels, price, toll[lane], extra, most is not None, ahead[lane])
-    return Outlook(ahead, toll, (left * width + home).astype(np.int32), extra)
+    return LaneOutlook(ahead, toll, (left * width + home).astype(np.int32), extra)
 
 
 @compiled

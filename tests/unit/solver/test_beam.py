@@ -10,7 +10,7 @@ from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import Choices, choices_of
 from perseus_ds.solver.beam.front import nth
 from perseus_ds.solver.beam.guide import Guide, guide_at
-from perseus_ds.solver.beam.levels import Levels, Outlook
+from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.beam.splice import convex, plan_of, spliced
 from perseus_ds.solver.whole import Whole, whole_of
 
@@ -65,7 +65,7 @@ def test_a_lane_changes_only_where_that_is_worth_its_toll(toll: float, home: int
     own = Levels(lane, at, lane, np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32)[None], 0)
     ahead = ONE_LANE.copy()
     ahead[0, 2, 1 - home] = toll  # the next iteration begins at home
-    outlook = Outlook(ahead, np.array([toll]), np.array([home], np.int32), 0.0)
+    outlook = LaneOutlook(ahead, np.array([toll]), np.array([home], np.int32), 0.0)
     place = beam(whole.graph, whole.delay, choices, guide, 8, 0.0, own, outlook)
     assert choices.option[place].sum() == low
 
@@ -75,7 +75,7 @@ def test_changes_that_are_counted_run_out() -> None:
     whole, choices, guide = guided(in_a_row(4), 6.0)
     lane, at = np.zeros(4, np.int32), np.arange(4, dtype=np.int32)
     own = Levels(lane, at, lane, np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32)[None], 0)
-    outlook = Outlook(np.zeros((1, 5, 4)), np.zeros(1), np.array([2], np.int32), 100.0)
+    outlook = LaneOutlook(np.zeros((1, 5, 4)), np.zeros(1), np.array([2], np.int32), 100.0)
     place = beam(whole.graph, whole.delay, choices, guide, 32, 0.0, own, outlook)
     assert choices.option[place].tolist() == [0, 0, 1, 1]
 
