@@ -1,5 +1,6 @@
 """What is said to be tested: what is installed here is, pages name it, and nothing newer slips in unseen."""
 
+import subprocess
 from importlib.metadata import requires, version
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def test_the_installed_release_is_none_beyond_those_tested(package: str) -> None
     assert Version(installed.base_version) <= newest, (
         f"{package} {installed} is newer than {newest}: run scripts/versions with it and name it as tested"
     )
+
+
+@pytest.mark.parametrize(
+    ("framework", "package"), [("deepspeed", "deepspeed"), ("megatron", "megatron-core")]
+)
+def test_the_releases_that_are_run_are_those_named(framework: str, package: str) -> None:
+    command = [ROOT / "scripts" / "versions", "--tested", framework]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert tuple(listed.stdout.split()) == TESTED[package]
 
 
 def test_every_release_that_is_named_as_tested_stands_on_the_page_of_installing() -> None:
