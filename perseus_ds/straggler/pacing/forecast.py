@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Load, dag_of
+from perseus_ds.schedule.graph import starts
 from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
 
 _DRAWS = 40
@@ -52,10 +53,16 @@ class Forecast:
                 for node in self._dag.nodes
             ]
         )
+        self._delays_s = self._dag.delays_s(plans.fixed_s)
         self._of = [
             ((node.stage, node.kind), node.microbatch) if node in columns else None
             for node in self._dag.nodes
         ]
+        self._keys = sorted({one[0] for one in self._of if one is not None}, key=str)
+        row = {key: place for place, key in enumerate(self._keys)}
+        none = len(self._keys)  # a row of ones, for what has no load
+        self._row = np.array([none if one is None else row[one[0]] for one in self._of])
+        self._microbatch = np.array([0 if one is None else one[1] for one in self._of])
         first = [node for node in plans.schedule.orders[0] if node.kind.is_computation]
         place = {node: index for index, node in enumerate(self._dag.nodes)}
         self._first = [place[node] for node in first]
@@ -72,18 +79,15 @@ class Forecast:
         """Foretell an iteration.
 
         Shape: ``loads`` [microbatches].
-        Cost: linear in the plan's graph, interpreted: about 1 us for each of its nodes and edges.
+        Cost: linear in the plan's graph, interpreted: about 0.5 us for each of its nodes and edges.
         """
         assert self._profile is not None
-        factors = {
-            key: [self._profile.relative_duration(*key, load, counted_at=0) for load in loads]
-            for key in {one[0] for one in self._of if one is not None}
-        }
-        factor = [1.0 if one is None else factors[one[0]][one[1]].factor for one in self._of]
-        return Foretold(self._left_s(self._ends_s(self._usual_s * np.array(factor))), self.usual.error)
+        factors = [self._profile.relative_durations(*key, loads, counted_at=0) for key in self._keys]
+        factor = np.stack([*factors, np.ones(len(loads))])[self._row, self._microbatch]
+        return Foretold(self._left_s(self._ends_s(self._usual_s * factor)), self.usual.error)
 
     def _ends_s(self, lasts_s: Floats) -> Floats:
-        return np.array(self._dag.earliest_starts(lasts_s.tolist(), self._fixed_s)) + lasts_s
+        return np.array(starts(self._dag.graph, self._delays_s, lasts_s.tolist())) + lasts_s
 
     def _left_s(self, ends_s: Floats) -> Floats:
         over_s = [0.0 if after < 0 else float(ends_s[self._first[after]]) for after in self.marks.after]

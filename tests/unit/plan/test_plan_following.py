@@ -13,7 +13,7 @@ from load_plans import FREE, MICROBATCHES, STAGES, drawn, planned, problem, prof
 
 from perseus_ds.plan.following import READY, AnswerFrame, QuestionFrame, Setup, why_not
 from perseus_ds.plan.following.kept import load_problem
-from perseus_ds.schedule import Load
+from perseus_ds.schedule import Kind, Load
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -96,3 +96,13 @@ def test_what_cannot_follow_says_why() -> None:
     assert why_not(planned(), profile(), splits=True) is None
     assert "loads" in str(why_not(planned(), replace(profile(), loads={}), splits=True))
     assert "never" in str(why_not(planned(), profile(), splits=False))
+
+
+def test_many_loads_at_once_are_as_one_by_one() -> None:
+    loads, kind = drawn(3), Kind.BACKWARD
+    for counted_at in (0, None):
+        found = profile().relative_durations(1, kind, loads, counted_at=counted_at)
+        one_by_one = [
+            profile().relative_duration(1, kind, one, counted_at=counted_at).factor for one in loads
+        ]
+        assert found == pytest.approx(one_by_one, rel=1e-12)
