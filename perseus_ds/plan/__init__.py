@@ -7,7 +7,7 @@ from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.build import build
 from perseus_ds.plan.checking.doubt import doubt
 from perseus_ds.plan.checking.verify import verify
-from perseus_ds.plan.checking.wording import certified
+from perseus_ds.plan.checking.wording import certified, worth
 from perseus_ds.plan.options import Options, Segment
 from perseus_ds.plan.own_clocks import ClockRow, plan_of_clocks, read_clock_rows
 from perseus_ds.plan.plan_file.store import dumps, loads, read_plans, write_plans
@@ -53,6 +53,7 @@ __all__ = [
     "too_little_reserve",
     "unslowed_s",
     "verify",
+    "worth",
     "write_plans",
     "write_request",
 ]

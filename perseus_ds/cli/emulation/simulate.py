@@ -13,9 +13,10 @@ Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV with the column 
 row, taken in turn) or the columns iteration,replica,microbatch,length (a sequence a row). What a load
 costs is what the profile fitted; where it has no fit, time is in proportion to the length.
 
-With --clocks a plan of your own is played in PLAN's schedule: a CSV with the columns stage, microbatch,
-kind (F, B, I, W) and clock_mhz, a row for every computation; every clock must be in PROFILE. A computation
-that changes its clock has two rows, with duration_s. `show --format csv` writes such a file.
+With --clocks a plan of your own is played in PLAN's schedule: a CSV with the columns stage,
+microbatch, kind (F, B, I, W) and clock_mhz, a row for every computation; every clock must be in
+PROFILE. A computation that changes its clock has two rows, with duration_s. `show --format csv`
+writes such a file.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from perseus_ds.cli.terminal import bold, grid, sentences
 from perseus_ds.simulation.emulator import Emulated, means
 from perseus_ds.simulation.imbalance import Imbalance
 
@@ -76,25 +77,26 @@ def compared(before: Emulated, after: Emulated, lost: Imbalance | None = None) -
 def render(summary: SimulateSummary) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     s, before, after = summary, summary.default_clocks, summary.plan
+    rows = [
+        _cells("time per iteration, s", before.iteration_time_s, after.iteration_time_s),
+        _cells("energy per iteration, kJ", before.energy_j / 1e3, after.energy_j / 1e3),
+        *(
+            _cells(f"  {cause}, kJ", joules / 1e3, after.by_cause_j[cause] / 1e3)
+            for cause, joules in before.by_cause_j.items()
+        ),
+        _cells("mean power, kW", before.power_mean_w / 1e3, after.power_mean_w / 1e3),
+        _cells("peak power, kW", before.power_peak_w / 1e3, after.power_peak_w / 1e3),
+        _cells("swing (peak - lowest), kW", before.power_swing_w / 1e3, after.power_swing_w / 1e3),
+        _cells("standard deviation, kW", before.power_deviation_w / 1e3, after.power_deviation_w / 1e3),
+    ]
     lines = [
         f"simulated: {s.gpus} GPUs, {s.iterations} iterations",
-        f"{'':<36}{'default clocks':>16}{'plan':>16}{'difference':>12}",
-        _line("time per iteration, s", before.iteration_time_s, after.iteration_time_s),
-        _line("energy per iteration, kJ", before.energy_j / 1e3, after.energy_j / 1e3),
-    ]
-    lines += [
-        _line(f"  {cause}, kJ", joules / 1e3, after.by_cause_j[cause] / 1e3)
-        for cause, joules in before.by_cause_j.items()
-    ]
-    lines += [
-        _line("mean power, kW", before.power_mean_w / 1e3, after.power_mean_w / 1e3),
-        _line("peak power, kW", before.power_peak_w / 1e3, after.power_peak_w / 1e3),
-        _line("swing (peak - lowest), kW", before.power_swing_w / 1e3, after.power_swing_w / 1e3),
-        _line("standard deviation, kW", before.power_deviation_w / 1e3, after.power_deviation_w / 1e3),
+        grid(("", "default clocks", "plan", "difference"), rows),
         f"changes of clock per second and GPU: {after.changes_per_s_and_gpu:.1f}",
-        f"\nsaved: {s.saving_pct:.2f} % energy at {s.slowdown_pct:+.2f} % time (simulated)",
+        bold(f"saved: {s.saving_pct:.2f} % energy at {s.slowdown_pct:+.2f} % time (simulated)"),
     ]
-    return "\n".join([*lines, *_imbalance_lines(s.imbalance), *_decision_lines(s)])
+    more = "\n".join([*_imbalance_lines(s.imbalance), *_decision_lines(s)])
+    return "\n".join([*lines, *filter(None, [sentences(more)])])
 
 
 def _imbalance_lines(lost: Imbalance | None) -> list[str]:
@@ -126,9 +128,9 @@ def _decision_lines(summary: SimulateSummary) -> list[str]:
     ]
 
 
-def _line(name: str, before: float, after: float) -> str:
+def _cells(name: str, before: float, after: float) -> list[str]:
     change = f"{100.0 * (after / before - 1.0):+.2f} %" if before else ""
-    return f"{name:<36}{before:>16.6g}{after:>16.6g}{change:>12}"
+    return [name, f"{before:.6g}", f"{after:.6g}", change]
 
 
 def _side(found: Emulated) -> EmulatedSide:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from perseus_ds.cli.terminal import grid, sentences
 from perseus_ds.kernels import KernelPlan
 from perseus_ds.kernels.summary import KernelTotal
 
-_NAME = 44
+_NAME = 28
 
 
 def render(plan: KernelPlan, *, most: int = 20) -> str:
@@ -19,42 +20,45 @@ def render(plan: KernelPlan, *, most: int = 20) -> str:
 
 
 def _classes(plan: KernelPlan, most: int) -> str:
-    lines = [
-        f"{plan.launches} launches, {plan.iteration_s:.4g} s of kernels per iteration, {plan.pairs} pairs",
-        "",
-        f"{'kernel class':<{_NAME}} launches  time %  energy %   best pair   time   energy",
+    rows = [
+        [
+            row.kernel if len(row.kernel) <= _NAME else f"{row.kernel[: _NAME - 2]}..",
+            str(row.launches),
+            f"{row.time_share_pct:.2f}",
+            f"{row.energy_share_pct:.2f}",
+            row.pair,
+            f"{row.time_pct:+.2f}",
+            f"{row.energy_pct:+.2f}",
+        ]
+        for row in plan.classes[:most]
     ]
-    for row in plan.classes[:most]:
-        name = row.kernel if len(row.kernel) <= _NAME else row.kernel[: _NAME - 1] + "~"
-        lines.append(
-            f"{name:<{_NAME}} {row.launches:>8} {row.time_share_pct:>7.2f} {row.energy_share_pct:>9.2f}"
-            f" {row.pair:>11} {row.time_pct:>+6.2f} {row.energy_pct:>+8.2f}"
-        )
-    if len(plan.classes) > most:
-        lines.append(f"... and {len(plan.classes) - most} more")
-    return "\n".join(lines)
+    head = f"{plan.launches} launches, {plan.iteration_s:.4g} s of kernels per iteration, {plan.pairs} pairs"
+    left = [f"... and {len(plan.classes) - most} more"] if len(plan.classes) > most else []
+    headings = ("kernel class", "launches", "time %", "energy %", "best pair", "time", "energy")
+    return "\n".join([head, "", grid(headings, rows), *left])
 
 
 def _totals(plan: KernelPlan) -> str:
-    lines = [f"{'goal':<14}{'level':<13}{'scope':<8}{'time %':>9}{'energy %':>10}{'gap %':>9}"]
-    lines += [
-        f"{one.goal:<14}{one.level:<13}{one.scope:<8}{one.time_pct:>+9.2f}{one.energy_pct:>+10.2f}"
-        f"{one.gap_pct:>9.4f}{_how(one)}"
+    rows = [
+        [
+            *(one.goal, one.level, one.scope, f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}"),
+            *(f"{one.gap_pct:.4f}", _how(one)),
+        ]
         for one in plan.totals
     ]
-    return "\n".join(lines)
+    note = "+-: by a second measurement; chosen: by the measurement it was chosen from, too good"
+    headings = ("goal", "level", "scope", "time %", "energy %", "gap %", "error")
+    return f"{grid(headings, rows, texts=3)}\n{sentences(note)}"
 
 
 def _how(total: KernelTotal) -> str:
-    if total.confirmed:
-        return f"  +- {total.energy_se_pct:.2f} by a second measurement"
-    return "  by the measurement it was chosen from: too good"
+    return f"+- {total.energy_se_pct:.2f}" if total.confirmed else "chosen"
 
 
 def _left(plan: KernelPlan) -> str:
-    lines = ["switching latency    time %  energy %   changes per iteration (no time lost)"]
-    lines += [
-        f"{1e3 * one.latency_s:>13.4g} ms {one.time_pct:>+10.2f}{one.energy_pct:>+10.2f}{one.changes:>10}"
+    rows = [
+        [f"{1e3 * one.latency_s:.4g} ms", f"{one.time_pct:+.2f}", f"{one.energy_pct:+.2f}", str(one.changes)]
         for one in plan.left
     ]
-    return "\n".join(lines)
+    headings = ("switching latency", "time %", "energy %", "changes per iteration")
+    return f"{grid(headings, rows)}\n(no time lost)"

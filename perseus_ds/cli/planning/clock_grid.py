@@ -1,20 +1,26 @@
-"""A plan as text: clocks in MHz, a row per stage and kind, a column per microbatch."""
+"""A plan as text: clocks in MHz, a row per stage and kind, by microbatch."""
 
 from __future__ import annotations
 
-from perseus_ds.plan import FrequencyPlan, Options, certified
+import textwrap
+from collections.abc import Mapping
+from itertools import groupby
+
+from perseus_ds.cli.terminal import COLUMNS, bold
+from perseus_ds.plan import FrequencyPlan, Options, worth
 from perseus_ds.report.number import signed
 from perseus_ds.schedule import Instruction, Kind
+
+_NAME = 11  # characters of "F stage 12 "
 
 
 def headline(plan: FrequencyPlan, name: str) -> str:
     """Say which plan it is and what it is worth."""
-    plans, slower = plan.of, signed(plan.slowdown_pct, decimals=2)
+    plans, baseline = plan.of, plan.of.baseline
     return (
-        f"{name}: {plan.iteration_time_s:.6g} s ({slower} %),"
-        f" {plan.energy_j:.6g} J per pipeline (saves {plan.saving_pct:.2f} %),"
-        f"\n{certified(float(plans.gap_pct[plan.index]))}\n"
-        f"all clocks at maximum: {plans.baseline.iteration_time_s:.6g} s, {plans.baseline.energy_j:.6g} J"
+        f"{bold(f'{name}: {worth(plan.slowdown_pct, plan.saving_pct, float(plans.gap_pct[plan.index]))}')}\n"
+        f"{plan.iteration_time_s:.6g} s and {plan.energy_j:.6g} J per pipeline;"
+        f" all clocks at maximum: {baseline.iteration_time_s:.6g} s, {baseline.energy_j:.6g} J"
     )
 
 
@@ -35,21 +41,35 @@ def waiting(plan: FrequencyPlan, straggler_s: float) -> str:
     )
 
 
-def clock_grid(plan: FrequencyPlan, *, width: int = 100) -> str:
-    """Draw the clocks; long rows are folded into blocks of microbatches."""
-    schedule, clocks = plan.of.schedule, _clocks_mhz(plan)
+def clock_grid(plan: FrequencyPlan) -> str:
+    """Draw the clocks: a column per microbatch where all fit, else neighbours at one clock as runs."""
+    clocks = _clocks_mhz(plan)
+    kinds = [kind for kind in Kind if any(i.kind is kind for i in clocks)]
+    rows = [(kind, stage) for kind in kinds for stage in range(plan.of.schedule.stages)]
+    microbatches = range(plan.of.schedule.microbatches)
     cell = 1 + max(4, *map(len, clocks.values()))
-    per_block = max(1, (width - len(_row(Kind.FORWARD, 0, [], cell))) // cell)
-    blocks = []
-    for first in range(0, schedule.microbatches, per_block):
-        microbatches = range(first, min(first + per_block, schedule.microbatches))
-        lines = ["microbatch" + "".join(f"{m:>{cell}}" for m in microbatches)]
-        for kind in (kind for kind in Kind if any(i.kind is kind for i in clocks)):
-            for stage in range(schedule.stages):
-                cells = [clocks.get(Instruction(stage, kind, m)) for m in microbatches]
-                lines.append(_row(kind, stage, cells, cell))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    if _NAME + cell * len(microbatches) > COLUMNS:
+        return "\n".join(["MHz by microbatch", *(_runs(clocks, *row, microbatches) for row in rows)])
+    lines = ["microbatch" + "".join(f"{m:>{cell}}" for m in microbatches)]
+    for kind, stage in rows:
+        cells = [clocks.get(Instruction(stage, kind, m)) for m in microbatches]
+        lines.append(_name(kind, stage) + "".join(f"{clock or '.':>{cell}}" for clock in cells))
+    return "\n".join(lines)
+
+
+def _runs(clocks: Mapping[Instruction, str], kind: Kind, stage: int, microbatches: range) -> str:
+    """One stage's clocks: ``2-7:885`` is microbatches 2 to 7 at 885 MHz; long rows go on in the next line."""
+    words = []
+    for clock, run in groupby(microbatches, lambda m: clocks.get(Instruction(stage, kind, m))):
+        found = list(run)
+        if clock is not None:
+            words.append(f"{_extent(found)}:{clock}")
+    text = textwrap.fill(" ".join(words), COLUMNS - _NAME, break_on_hyphens=False, break_long_words=False)
+    return _name(kind, stage) + text.replace("\n", "\n" + " " * _NAME)
+
+
+def _extent(found: list[int]) -> str:
+    return str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
 
 
 def _clocks_mhz(plan: FrequencyPlan) -> dict[Instruction, str]:
@@ -67,6 +87,5 @@ def _clock_text(options: Options, option: int) -> str:
     return f"{mark}{options.mean_mhz(option):.0f}{'m' if memories else ''}"
 
 
-def _row(kind: Kind, stage: int, clocks_mhz: list[str | None], width: int) -> str:
-    cells = "".join(f"{clock or '.':>{width}}" for clock in clocks_mhz)
-    return f"{kind.value:<2}stage {stage:<2}" + cells
+def _name(kind: Kind, stage: int) -> str:
+    return f"{kind.value} stage {stage}".ljust(_NAME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from perseus_ds.cli.terminal import grid, sentences
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
@@ -104,7 +105,7 @@ def render(summary: PlanSummary) -> str:
     )
     foot = (
         f"\n{s.plans} plans, solved in {s.solve_time_s:.2f} s; gap to the certified bound in the model of"
-        f"\nthis profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %"
+        f" this profile, over each plan's time: mean {s.gap_mean_pct:.3f} %, worst {s.gap_worst_pct:.3f} %"
     )
     foot += "\n" + _costs_line(s.costs)
     if s.reserve_pct:
@@ -116,7 +117,10 @@ def render(summary: PlanSummary) -> str:
         )
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
-    return "\n".join([head, *_HEADINGS, *map(_line, s.rows), foot])
+    table = grid(_HEADINGS, [_cells(row) for row in s.rows])
+    return "\n".join(
+        [head, table, sentences(f"beside: saving next to a straggler as slow as the plan\n{foot}")]
+    )
 
 
 def _costs_line(costs: PlanCosts) -> str:
@@ -124,18 +128,15 @@ def _costs_line(costs: PlanCosts) -> str:
     after, before = costs.power, costs.power_before
     return (
         f"no slowdown: at most {costs.changes} changes of one GPU's clock per iteration,"
-        f" {costs.changes_per_s:.3g} per second;\n{costs.splits} computations change theirs while they run."
-        " Waiting takes"
-        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J);\nthe pipeline's power is"
+        f" {costs.changes_per_s:.3g} per second; {costs.splits} computations"
+        " change theirs while they run.\nWaiting takes"
+        f" {costs.waiting_j:.5g} J (before {costs.waiting_before_j:.5g} J); the pipeline's power is"
         f" {after.mean_w:.0f} W on average, {after.least_w:.0f} to {after.peak_w:.0f} W"
         f" (before {before.mean_w:.0f} W, {before.least_w:.0f} to {before.peak_w:.0f} W)"
     )
 
 
-_HEADINGS = (
-    "                   time s  slower %     energy J  saving %   gap %  saving % beside a",
-    "                                                                    straggler as slow",
-)
+_HEADINGS = ("", "time s", "slower %", "energy J", "saving %", "gap %", "beside %")
 
 
 def _stages(summary: PlanSummary) -> str:
@@ -167,8 +168,13 @@ def _straggler_saving_pct(plans: PlanSet, straggler_s: float) -> float:
     return 100.0 * (1.0 - planned_j / (plans.baseline.energy_j + waiting_j))
 
 
-def _line(row: Row) -> str:
-    return (
-        f"{row.name:<14}{row.iteration_time_s:>11.6g}{row.slowdown_pct:>10.2f}{row.energy_j:>13.6g}"
-        f"{row.saving_pct:>10.2f}{row.gap_pct:>8.3f}{row.straggler_saving_pct:>19.2f}"
-    )
+def _cells(row: Row) -> list[str]:
+    return [
+        row.name,
+        f"{row.iteration_time_s:.6g}",
+        f"{row.slowdown_pct:.2f}",
+        f"{row.energy_j:.6g}",
+        f"{row.saving_pct:.2f}",
+        f"{row.gap_pct:.3f}",
+        f"{row.straggler_saving_pct:.2f}",
+    ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.planning.clock_grid import clock_grid, headline, waiting
+from perseus_ds.cli.terminal import sentences
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import FrequencyPlan, PlanSet, doubt, read_plans, select
@@ -38,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
     elif options.format == "json":
         say(json.dumps(_as_json(plan), indent=1))
     else:
-        beside = "" if options.beside is None else f"{waiting(plan, options.beside)}\n"
+        beside = "" if options.beside is None else f"{sentences(waiting(plan, options.beside))}\n"
         say(f"{headline(plan, _name(plan, stored))}\n{beside}\n{clock_grid(plan)}")
     return DONE
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 
 def certified(gap_pct: float) -> str:
     """Say how good a plan is, and in what world."""
     return f"provably within {max(0.0, gap_pct):.3f} % of optimal for this profile"
+
+
+def worth(slowdown_pct: float, saving_pct: float, gap_pct: float) -> str:
+    """Say in one short line what a plan is worth, and how good it provably is."""
+    slower = f"{slowdown_pct:+.2f} % time"
+    speed = "same speed" if slower in {"+0.00 % time", "-0.00 % time"} else slower
+    within = max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0
+    return f"{speed}, saves {saving_pct:.1f} % (proved optimal within {within:.2f} %)"
