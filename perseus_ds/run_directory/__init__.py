@@ -3,6 +3,7 @@
 from perseus_ds.run_directory.ending import why_unmeasured
 from perseus_ds.run_directory.events import append_event, read_events
 from perseus_ds.run_directory.paths import RunDirectory
+from perseus_ds.run_directory.places import RankPlace, read_places, write_places
 from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, RankSide, read_ranks
 from perseus_ds.run_directory.summary import MeasuredSide, Spent, Summary, read_summary, write_summary
 from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
@@ -11,6 +12,7 @@ from perseus_ds.run_directory.whole_file import write_json, write_whole
 __all__ = [
     "CourseRow",
     "MeasuredSide",
+    "RankPlace",
     "RankRecord",
     "RankSide",
     "RecordedIteration",
@@ -20,11 +22,13 @@ __all__ = [
     "Summary",
     "append_event",
     "read_events",
+    "read_places",
     "read_ranks",
     "read_summary",
     "read_timelines",
     "why_unmeasured",
     "write_json",
+    "write_places",
     "write_summary",
     "write_timelines",
     "write_whole",

@@ -91,6 +91,11 @@ class RunDirectory:
         return self.path / "timelines.json"
 
     @property
+    def places(self) -> Path:
+        """Where every rank is: pipeline, host and GPU."""
+        return self.path / "places.json"
+
+    @property
     def notices(self) -> Path:
         """What was announced from outside, a file per slow pipeline (``perseus_ds.straggler``)."""
         return self.path / "notices"

@@ -33,7 +33,8 @@ class Job:
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
     that each stands for (`in_sets`). ``peer_groups`` are the ranks that meet within computations, where
-    more than one do; ``addresses`` the device of every rank.
+    more than one do; ``addresses`` the device of every rank, ``places`` its pipeline as the framework numbers
+    it and its rank there.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class Job:
     sets: Sets = ((0,),)
     peer_groups: tuple[tuple[int, ...], ...] = ()
     addresses: tuple[GpuAddress, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
 
     @property
     def order(self) -> Order:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,16 +25,29 @@ from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import positive
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.announcement.announcing import Announced, notify
+from perseus_ds.straggler.ceiling.node_ceilings import share_power
 from perseus_ds.straggler.ceiling.power_cap import PowerCap
 from perseus_ds.straggler.ceiling.setting import CapSet, set_power_cap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds notify``."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run_dir of the running job")
+    parser.add_argument(
+        "run_dirs",
+        type=Path,
+        nargs="+",
+        metavar="RUN_DIR",
+        help="run_dir of the running job; several with --node",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--slowdown", metavar="X", help="1.2: its iterations take 20 %% longer; 1 ends it")
     what.add_argument("--power-cap", metavar="W", help="mean power that each pipeline may take, in watts")
+    what.add_argument(
+        "--node",
+        action="append",
+        metavar="HOST=W",
+        help="mean power that all these jobs' GPUs on a host may take together; once for each host",
+    )
     what.add_argument("--no-power-cap", action="store_true", help="lift the ceiling")
     parser.add_argument("--pipeline", metavar="P", help="which data-parallel replica is slow, counted from 0")
     parser.add_argument(
@@ -52,21 +67,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Leave or withdraw the notice, and say so."""
+    if options.node is None and options.power_cap is not None and len(options.run_dirs) > 1:
+        raise PerseusError("one RUN_DIR has one ceiling: several share those of --node")
     if options.slowdown is not None:
         return _announce(options)
     if options.pipeline is not None:
         raise PerseusError("--pipeline belongs to --slowdown: a ceiling is for every pipeline")
     cap = _cap(options)
-    done = set_power_cap(options.run_dir, cap)
-    say(json.dumps(_cap_as_json(done)) if options.json else _cap_in_words(done))
+    if options.node is not None:
+        return _share(options, cap)
+    for run_dir in options.run_dirs:
+        done = set_power_cap(run_dir, cap)
+        say(json.dumps(_cap_as_json(done)) if options.json else _cap_in_words(done))
     return DONE
+
+
+def _share(options: argparse.Namespace, like: PowerCap) -> int:
+    shared = share_power(options.run_dirs, _nodes(options.node), like)
+    if options.json:
+        jobs = [asdict(one) | {"run_dir": str(one.run_dir)} for one in shared.jobs]
+        say(json.dumps({"jobs": jobs, "node_w": dict(shared.node_w), "over": list(shared.over)}))
+        return DONE
+    for one in shared.jobs:
+        later = (
+            ""
+            if one.start_s is None
+            else f", from {datetime.fromtimestamp(one.start_s).astimezone():%H:%M:%S} on"
+        )
+        say(f"{one.run_dir}: {one.power_cap_w:.0f} W for the job, {one.slowdown_pct:.1f} % slower{later}")
+    for node, watts in shared.node_w.items():
+        held = "cannot be held, the slowest plans run" if node in shared.over else "held"
+        say(f"{node}: {watts:.0f} W by these plans, {held}")
+    return DONE
+
+
+def _nodes(words: Sequence[str]) -> dict[str, float]:
+    """Read HOST=W, each host once."""
+    caps_w: dict[str, float] = {}
+    for word in words:
+        host, _, watts = word.rpartition("=")
+        if not host or host in caps_w:
+            raise PerseusError(f"--node {word!r:.80} is not HOST=W, each host once")
+        caps_w[host] = _number(watts, "power cap")
+    return caps_w
 
 
 def _announce(options: argparse.Namespace) -> int:
     if options.pipeline is None:
         raise PerseusError("--slowdown needs --pipeline: which one is slow")
     pipeline, slowdown = _whole(options.pipeline), _number(options.slowdown, "slowdown")
-    done = notify(options.run_dir, pipeline=pipeline, slowdown=slowdown, reason=options.reason)
+    if len(options.run_dirs) > 1:
+        raise PerseusError("--slowdown is for one RUN_DIR")
+    done = notify(options.run_dirs[0], pipeline=pipeline, slowdown=slowdown, reason=options.reason)
     if done.pipelines is None:
         remark("the journal does not say how many pipelines the job has: the number was not checked")
     say(json.dumps(_as_json(done)) if options.json else _in_words(done))
@@ -80,7 +132,7 @@ def _cap(options: argparse.Namespace) -> PowerCap:
     elif options.until is not None:
         until_s = _until_s(options.until)
     return PowerCap(
-        None if options.no_power_cap else _number(options.power_cap, "power cap"),
+        None if options.power_cap is None else _number(options.power_cap, "power cap"),
         options.per,
         until_s=until_s,
         ramp_w_per_s=options.ramp or 0.0,

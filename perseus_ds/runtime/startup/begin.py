@@ -16,7 +16,7 @@ from perseus_ds import __version__
 from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory import RankPlace, RunDirectory, write_places
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.rendezvous import Meeting
@@ -66,6 +66,8 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meetin
     config = _answerable(config, adapter, job, log)
     start = _start(config, job, directory, channel, gpu)
     _log_attached(log, job, config, choice, start)
+    if job.rank == 0:
+        _write_places(job, directory, log)
     for line in sorted({member.place.untested for member in members} - {""}):
         log.line(line)
     if meeting.reach.why:
@@ -180,6 +182,18 @@ def _shape(job: Job) -> str:
 
 def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def _write_places(job: Job, directory: RunDirectory, log: EventLog) -> None:
+    """Write where every rank is, for who shares out power or names a GPU; without it training goes on."""
+    places = [
+        RankPlace(pipeline, rank, address.host, address.gpu)
+        for (pipeline, rank), address in zip(job.places, job.addresses, strict=True)
+    ]
+    try:
+        write_places(places, directory.places)
+    except OSError as error:
+        log.line(f"{directory.places} is not written: {error.strerror}")
 
 
 def _log_attached(

@@ -80,6 +80,7 @@ def recognise(
         sets=_sets(members),
         peer_groups=tuple(sorted({m.place.coupled for m in members if len(m.place.coupled) > 1})),
         addresses=tuple(member.address for member in members),
+        places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
     )
 
 

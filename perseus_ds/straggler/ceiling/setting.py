@@ -38,7 +38,7 @@ def set_power_cap(run_dir: str | Path, cap: PowerCap) -> CapSet:
         PerseusError: a ceiling that is over already, no running job, or a user who is not believed.
     """
     directory = RunDirectory(Path(run_dir))
-    _check(cap)
+    check_cap(cap, time.time())
     attached = running_job(directory)
     if attached.get("start") == "observe":
         raise PerseusError(f"{directory.path}: its job only observes, a ceiling would change nothing")
@@ -48,13 +48,18 @@ def set_power_cap(run_dir: str | Path, cap: PowerCap) -> CapSet:
     return _costing(path, cap, read_plans(directory.plan))
 
 
-def _check(cap: PowerCap) -> None:
+def check_cap(cap: PowerCap, now_s: float) -> None:
+    """Refuse a ceiling that cannot be meant; ``now_s`` is seconds since 1970.
+
+    Raises:
+        PerseusError: a bad number, or a ceiling that is over before it begins.
+    """
     watts = cap.power_cap_w
     if watts is not None and not (math.isfinite(watts) and watts > 0.0):
         raise PerseusError(f"a ceiling of {watts} W is not a finite number above 0")
     if not (math.isfinite(cap.ramp_w_per_s) and cap.ramp_w_per_s >= 0.0):
         raise PerseusError(f"a ramp of {cap.ramp_w_per_s} W/s is not a finite number from 0 on")
-    if cap.until_s is not None and cap.until_s <= max(time.time(), cap.start_s or 0.0):
+    if cap.until_s is not None and cap.until_s <= max(now_s, cap.start_s or 0.0):
         raise PerseusError("the ceiling would be over before it begins", hint="name a later time")
 
 

@@ -16,6 +16,7 @@ from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, read_plans
+from perseus_ds.run_directory import RunDirectory, read_places
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.straggler import FrontierIndex, PowerCap
 from perseus_ds.straggler.ceiling.setting import set_power_cap
@@ -160,6 +161,12 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) 
     expected_s = job.frontier_index.expected_s
     for row in beside:
         assert expected_s[held] < expected_s[row[0]] <= SLOWDOWN * expected_s[held]
+
+
+def test_where_every_rank_is_stands_in_the_run_directory(job: Job) -> None:
+    places = read_places(RunDirectory(job.run_dir).places)
+    assert [(place.pipeline, place.pipeline_rank) for place in places] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert len({place.gpu for place in places}) == STAGES * REPLICAS
 
 
 def test_what_it_costs_is_said_and_in_the_journal(job: Job) -> None:

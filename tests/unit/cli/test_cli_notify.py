@@ -17,7 +17,7 @@ import perseus_ds
 from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import read_plans, select
-from perseus_ds.run_directory import RunDirectory, append_event
+from perseus_ds.run_directory import RankPlace, RunDirectory, append_event, write_places
 from perseus_ds.straggler import Notices, PowerCaps
 
 Refused = Callable[..., str]
@@ -231,3 +231,23 @@ def test_a_job_that_only_observes_holds_no_ceiling(tmp_path: Path, refused: Refu
     attached(tmp_path, os.getpid(), replicas=1, stragglers=False)
     perseus_ds.set_power_cap(tmp_path, 5.0)
     perseus_ds.set_power_cap(tmp_path, None)
+
+
+def test_jobs_share_a_node(tmp_path: Path, plan_file: Path, perseus: Program, refused: Refused) -> None:
+    run_dirs = [tmp_path / name for name in ("one", "other")]
+    for run_dir in run_dirs:
+        attached(run_dir, os.getpid())
+        shutil.copy(plan_file, run_dir / "plan.json")
+        places = [RankPlace(0, rank, "n0", f"gpu-{rank}") for rank in (0, 1)]
+        write_places(places, RunDirectory(run_dir).places)
+    power_w = read_plans(plan_file).energy_j / read_plans(plan_file).iteration_time_s
+    cap_w = 1.9 * float(power_w[0])
+    answer = json.loads(perseus("notify", *run_dirs, "--node", f"n0={cap_w}", "--json").out)
+    assert answer["node_w"]["n0"] <= cap_w
+    assert [one["run_dir"] for one in answer["jobs"]] == [str(run_dir) for run_dir in run_dirs]
+    told = perseus("notify", *run_dirs, "--node", "n0=1").out.splitlines()
+    assert told[-1].endswith("cannot be held, the slowest plans run")
+    assert refused("notify", *run_dirs, "--node", "n0").startswith("--node 'n0' is not HOST=W")
+    assert refused("notify", *run_dirs, "--power-cap", 5).startswith("one RUN_DIR has one ceiling")
+    assert refused("notify", *run_dirs, "--slowdown", 2, "--pipeline", 0) == "--slowdown is for one RUN_DIR"
+    assert len(perseus("notify", *run_dirs, "--no-power-cap").out.splitlines()) == 2
