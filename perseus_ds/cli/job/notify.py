@@ -25,6 +25,7 @@ from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import positive
 from perseus_ds.errors import PerseusError
 from perseus_ds.straggler.announcement.announcing import Announced, notify
+from perseus_ds.straggler.announcement.resiliency import notify_host
 from perseus_ds.straggler.ceiling.node_ceilings import share_power
 from perseus_ds.straggler.ceiling.power_cap import PowerCap
 from perseus_ds.straggler.ceiling.setting import CapSet, set_power_cap
@@ -49,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="mean power that all these jobs' GPUs on a host may take together; once for each host",
     )
     what.add_argument("--no-power-cap", action="store_true", help="lift the ceiling")
-    parser.add_argument("--pipeline", metavar="P", help="which data-parallel replica is slow, counted from 0")
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument("--pipeline", metavar="P", help="which data-parallel replica is slow, counted from 0")
+    who.add_argument("--host", metavar="HOST", help="every pipeline with a GPU on this host is slow")
     parser.add_argument(
         "--per", choices=["pipeline", "job"], default="pipeline", help="what the ceiling is for"
     )
@@ -71,8 +74,8 @@ def run(options: argparse.Namespace) -> int:
         raise PerseusError("one RUN_DIR has one ceiling: several share those of --node")
     if options.slowdown is not None:
         return _announce(options)
-    if options.pipeline is not None:
-        raise PerseusError("--pipeline belongs to --slowdown: a ceiling is for every pipeline")
+    if options.pipeline is not None or options.host is not None:
+        raise PerseusError("--pipeline and --host belong to --slowdown: a ceiling is for every pipeline")
     cap = _cap(options)
     if options.node is not None:
         return _share(options, cap)
@@ -113,11 +116,19 @@ def _nodes(words: Sequence[str]) -> dict[str, float]:
 
 
 def _announce(options: argparse.Namespace) -> int:
-    if options.pipeline is None:
-        raise PerseusError("--slowdown needs --pipeline: which one is slow")
-    pipeline, slowdown = _whole(options.pipeline), _number(options.slowdown, "slowdown")
+    if options.pipeline is None and options.host is None:
+        raise PerseusError("--slowdown needs --pipeline or --host: which one is slow")
     if len(options.run_dirs) > 1:
         raise PerseusError("--slowdown is for one RUN_DIR")
+    slowdown = _number(options.slowdown, "slowdown")
+    if options.host is not None:
+        slow = notify_host(options.run_dirs[0], options.host, slowdown=slowdown, reason=options.reason)
+        told = (
+            json.dumps([_as_json(one) for one in slow]) if options.json else "\n".join(map(_in_words, slow))
+        )
+        say(told)
+        return DONE
+    pipeline = _whole(options.pipeline)
     done = notify(options.run_dirs[0], pipeline=pipeline, slowdown=slowdown, reason=options.reason)
     if done.pipelines is None:
         remark("the journal does not say how many pipelines the job has: the number was not checked")

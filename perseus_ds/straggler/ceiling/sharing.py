@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 _Numbers = NDArray[np.float64]
 _ROUNDED = 1.0 + 1e-9
+_ROUNDS, _HALVINGS = 12, 30
+_HIGHEST_PRICE = 1.0  # GPUs' whole time for a watt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,16 +41,52 @@ class JobCurve:
 def split(jobs: Sequence[JobCurve], caps_w: _Numbers) -> list[int]:
     """Return the point of each job at which no node takes more than its ceiling, at little lost GPU time.
 
-    From the fastest points on, the job moves next whose step gives most power on nodes that take too much,
-    for each second that its GPUs lose. Power is convex in time, so that with one node no other split loses
-    less, but for a part of one step. Then jobs take back what is left. Where ceilings cannot be held all
-    jobs run their slowest point.
+    The job moves next whose step gives most power on nodes that take too much, for each second that its GPUs
+    lose. Power is convex in time, so that with one node no other split loses less, but for a part of one
+    step. Jobs on several nodes begin also where prices of the nodes' power put them; the better split counts.
+    Then jobs take back what is left. Where ceilings cannot be held all jobs on that node run their slowest
+    point.
 
     Shape: ``caps_w`` [nodes]; returns [jobs].
     Cost: linear in points, times the jobs.
     """
     corners = [_corners(job) for job in jobs]
-    at = [0] * len(jobs)
+    starts = [[0] * len(jobs), _priced(jobs, corners, caps_w)]
+    found = [_stepped(jobs, corners, at, caps_w) for at in starts]
+
+    def worth(points: Sequence[int]) -> tuple[float, float]:
+        over_w = float(np.maximum(_taken_w(jobs, points) - caps_w * _ROUNDED, 0.0).sum())
+        return over_w, sum(job.gpus * float(job.slowdown[at]) for job, at in zip(jobs, points, strict=True))
+
+    return min(found, key=worth)
+
+
+def _priced(jobs: Sequence[JobCurve], corners: Sequence[Sequence[int]], caps_w: _Numbers) -> list[int]:
+    """Where each job is best off when its power on every node has a price, and no node takes too much.
+
+    Prices are found node by node, again and again: the dual of the linear program, by coordinates.
+    """
+    lost = [job.gpus * job.slowdown[own] for job, own in zip(jobs, corners, strict=True)]
+    power_w = [job.power_w[own] for job, own in zip(jobs, corners, strict=True)]
+    prices = np.zeros(len(caps_w))
+
+    def chosen() -> list[int]:
+        return [int(np.argmin(own + watts @ prices)) for own, watts in zip(lost, power_w, strict=True)]
+
+    for node in list(range(len(caps_w))) * _ROUNDS:
+        low, high = 0.0, _HIGHEST_PRICE
+        for _ in range(_HALVINGS):
+            prices[node] = (low + high) / 2.0
+            taken_w = sum(watts[at, node] for watts, at in zip(power_w, chosen(), strict=True))
+            low, high = (prices[node], high) if taken_w > caps_w[node] else (low, prices[node])
+        prices[node] = high
+    return chosen()
+
+
+def _stepped(
+    jobs: Sequence[JobCurve], corners: Sequence[Sequence[int]], at: list[int], caps_w: _Numbers
+) -> list[int]:
+    """Slow jobs down until no node takes too much, then let them take back what is left."""
     while (excess_w := _taken_w(jobs, _points(corners, at)) - caps_w * _ROUNDED).max() > 0.0:
         gains = [_gain(job, own, place, excess_w) for job, own, place in zip(jobs, corners, at, strict=True)]
         best = int(np.argmax(gains))

@@ -212,9 +212,9 @@ BAD_CAPS = [
     ),
     (
         ("--power-cap", 5, "--pipeline", 1),
-        "--pipeline belongs to --slowdown: a ceiling is for every pipeline",
+        "--pipeline and --host belong to --slowdown: a ceiling is for every pipeline",
     ),
-    (("--slowdown", 1.2), "--slowdown needs --pipeline: which one is slow"),
+    (("--slowdown", 1.2), "--slowdown needs --pipeline or --host: which one is slow"),
 ]
 
 
@@ -251,3 +251,11 @@ def test_jobs_share_a_node(tmp_path: Path, plan_file: Path, perseus: Program, re
     assert refused("notify", *run_dirs, "--power-cap", 5).startswith("one RUN_DIR has one ceiling")
     assert refused("notify", *run_dirs, "--slowdown", 2, "--pipeline", 0) == "--slowdown is for one RUN_DIR"
     assert len(perseus("notify", *run_dirs, "--no-power-cap").out.splitlines()) == 2
+
+
+def test_a_host_in_maintenance(run_dir: Path, perseus: Program) -> None:
+    places = [RankPlace(rank, 0, f"n{rank // 2}", f"gpu-{rank}") for rank in range(4)]
+    write_places(places, RunDirectory(run_dir).places)
+    told = perseus("notify", run_dir, "--host", "n1", "--slowdown", 1.3).out
+    assert [line[:10] for line in told.splitlines()] == ["pipeline 2", "pipeline 3"]
+    assert announced(run_dir) == [1.0, 1.0, 1.3, 1.3]
