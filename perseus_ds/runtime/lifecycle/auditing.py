@@ -177,7 +177,8 @@ def _log_findings(
     if late:
         rank, counts = max(late, key=lambda one: one[1].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
-    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct):
+    by_loads = context.config.straggler.pacing == "loads"
+    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=by_loads):
         context.log.event("contradicted", f"{named}{line}")
     if line := slower(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct

@@ -35,6 +35,11 @@ def test_a_contradiction_is_beyond_both_errors() -> None:
     assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0)
 
 
+def test_pacing_by_loads_may_save_more_than_expected_and_no_less() -> None:
+    assert contradiction(measured(800.0, predicted_pct=15.0), 1.0, by_loads=True) == ""
+    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0, by_loads=True)
+
+
 def test_nothing_contradicts_without_an_error() -> None:
     sides = MeasuredSide(1.0, 1000.0, 2), MeasuredSide(1.0, 800.0, 2)
     summary = Summary(*sides, True, 90.0)
