@@ -44,7 +44,7 @@ def set_load(function: Callable[[int, int], object] | None) -> None:
 
 
 def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> None:
-    """Tell a running job that one of its pipelines takes ``slowdown`` times as long; 1 ends it.
+    """Inform a running job that one of its pipelines takes ``slowdown`` times as long; 1 ends it.
 
     The same as ``perseus-ds notify``.
 

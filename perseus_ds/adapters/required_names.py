@@ -34,7 +34,7 @@ class Release:
                 raise self.unsupported(f"{where}.{one.name}, used for {one.use}, is not there")
 
     def unsupported(self, what: str) -> UnsupportedEngineError:
-        """Say what is not as in the releases tested."""
+        """Return what is not as in the releases tested."""
         return UnsupportedEngineError(f"{self.name}: {what}", hint=f"tested: {', '.join(self.tested)}")
 
 

@@ -30,12 +30,12 @@ COMMANDS = {
     "run": Command("job.run", "start a training job with the plugin's flags set, and show its progress"),
     "plan": Command("planning.plan", "turn a profile into a frontier of plans"),
     "show": Command("planning.show", "one plan of a frontier, instruction by instruction"),
-    "verify": Command("planning.verify", "check that a plan file is what it says"),
+    "verify": Command("planning.verify", "check a plan file by code apart from the planner"),
     "simulate": Command(
-        "emulation.simulate", "play a plan in a job of any size, on emulated GPUs in virtual time"
+        "emulation.simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"
     ),
     "report": Command("job.report", "write the page and the pictures of a run directory"),
-    "notify": Command("job.notify", "tell a running job about a straggler known in advance"),
+    "notify": Command("job.notify", "announce a straggler or a power ceiling to a running job"),
     "kernels": Command(
         "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
     ),
@@ -47,7 +47,7 @@ COMMANDS = {
     "hook": Command("machine.hook", "whether training jobs of this Python will load the plugin"),
 }
 
-_EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` tells all."
+_EPILOG = "Exit codes: 0 done, 1 refused with a reason, 2 wrong usage. `perseus-ds COMMAND --help` lists all."
 
 
 def parse(arguments: Sequence[str]) -> tuple[Run, argparse.Namespace]:

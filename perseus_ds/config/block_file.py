@@ -18,7 +18,7 @@ ENABLED_BY_FILE = "PERSEUS_CONFIG"
 
 
 def read_block(path: str | Path) -> dict[str, object]:
-    """Read a block from JSON (comments allowed) or YAML; what it means is for `parse` to say.
+    """Read a block from JSON (comments allowed) or YAML; what it means is for `parse` to state.
 
     Raises:
         ConfigError: the file is missing, torn, or holds something else.
@@ -54,7 +54,7 @@ def read_block(path: str | Path) -> dict[str, object]:
 
 
 def text_digest(path: str | Path) -> str | None:
-    """A mark of what a file says, to compare with another node's; None where it cannot be read."""
+    """A mark of what a file states, to compare with another node's; None where it cannot be read."""
     try:
         return hashlib.sha256(read_bounded(Path(path), most_bytes=MOST_BYTES)).hexdigest()
     except (OSError, PerseusError):

@@ -110,7 +110,7 @@ class PowerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not said.
+    """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not reported.
 
     ``pue`` is what the building takes for each unit of energy that its GPUs take.
     """

@@ -23,7 +23,7 @@ class Calibration:
     """Medians over several switches; ``None`` where nothing could be measured.
 
     ``unreached`` counts the clocks that were not reached, ``idle`` those where the device did nothing.
-    ``memory_why_not`` is why the memory clock cannot be locked (``None``: it can), told without trying.
+    ``memory_why_not`` is why the memory clock cannot be locked (``None``: it can), reported without trying.
     """
 
     call_s: float | None
@@ -43,7 +43,7 @@ class Calibration:
 
 
 def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
-    """Do all of `calibrating` at once, for who has nothing else to do meanwhile.
+    """Do all of `calibrating` at once, for whoever has nothing else to do meanwhile.
 
     Raises:
         DeviceError: the device refused.
@@ -101,7 +101,7 @@ def _found(
 
 
 def measured(able: Capabilities, calibration: Calibration) -> Capabilities:
-    """Put what was measured in the place of what was declared."""
+    """Put what was measured instead of what was declared."""
     return replace(
         able,
         counter_period_s=calibration.counter_period_s or able.counter_period_s,

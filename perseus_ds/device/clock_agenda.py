@@ -66,7 +66,7 @@ class RequestCounts:
 
 
 class DatedClocks(Protocol):
-    """Whoever asks a device for clocks at their moments; ``counts`` says what became of them."""
+    """Whoever asks a device for clocks at their moments; ``counts`` states what became of them."""
 
     @property
     def counts(self) -> RequestCounts:

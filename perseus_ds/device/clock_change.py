@@ -49,7 +49,7 @@ class ClockChange:
 
     @classmethod
     def of(cls, able: Capabilities, calibration: Calibration | None = None, *, gpus: int = 1) -> ClockChange:
-        """Read the model off a calibration, where it says nothing off what the device declares.
+        """Read the model off a calibration, where it states nothing off what the device declares.
 
         ``gpus`` is how many were measured together: what the last of them waited longer than one alone
         is the queue.

@@ -79,7 +79,7 @@ class Conflict:
 
     @property
     def line(self) -> str:
-        """What is said to the user."""
+        """What is reported to the user."""
         return f"{self.kind.text}: {self.locked_mhz} MHz asked, {self.seen_mhz} MHz seen"
 
 

@@ -22,11 +22,11 @@ class Gpu(ABC):
 
     @abstractmethod
     def identify(self) -> Identity:
-        """Say which device this is."""
+        """Return which device this is."""
 
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """Say what the device can do; the answer does not change while it is open."""
+        """Return what the device can do; the answer does not change while it is open."""
 
     @abstractmethod
     def lock_clock(self, clock_mhz: int) -> None:
@@ -87,11 +87,11 @@ class Gpu(ABC):
         """
 
     def power_w(self) -> float | None:
-        """Read what this GPU alone takes at this instant; ``None`` where it does not tell."""
+        """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
         return None
 
     def power_limit_w(self) -> float | None:
-        """Read the power limit that the driver enforces; ``None`` where it does not tell."""
+        """Read the power limit that the driver enforces; ``None`` where it does not show."""
         return None
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Gpu(ABC):
         time.sleep(self.wall_s(device_s))
 
     def standing_lock_mhz(self) -> int | None:
-        """Say at which clock this device is locked, by whomever; ``None``: it is not.
+        """Return at which clock this device is locked, by whomever; ``None``: it is not.
 
         Raises:
             DeviceUnsupportedError: it cannot be asked, as NVML cannot.
@@ -123,22 +123,22 @@ class Gpu(ABC):
         return None
 
     def busy(self) -> str | None:
-        """Say who works on this device just now; ``None`` where nobody does, or nobody can tell."""
+        """Return who works on this device just now; ``None`` where nobody does, or nobody can show."""
         return None
 
     def load_pct(self) -> int | None:
-        """Say how busy this device has been of late; ``None`` where it cannot be asked.
+        """Return how busy this device has been of late; ``None`` where it cannot be asked.
 
-        An idle device clocks as it likes, lock or not, and does not always say that it is idle.
+        An idle device clocks as it likes, lock or not, and does not always state that it is idle.
         """
         return None
 
     def conflicts(self) -> tuple[Sighting, ...]:
-        """Say who was seen at work against us on this device; nothing where nobody looks."""
+        """Return who was seen at work against us on this device; nothing where nobody looks."""
         return ()
 
     def given_up(self) -> DeviceError | None:
-        """Say why no clock is set through this device any more, if that is so."""
+        """Return why no clock is set through this device any more, if that is so."""
         return None
 
     def in_control(self) -> bool:

@@ -55,7 +55,7 @@ def socket_path() -> Path:
 
 
 def _check_allowed(sock: socket.socket, uuid: str) -> None:
-    """Ask the service whether it would hand a GPU over; one that does not know the question is not heard.
+    """Ask the service whether it would hand a GPU over; one that does not know the question is not observed.
 
     Raises:
         DevicePermissionError: its operator's rules do not let us.

@@ -16,7 +16,7 @@ class ReadThroughGpu(Gpu):
         self._clocks_mhz = frozenset(able.clocks_mhz)
 
     def identify(self) -> Identity:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.identify()
 
     def capabilities(self) -> Capabilities:
@@ -24,15 +24,15 @@ class ReadThroughGpu(Gpu):
         return self._capabilities
 
     def achieved(self) -> Achieved:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.achieved()
 
     def energy_j(self) -> float:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.energy_j()
 
     def power_w(self) -> float | None:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.power_w()
 
     def now_s(self) -> float:
@@ -40,15 +40,15 @@ class ReadThroughGpu(Gpu):
         return self._reader.now_s()
 
     def power_profiles(self) -> frozenset[int] | None:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.power_profiles()
 
     def load_pct(self) -> int | None:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.load_pct()
 
     def busy(self) -> str | None:
-        """As the reader says."""
+        """As the reader states."""
         return self._reader.busy()
 
     def close(self) -> None:

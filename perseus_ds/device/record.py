@@ -1,4 +1,4 @@
-"""What a GPU says of itself: frozen records, the same for every backend."""
+"""What a GPU states of itself: frozen records, the same for every backend."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Capabilities:
     ``counter_period_s`` of ``None`` means that there is no energy counter. ``switch_latency_s`` is
     call plus settle, declared or measured; ``switch_call_s`` is the part of it that the call takes.
     With ``persistence`` off a lock may silently not hold; ``None`` where there is no such mode.
-    ``memory_why_not`` is why the memory clock cannot be locked, told without trying; ``None``: it can.
+    ``memory_why_not`` is why the memory clock cannot be locked, reported without trying; ``None``: it can.
     """
 
     clocks_mhz: tuple[int, ...]
@@ -92,7 +92,7 @@ class Achieved:
 
 
 def describe_grid(clocks_mhz: tuple[int, ...]) -> str:
-    """Say a descending grid in a few words: ``210 to 1410 MHz in steps of 15``."""
+    """Describe a descending grid in a few words: ``210 to 1410 MHz in steps of 15``."""
     if not clocks_mhz:
         return "no clocks at all"
     low, high = clocks_mhz[-1], clocks_mhz[0]

@@ -14,7 +14,7 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 
 def missing_right() -> str | None:
-    """Say why this process may not set clocks, or ``None`` when it may."""
+    """Return why this process may not set clocks, or ``None`` when it may."""
     if not _has_capability(_status_of("self")):
         who = "root of a container" if os.geteuid() == 0 else f"user {os.geteuid()}"
         return f"{who} without CAP_SYS_ADMIN"
@@ -22,7 +22,7 @@ def missing_right() -> str | None:
 
 
 def may_set_clocks(pid: int, uid: int) -> bool:
-    """Whether a process that was seen as a user may; one that is not to be seen from here may not.
+    """Whether a process that was seen as a user may; one that is not visible from here may not.
 
     It has to be that user through and through: a setuid program that somebody starts in its place has the
     capability, and does not vouch for what it was handed.

@@ -34,7 +34,7 @@ class Switch:
     """One change of clock: how long the call took, and how long until the new clock was achieved.
 
     ``total_s`` counts from the call's beginning and is ``None`` when the clock was not reached in time.
-    ``blur_s`` is how long nobody looked before the new clock was seen. ``idle`` says that the device did
+    ``blur_s`` is how long nobody looked before the new clock was seen. ``idle`` states that the device did
     nothing and did not reach its clock: an idle one clocks down by itself, lock or not. ``seen_mhz`` is what
     was seen in its place.
     """
@@ -49,7 +49,7 @@ class Switch:
 
     @property
     def told(self) -> bool:
-        """Whether the looks came closely enough to tell the latency."""
+        """Whether the looks came closely enough to inform the latency."""
         return self.total_s is not None and self.blur_s <= max(_FINE_S, _COARSEST * self.total_s)
 
 

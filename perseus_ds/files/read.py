@@ -18,7 +18,7 @@ def read_bounded(
     With ``writers`` the file is believed only where nobody else could have written it: it is no link,
     belongs to one of these users, and nobody else may write to it. With ``shared`` as well a link is
     followed, since what it leads to is checked alike, and a group may write: project directories are shared.
-    Without ``writers``, what the file says is checked by who reads it.
+    Without ``writers``, what the file states is checked by who reads it.
 
     Raises:
         OSError: it cannot be opened or read.
@@ -66,7 +66,7 @@ def check_folder(folder: Path, writers: frozenset[int]) -> None:
 
 
 def reason_of(error: OSError | PerseusError) -> str:
-    """What a refusal or the system's error says, in one line that is to follow the path."""
+    """What a refusal or the system's error states, in one line that is to follow the path."""
     if isinstance(error, PerseusError):
         return error.message
     return f"cannot be read: {error.strerror or type(error).__name__}"

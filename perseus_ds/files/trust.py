@@ -32,7 +32,7 @@ def may_write(folder: Path) -> frozenset[int]:
 
 
 def why_not_believed(found: os.stat_result, writers: frozenset[int], *, shared: bool = False) -> str | None:
-    """Say who else could have written a file or moved files in a folder; None where nobody could.
+    """Return who else could have written a file or moved files in a folder; None where nobody could.
 
     With ``shared`` a group that may write is believed.
     """
@@ -48,7 +48,7 @@ def why_not_believed(found: os.stat_result, writers: frozenset[int], *, shared: 
 
 
 def who_else(path: Path) -> str | None:
-    """Say who else may write to a file or folder that is there; None where nobody may."""
+    """Return who else may write to a file or folder that is there; None where nobody may."""
     try:
         found = path.stat()
     except OSError:

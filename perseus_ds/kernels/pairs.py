@@ -11,7 +11,7 @@ _LOWEST_SHARE = 0.3
 
 
 def memory_probe(gpu: Gpu) -> str | None:
-    """Try to set the memory clock that is there by default, and give it back; say why it cannot be set.
+    """Try to set the memory clock that is there by default, and give it back; state why it cannot be set.
 
     For a device of one's own only: what another has locked would be lost.
     """

@@ -11,7 +11,7 @@ from perseus_ds.errors import ProfileError
 class KernelClass:
     """Launches that do the same work: the same operator on the same shapes and type.
 
-    ``shapes`` are those of the tensor arguments, in order. ``note`` tells apart what shapes do not (a
+    ``shapes`` are those of the tensor arguments, in order. ``note`` distinguishes what shapes do not (a
     transposed operand, a scalar that changes the work).
     """
 

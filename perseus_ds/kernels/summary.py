@@ -93,7 +93,7 @@ def kernel_plan(
 ) -> KernelPlan:
     """Choose for every level, goal and scope, and cut the iteration for every latency.
 
-    The choice is made on smoothed measurements; what it brings is told by the second measurement.
+    The choice is made on smoothed measurements; what it brings is reported by the second measurement.
 
     Raises:
         ProfileError: profile and trace do not belong together.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import PlanError
 
 GPUS_PER_NODE = 8
-"""Ranks of a pipeline that share a driver, where nobody says how many."""
+"""Ranks of a pipeline that share a driver, where nobody states how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ChangeBudget:
             raise PlanError(f"budget of changes: {self.gpus_per_node} GPUs per node", hint="at least 1")
 
     def __str__(self) -> str:
-        """What it forbids, as fingerprints say it; empty where that is nothing."""
+        """What it forbids, as fingerprints state it; empty where that is nothing."""
         said = ""
         if self.per_gpu_per_s is not None:
             said += f", {self.per_gpu_per_s:g} changes per second and GPU"

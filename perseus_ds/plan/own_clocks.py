@@ -30,7 +30,7 @@ _MOST_PARTS = 2  # of one computation
 class ClockRow:
     """One computation at one clock; of two rows of one computation the first comes first in time.
 
-    ``duration_s`` says how long it is at that clock where there are two; ``where`` names the row in errors.
+    ``duration_s`` states how long it is at that clock where there are two; ``where`` names the row in errors.
     """
 
     stage: int
@@ -75,7 +75,7 @@ def plan_of_clocks(
     validate(schedule)
     waiting_w = profile.blocking_power_w if blocking_power_w is None else blocking_power_w
     if waiting_w is None:
-        raise PlanError("the profile does not say what a waiting GPU takes", hint="give blocking_power_w")
+        raise PlanError("the profile does not record what a waiting GPU takes", hint="give blocking_power_w")
     problem = problem_of(profile, schedule, waiting_w)
     choice, splits = _chosen(problem, _by_instruction(problem, rows))
     baseline = problem.baseline(waiting_w)

@@ -16,7 +16,7 @@ from perseus_ds.schedule import Schedule
 from perseus_ds.solver import blended
 
 FEWEST_POINTS = 8
-"""Clocks that a curve needs for its points' scatter to be told from its shape."""
+"""Clocks that a curve needs for its points' scatter to be reported from its shape."""
 MOST_COMPUTATIONS = 2_000
 """More are not planned again to see what errors cost."""
 DRAWS = 3
@@ -39,7 +39,7 @@ class EntryError:
     """One standard error of an entry of a profile, root mean square of all, and what that may cost.
 
     ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
-    ``slowdown_pct`` is how much longer the plan that loses no time may take than it says; None where the
+    ``slowdown_pct`` is how much longer the plan that loses no time may take than it states; None where the
     schedule is too large to plan again, or the errors are too small to cost anything.
 
     Units: percent.

@@ -66,13 +66,13 @@ class PlanSet:
     change.
 
     ``variation_slowdown_pct`` is how much longer iterations of the fastest plan last on average, with its
-    reserve, since durations vary as they did in the profile; None where the profile does not say how.
+    reserve, since durations vary as they did in the profile; None where the profile does not state how.
 
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors;
-    ``scatter_pct`` how much an iteration varies as computations did in the profile (None: it does not say).
+    ``scatter_pct`` how much an iteration varies as computations did in the profile (None: it does not state).
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
-    says.
+    states.
 
     A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.

@@ -14,7 +14,7 @@ def select(plans: PlanSet, objective: Objective) -> FrequencyPlan:
     """Choose by total energy, each plan over its own iteration time: what a job without stragglers pays.
 
     Raises:
-        InfeasibleError: no plan meets the deadline or the cap; the message says the nearest one.
+        InfeasibleError: no plan meets the deadline or the cap; the message states the nearest one.
     """
     match objective.policy:
         case "no_slowdown":

@@ -32,7 +32,7 @@ _Classes = dict[Computation, list[Interval]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one window tells: a point per computation, the power of waiting, and what no clock changes.
+    """What one window shows: a point per computation, the power of waiting, and what no clock changes.
 
     ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
@@ -60,7 +60,7 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
     Every step of the counter is one equation: energy = sum over classes of power x time in that class.
     The non-negative least-squares solution gives each class its mean power; energy of an instruction is
     power x mean time. Where forward and backward are always mixed alike (instructions shorter than the
-    counter's period) the steps say little of the split; what they leave open is decided by the expectation
+    counter's period) the steps state little of the split; what they leave open is decided by the expectation
     that the computations' powers agree within about a tenth.
 
     What contains a wait (`Interval.waits`) is left out: its duration does not count, nor do the steps in
@@ -68,7 +68,7 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
     nothing else ran keeps them.
 
     Raises:
-        IncompleteProfileError: too few instructions or counter steps to tell anything.
+        IncompleteProfileError: too few instructions or counter steps to show anything.
     """
     computed, waiting = _classes(window)
     if not computed:
@@ -95,7 +95,7 @@ def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
 
 
 def _classes(window: Window) -> tuple[_Classes, list[Interval]]:
-    """Sort what was computed, and tell what is left out of it."""
+    """Sort what was computed, and show what is left out of it."""
     ran = [interval for interval in window.intervals if interval.kind.is_computation]
     clean = {i.computation for i in ran if not i.waits}
     waiting = [i for i in ran if i.waits and i.computation in clean]
@@ -165,7 +165,7 @@ def _equations(
 def _pull_to_equal(
     time_s: NDArray[np.float64], spent_j: NDArray[np.float64], computed: int
 ) -> NDArray[np.float64]:
-    """Rows that say that neighbouring computations use the same power, weighted as the counter's noise is.
+    """Rows that state that neighbouring computations use the same power, weighted as the counter's noise is.
 
     The weight makes a difference of a tenth as unlikely as a counter step that is one standard deviation
     off, with both judged from a fit in which all computations share one power.

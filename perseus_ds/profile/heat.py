@@ -60,7 +60,7 @@ class Leakage:
 def leakage_of(warm: Points, cool: Points, cooler_w: float) -> Leakage:
     """Compare the powers of the same computations at one clock, before and after the GPU has cooled.
 
-    ``cooler_w`` is by how much less it had taken before. What that tells is weighted with what is known of
+    ``cooler_w`` is by how much less it had taken before. What that shows is weighted with what is known of
     such parts (`USUAL`); where nothing was measured a second time that alone is left.
     """
     both = warm.keys() & cool.keys()

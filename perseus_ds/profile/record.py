@@ -52,7 +52,7 @@ class Profile:
     ``size_variation`` is by what share the sizes of an iteration's microbatches vary (standard deviation).
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it
     is warmer, ``leakage_se`` its standard error; energies are as at the temperature of default clocks.
-    ``loads`` say how durations follow the loads of microbatches, where these differ and are counted.
+    ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -155,7 +155,7 @@ class Profile:
         return factors
 
     def variation(self) -> Mapping[Computation, float] | None:
-        """By what share of its duration each computation varies; None where points do not say it of all.
+        """By what share of its duration each computation varies; None where points do not state it of all.
 
         All clocks together, and the whole of it: also what is alike in all computations of an iteration.
         """

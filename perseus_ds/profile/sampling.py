@@ -21,7 +21,7 @@ _PARAMETERS = 2
 class Sampling:
     """A counter that looks during ``width`` of its period, until ``lag`` of it before its step is seen.
 
-    Data-centre GPUs look during a quarter of it and take that for the whole: a step says what ran then, not
+    Data-centre GPUs look during a quarter of it and take that for the whole: a step states what ran then, not
     what ran on average. Its date is off by up to a quarter of a period, because readers look now and then.
 
     Source: arXiv 2312.02741 (25 of every 100 ms on A100 and H100).

@@ -15,7 +15,7 @@ _UNKNOWN = 1.0  # work in proportion to its size, where one size alone was seen
 def elasticity(*groups: tuple[_Numbers, _Numbers]) -> float:
     """By which power of its size a value grows, on a log-log line; 1 where no group's sizes differ.
 
-    Each group (sizes, values) has a level of its own: other clocks, say.
+    Each group (sizes, values) has a level of its own: other clocks, state.
 
     Shape: both of a group [samples], positive.
     """
@@ -31,12 +31,12 @@ def elasticity(*groups: tuple[_Numbers, _Numbers]) -> float:
 
 
 def differ(sizes: _Numbers) -> bool:
-    """Whether samples are of more than one size; one that is not told (0) says nothing."""
+    """Whether samples are of more than one size; one that is not reported (0) states nothing."""
     return bool(len(sizes) > 1 and sizes.min() > 0 and sizes.max() > (1.0 + _ALIKE_WITHIN) * sizes.min())
 
 
 def at_size(values: _Numbers, sizes: _Numbers, size: float, *, power: float | None = None) -> _Numbers:
-    """What the values would have been at one size; as they are where sizes are not told.
+    """What the values would have been at one size; as they are where sizes are not reported.
 
     ``power`` is how they grow with it; by itself what they show.
     """
@@ -48,7 +48,7 @@ def at_size(values: _Numbers, sizes: _Numbers, size: float, *, power: float | No
 
 
 def larger(sizes: _Numbers, size: float, *, power: float) -> float:
-    """How much more work samples are on average than one of a size; 1 where sizes are not told."""
+    """How much more work samples are on average than one of a size; 1 where sizes are not reported."""
     if size <= 0 or not len(sizes) or sizes.min() <= 0:
         return 1.0
     return float(((sizes / size) ** power).mean())

@@ -14,7 +14,7 @@ class Interval:
     """One instruction from its release to its end, on the device's time base.
 
     ``load`` is how much it worked on, None where nobody counts it; what ``waits`` contains a wait for others,
-    and its duration tells nothing of a clock.
+    and its duration shows nothing of a clock.
     """
 
     instruction: Instruction
@@ -49,7 +49,7 @@ class Window:
     """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile.
 
     ``outside`` are the stretches (start, end) between iterations, in which the host did something else.
-    ``loads`` says for every model stage to which load durations are to be brought, where microbatches differ
+    ``loads`` states for every model stage to which load durations must be brought, where microbatches differ
     and somebody counts theirs.
     """
 

@@ -28,7 +28,7 @@ _NOTHING_TO_MEASURE = frozenset({"profile", "observe"})
 
 
 def why_unmeasured(events: Sequence[Mapping[str, object]]) -> str | None:
-    """Say why the journal's last job left no figure, and what to do; None where it left one or was not to.
+    """Return why the journal's last job left no figure, and what to do; None where it left one or was not to.
 
     Jobs follow each other in one journal: each begins with its ``attached``.
     """

@@ -29,7 +29,7 @@ class RunDirectory:
             return frozenset({0, os.geteuid()})
 
     def shared_with(self) -> list[str]:
-        """Say of the directory and of what is believed in it who else may write to it; empty: nobody.
+        """Describe of the directory and of what is believed in it who else may write to it; empty: nobody.
 
         It is no reason to stop: projects share directories, and a umask of 002 gives every file to the group.
         What others put here is not believed; what their group may change in our own files is.

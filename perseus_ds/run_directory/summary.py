@@ -34,7 +34,7 @@ class MeasuredSide:
     """Iterations of one side, each from its first instruction to its last.
 
     Duration and energy (of all GPUs of the job) are means of the middle half, with their standard errors
-    (None where too few were measured to tell) and the degrees of freedom of these: ``time_freedom`` of the
+    (None where too few were measured to show) and the degrees of freedom of these: ``time_freedom`` of the
     duration's, where it has others than the energy's.
     """
 
@@ -59,7 +59,7 @@ class Spent:
 class Summary:
     """What the job saved, measured side by side: blocks of audit iterations against blocks at the plan.
 
-    ``predicted_*`` is what was to be expected, kept beside the measurement and never in its place.
+    ``predicted_*`` is what was expected, kept beside the measurement and never in its place.
     ``facts`` holds what a reader wants beside it (GPU, stages, plan, gap, host cost of an instruction).
     """
 

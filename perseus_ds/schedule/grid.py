@@ -34,7 +34,7 @@ def order_grid(schedule: Schedule, *, bad: tuple[int, int] | None = None) -> str
 
 
 def _cell(schedule: Schedule, instruction: Instruction | None) -> str:
-    """Name an instruction; the stage goes without saying where a rank runs one."""
+    """Name an instruction; the stage goes without stating where a rank runs one."""
     if instruction is None:
         return "."
     if schedule.has_chunks:

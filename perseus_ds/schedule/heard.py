@@ -1,4 +1,4 @@
-"""Which instructions of its order a rank was heard to run, from their kinds alone."""
+"""Which instructions of its order a rank was observed to run, from their kinds alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from perseus_ds.schedule.schedule import Order
 
 
 def heard(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
-    """Name what was heard: the n-th of a kind is the n-th of that kind in the order.
+    """Name what was observed: the n-th of a kind is the n-th of that kind in the order.
 
     What the order has not (and what comes more often than there) bears the rank's lowest stage. What has no
-    place to be heard, such as a transfer within a call, may stand in the order all the same.
+    place to be observed, such as a transfer within a call, may stand in the order all the same.
 
     Raises:
         ScheduleMismatchError: computations in another order, so that no name would be right.

@@ -17,7 +17,7 @@ MOST_LOAD = 1e30
 class Load:
     """What one microbatch works on, counted before it is computed.
 
-    ``tokens`` is the sum of its sequences' lengths; elements where nothing says what a sequence is.
+    ``tokens`` is the sum of its sequences' lengths; elements where nothing states what a sequence is.
     ``squares`` is the sum of the squared lengths, with which attention grows.
 
     Raises:

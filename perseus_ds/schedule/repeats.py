@@ -21,7 +21,7 @@ def with_repeats_named(schedule: Schedule) -> Schedule:
 
     Between two stages the n-th send meets the n-th receive. Of those that leave after a result is made and
     arrive before it is used, the first bears the microbatch's number; the others (a reference model's
-    activations beside the trained one's, say) only make their ranks wait for each other. Stages whose
+    activations beside the trained one's, state) only make their ranks wait for each other. Stages whose
     transfers come once for each microbatch stay as they are.
     """
     names: Names = {}

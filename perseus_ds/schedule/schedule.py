@@ -16,8 +16,8 @@ _BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT
 class Schedule:
     """All orders of one iteration, one per pipeline rank.
 
-    The orders say which model stages a rank runs. Transfers that stand in them are rendezvous; orders
-    without any hand their results over through buffers (`dag_of` tells both). ``unknown`` names the host's
+    The orders state which model stages a rank runs. Transfers that stand in them are rendezvous; orders
+    without any hand their results over through buffers (`dag_of` shows both). ``unknown`` names the host's
     instructions that are carried as ``Kind.UNKNOWN``.
     """
 

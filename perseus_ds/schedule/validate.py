@@ -74,7 +74,7 @@ def _check_order(schedule: Schedule, rank: int, homes: Mapping[int, int]) -> Non
 
 
 def _fault(schedule: Schedule, rank: int, instruction: Instruction, homes: Mapping[int, int]) -> str | None:
-    """Say what is wrong with an instruction wherever it stands in its order."""
+    """Return what is wrong with an instruction wherever it stands in its order."""
     home = homes[instruction.stage]
     if home != rank:
         where = f"stands in the order of rank {rank}, but stage {instruction.stage} runs on rank {home}"
@@ -85,7 +85,7 @@ def _fault(schedule: Schedule, rank: int, instruction: Instruction, homes: Mappi
 
 
 def _out_of_turn(instruction: Instruction, seen: set[Instruction]) -> str | None:
-    """Say what is wrong with an instruction after those before it."""
+    """Return what is wrong with an instruction after those before it."""
 
     def of_kind(kind: Kind) -> Instruction:
         return Instruction(instruction.stage, kind, instruction.microbatch)

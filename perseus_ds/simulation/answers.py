@@ -13,7 +13,7 @@ class Answers:
 
     A job collects the numbers of an iteration at the end of the next one: its lag is 2. Like a job, it
     judges no replica by the first iteration, in which clocks change. ``decisions`` are those in hand as
-    each iteration ends. ``answered`` False plays the objective's plans throughout, for comparison.
+    each iteration ends. ``answered`` False runs the objective's plans throughout, for comparison.
     """
 
     def __init__(self, indexes: Sequence[FrontierIndex], *, lag: int = 2, answered: bool = True) -> None:

@@ -42,7 +42,7 @@ def imbalance(
     iterations: int,
     pipelines: int,
 ) -> Imbalance:
-    """Play iterations on paper, with every cause and without each.
+    """Run iterations on paper, with every cause and without each.
 
     An iteration lasts as long as its slowest pipeline; slow GPUs are those of `Trouble.SLOW`.
 

@@ -51,7 +51,7 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
     """Recompute every plan's longest path and cost from the option tables; prove its bound.
 
     Raises:
-        CertificateError: the first plan that is not what it says.
+        CertificateError: the first plan that is not what it states.
     Cost: linear in activities and precedences, per plan.
     """
     scale_j = _scale(problem)

@@ -60,7 +60,7 @@ class Whole:
         return longest(self.graph, self.delay, duration)
 
     def within(self, time_s: float) -> int:
-        """Whole ticks that do not exceed a time; at T_min all of them, finer than seconds can say."""
+        """Whole ticks that do not exceed a time; at T_min all of them, finer than seconds can state."""
         wanted = int(self.tick.whole(np.array(time_s)))
         wanted -= int(float(self.tick.real(np.array(wanted))) > time_s)
         return max(wanted, self.longest(self.fastest))

@@ -32,11 +32,11 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     """Serve this engine from its first training iteration on, if it is asked for.
 
     ``config`` is a block given in code; without it the engine's own configuration, or ``PERSEUS_CONFIG``,
-    says.
+    states.
 
     Waiting until then lets subclasses finish their construction. Calling it again, or for an engine
     without an enabled ``perseus`` block, does nothing. What goes wrong is one line in the log and training
-    at default clocks, unless the block says ``"on_error": "raise"``.
+    at default clocks, unless the block has ``"on_error": "raise"``.
     """
     wanted = asked(engine, config)
     if wanted is None or "_exec_schedule" in vars(engine):
@@ -80,7 +80,7 @@ def _activate(engine: PipelineEngine, pipe_schedule: PipeSchedule, block: object
 
 
 def _timers(engine: PipelineEngine, content: Mapping[str, object]) -> str:
-    """Say beforehand what will otherwise look like our doing."""
+    """Describe beforehand what will otherwise look like our doing."""
     on = content.get("wall_clock_breakdown") is True or switched_on(content.get("flops_profiler"))
     if not on or engine.num_stages == 1 or not crashes_with_timers(deepspeed_version()):
         return ""

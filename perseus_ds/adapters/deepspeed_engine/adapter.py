@@ -37,7 +37,7 @@ class EngineAdapter:
 
     @property
     def local_rank(self) -> int:
-        """As the launcher says, else as if there were one node."""
+        """As the launcher states, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", self._engine.global_rank))
 
     @property

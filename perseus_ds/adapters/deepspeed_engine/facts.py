@@ -34,7 +34,7 @@ def raw_config(engine: object) -> Mapping[str, object]:
 
 
 def switched_on(section: object) -> bool:
-    """Whether a section of the configuration says ``"enabled": true``."""
+    """Whether a section of the configuration has ``"enabled": true``."""
     return isinstance(section, dict) and section.get("enabled", False) is True
 
 

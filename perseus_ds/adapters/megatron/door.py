@@ -28,8 +28,8 @@ def serves(host: object) -> bool:
 def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) -> None:
     """Serve the first model that trains in this module, from its first training pass on, if it is asked for.
 
-    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` says. Calling it again does nothing.
-    What goes wrong is one line in the log and training at default clocks, unless the block says ``"on_error":
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` states. Calling it again does nothing.
+    What goes wrong is one line in the log and training at default clocks, unless the block has ``"on_error":
     "raise"``.
     """
     if config is None and not os.environ.get(ENABLED_BY_FILE):

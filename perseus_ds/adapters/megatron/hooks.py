@@ -91,7 +91,7 @@ class Hooks:
         return self._ahead.loads(present.batch.microbatches)
 
     def _say_once(self) -> None:
-        """Tell the user that another model trains in this process, and what becomes of it."""
+        """Inform the user that another model trains in this process, and what becomes of it."""
         if not self._told:
             self._told = True
             say("a second model trains in this process: it runs at default clocks; the first one is served")

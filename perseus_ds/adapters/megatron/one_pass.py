@@ -57,7 +57,7 @@ class OnePass:
 
     @property
     def load(self) -> Load | None:
-        """Return the load of a microbatch, as the call tells it: so many sequences of one length."""
+        """Return the load of a microbatch, as the call informs it: so many sequences of one length."""
         sizes = [self.keywords.get(name) for name in ("micro_batch_size", "seq_length")]
         known = [size for size in sizes if isinstance(size, int)]
         return Load.of_shape(known) if len(known) == len(sizes) else None

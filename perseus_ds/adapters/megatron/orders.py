@@ -47,7 +47,7 @@ def check_table(table: Sequence[tuple[int, int]], order: Order, *, ranks: int, c
 def left_out_of(order: Order, reducing: Iterable[object]) -> frozenset[Instruction]:
     """What contains a wait for other replicas: forwards that wait for parameters, backwards that reduce.
 
-    ``reducing`` are Megatron's data-parallel modules, whose ``ddp_config`` says what they overlap.
+    ``reducing`` are Megatron's data-parallel modules, whose ``ddp_config`` states what they overlap.
     """
     overlaps = [getattr(one, "ddp_config", None) for one in reducing]
     gathers = any(getattr(one, "overlap_param_gather", False) for one in overlaps)

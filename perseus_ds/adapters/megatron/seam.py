@@ -61,7 +61,7 @@ Source: ``forward_backward_pipelining_without_interleaving`` of megatron-core 0.
 
 
 def megatron_version() -> str:
-    """The release that is imported; its package says so itself."""
+    """The release that is imported; its package reports it itself."""
     return str(getattr(sys.modules.get("megatron.core"), "__version__", "of no known release"))
 
 
@@ -89,7 +89,7 @@ def check_names(module: ModuleType, names: Iterable[RequiredName]) -> None:
 
 
 def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
-    """Return if a job of this configuration, called with these keywords, runs what its order says.
+    """Return if a job of this configuration, called with these keywords, runs what its order states.
 
     Raises:
         UnsupportedEngineError: with the reason.

@@ -49,7 +49,7 @@ class PipeliningAdapter:
 
     @property
     def local_rank(self) -> int:
-        """As the launcher says, else as if there were one node."""
+        """As the launcher states, else as if there were one node."""
         return int(os.environ.get("LOCAL_RANK", dist.get_rank()))
 
     @property

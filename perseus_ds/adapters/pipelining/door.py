@@ -22,9 +22,9 @@ def serves(host: object) -> bool:
 def attach(schedule: object, *, config: Mapping[str, object] | None = None) -> None:
     """Serve this schedule from its first training step on.
 
-    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` says. Waiting until then lets
+    ``config`` is a block given in code; without it ``PERSEUS_CONFIG`` states. Waiting until then lets
     subclasses write their orders down. Calling it again does nothing. What goes wrong is one line in the log
-    and training at default clocks, unless the block says ``"on_error": "raise"``.
+    and training at default clocks, unless the block has ``"on_error": "raise"``.
     """
     if config is None and not os.environ.get("PERSEUS_CONFIG"):
         return

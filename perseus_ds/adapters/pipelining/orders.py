@@ -43,7 +43,7 @@ def single_order(names: Iterable[str], *, rank: int, ranks: int, microbatches: i
     """Derive the order of a schedule with one stage per rank from the names of its classes.
 
     Raises:
-        UnsupportedEngineError: the user's own class, of which nobody can say what it runs.
+        UnsupportedEngineError: the user's own class, of which nobody can state what it runs.
     """
     names = list(names)
     known = next((SINGLE[name] for name in names if name in SINGLE), None)

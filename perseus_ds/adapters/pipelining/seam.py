@@ -114,7 +114,7 @@ def stages_of(schedule: PipelineSchedule) -> Sequence[Stage]:
 
 
 def splits_rows(schedule: PipelineSchedule) -> bool:
-    """Whether a batch is split along its first dimension: nobody said otherwise."""
+    """Whether a batch is split along its first dimension: nobody reported otherwise."""
     given = (getattr(schedule, name, None) for name in ("_args_chunk_spec", "_kwargs_chunk_spec"))
     return all(spec is None for spec in given)
 

@@ -29,7 +29,7 @@ def attach(engine: object, *, config: Mapping[str, object] | None = None) -> Non
     """Serve this engine from its second training iteration on, if it is asked for.
 
     The first one shows the order that the user's loop runs in. Calling it again does nothing. What goes wrong
-    is one line in the log and training at default clocks, unless the block says ``"on_error": "raise"``.
+    is one line in the log and training at default clocks, unless the block has ``"on_error": "raise"``.
     """
     wanted = asked(engine, config)
     if wanted is None or "forward" in vars(engine):

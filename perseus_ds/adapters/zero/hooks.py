@@ -138,7 +138,7 @@ class Hooks:
             self._listening.after(Kind.BACKWARD)
 
     def _broke(self) -> None:
-        """Say once that the host's own code failed, however many of our frames it passes."""
+        """Describe once that the host's own code failed, however many of our frames it passes."""
         if self._running:
             self._running = self._in_backward = False
             self._listening.broke()

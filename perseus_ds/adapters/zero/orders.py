@@ -12,7 +12,7 @@ from perseus_ds.schedule import Instruction, Kind, Load, Order
 
 
 class FirstIteration:
-    """A listener that notes one iteration and says when it is over."""
+    """A listener that notes one iteration and states when it is over."""
 
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
@@ -57,7 +57,7 @@ def order_of(kinds: Iterable[Kind]) -> Order:
     if turns[Kind.FORWARD] != turns[Kind.BACKWARD] or not turns[Kind.FORWARD]:
         raise UnsupportedEngineError(
             f"the training loop runs {turns[Kind.FORWARD]} forwards and {turns[Kind.BACKWARD]} backwards of "
-            "the engine in one iteration, which cannot be told apart",
+            "the engine in one iteration, which cannot be distinguished",
             hint="one backward for each forward of the engine",
         )
     return tuple(order)

@@ -1,1 +1,1 @@
-"""Commands that play plans on emulated GPUs."""
+"""Commands that run plans on emulated GPUs."""

@@ -1,1 +1,1 @@
-"""Commands about a training job: start it, tell it, report on it."""
+"""Commands about a training job: start it, inform it, report on it."""

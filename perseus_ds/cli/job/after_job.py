@@ -18,7 +18,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def leave(directory: RunDirectory) -> int:
-    """Draw the report of what was measured, or say why nothing was."""
+    """Draw the report of what was measured, or state why nothing was."""
     try:
         why = why_unmeasured(read_events(directory.events))
     except (OSError, PerseusError) as error:

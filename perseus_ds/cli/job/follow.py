@@ -1,4 +1,4 @@
-"""Follow a job's journal and say on standard error what happens, one line per step."""
+"""Follow a job's journal and state on standard error what happens, one line per step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 16 << 20  # at one look
 class Follower:
     """Reads what is appended to ``events.jsonl`` from now on, in a thread of its own.
 
-    The job prints the events that have a ``line`` itself: with ``quiet_about_lines`` they are not said
+    The job prints the events that have a ``line`` itself: with ``quiet_about_lines`` they are not reported
     again, which is right when its output and ours go to the same place.
     """
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, write, say what was left out."""
+    """Measure, write, state what was left out."""
     trace = read_trace(options.trace)
     gpu, find = _simulated(options) if options.simulated else _real()
     patience = Patience(window_s=options.window_s, windows=options.windows)

@@ -1,4 +1,4 @@
-"""What every backend says when ``device: automatic`` asks it."""
+"""What every backend states when ``device: automatic`` asks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perseus_ds.errors import DeviceError
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswer:
-    """What one backend says when ``auto`` asks it; ``refusal`` is empty where it can serve."""
+    """What one backend states when ``auto`` asks it; ``refusal`` is empty where it can serve."""
 
     name: str
     summary: str

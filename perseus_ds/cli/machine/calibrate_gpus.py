@@ -29,7 +29,7 @@ class Timed:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Say it in words."""
+        """Report it in words."""
         found = self.calibration
         if found is None:
             yield f"not measured: {self.refusal}"

@@ -2,9 +2,9 @@
 
 A job restores clocks when it ends, however it ends. Should a machine have killed even the process
 that does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts
-back what was found before, and reads the clock back before it says so; an idle GPU shows none, so its
+back what was found before, and reads the clock back before it reports it; an idle GPU shows none, so its
 journal is kept as .done and looked at again. A driver that refuses is asked for 30 s. A GPU that stands
-as if locked and that no journal speaks of is named. With --all it also removes any lock that no journal
+as if locked and that no journal names is listed. With --all it also removes any lock that no journal
 knows, on every NVIDIA GPU of this machine, except where a running job holds the clock: that GPU is
 named and left alone. The journal of a GPU that this machine has no more is filed as .gone, and asked
 again should the GPU come back. Exit code 1 if a GPU could not be reset.
@@ -55,7 +55,7 @@ def _told(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
 
 
 def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
-    """Name the GPUs whose clock stands as if locked, though no journal of ours speaks of them."""
+    """Name the GPUs whose clock stands as if locked, though no journal of ours names them."""
     known = {one.uuid for one in done}
     for gpu in local_gpus(patience_s=_LOOK_S).gpus:
         if gpu.standing_mhz is not None and gpu.identity.uuid not in known:
@@ -66,7 +66,7 @@ def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
 
 
 def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
-    """Reset the GPUs that no journal names, and say which cannot be reached.
+    """Reset the GPUs that no journal names, and state which cannot be reached.
 
     Raises:
         DeviceUnavailableError: none can.

@@ -27,7 +27,7 @@ from perseus_ds.errors import PerseusError
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found; ``config_refused`` says that the job's own file would be refused.
+    """All that was found; ``config_refused`` states that the job's own file would be refused.
 
     ``timed`` is what came of timing clock changes, ``None`` where that was not asked for.
     """
@@ -44,7 +44,7 @@ class Diagnosis:
 
     @property
     def nothing_timed(self) -> bool:
-        """Whether clock changes were to be timed and not one GPU could be taken for it."""
+        """Whether clock changes must be timed and not one GPU could be taken for it."""
         return self.timed is not None and all(one.calibration is None for one in self.timed)
 
     def as_json(self) -> dict[str, object]:
@@ -62,7 +62,7 @@ class Diagnosis:
 
 
 def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
-    """Look at everything; set nothing, unless clock changes are to be timed."""
+    """Look at everything; set nothing, unless clock changes must be timed."""
     hook, gpus = hook_status(), local_gpus()
     job, of_config = _of_config(config, hook)
     setting = "auto" if job is None else job.device

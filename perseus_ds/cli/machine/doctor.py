@@ -1,9 +1,9 @@
 """What is here, what the plugin would use, and what would go wrong.
 
 Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook, and
-says which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed JSON, and
+states which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed JSON, and
 where PERSEUS_CONFIG is set the file that it names: what in them would keep the job from training with the
-plugin is said. Sets nothing, unless --calibrate is given: then it also times clock changes on every GPU
+plugin is named. Sets nothing, unless --calibrate is given: then it also times clock changes on every GPU
 that no job holds and nobody works on, and puts the clocks back. --first-hour loads one GPU for some four
 minutes and checks, by reads alone, what measuring on it relies on; -o FILE is for people, a JSON lies
 beside it.

@@ -18,13 +18,13 @@ _LEAST_CLOCKS = 2
 
 
 def of_hook(hook: HookStatus) -> Iterator[Finding]:
-    """Say why jobs would not load the plugin."""
+    """Return why jobs would not load the plugin."""
     if not hook.armed:
         yield Finding(f"jobs of this Python do not load the plugin: {hook.reason}", hook.remedy)
 
 
 def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer) -> Iterator[Finding]:
-    """Say what the device that the job asks for cannot do here."""
+    """Return what the device that the job asks for cannot do here."""
     if setting == "auto" and chosen.name == "null":
         yield Finding(
             "no GPU that we know: jobs run at default clocks and save nothing",
@@ -36,14 +36,14 @@ def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendA
 
 
 def of_container(chosen: BackendAnswer) -> Iterator[Finding]:
-    """Say that the job's own guards could leave clocks locked, where the node's service is not there."""
+    """Report that the job's own guards could leave clocks locked, where the node's service is not there."""
     why_not = container.why_unguarded()
     if why_not is not None and chosen.name not in {"guardd", "null"}:
         yield Finding(f"no clock is set here: {why_not}", container.REMEDY)
 
 
 def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
-    """Say that a kill of the job's whole control group would take its guards too."""
+    """Report that a kill of the job's whole control group would take its guards too."""
     why = control_group.why_killed_together()
     if why is not None and chosen.name in BACKENDS:
         yield Finding(
@@ -53,14 +53,14 @@ def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
 
 
 def of_network() -> Iterator[Finding]:
-    """Say where ranks of several hosts would meet each other in another way than the user asks for."""
+    """Return where ranks of several hosts would meet each other in another way than the user asks for."""
     reach = reach_of(os.environ.get("MASTER_ADDR", ""))
     if os.environ.get(VARIABLE) and not reach.interfaces:
         yield Finding(reach.why, f"name one of them in {VARIABLE}, or unset it")
 
 
 def of_locks(found: LocalGpus) -> Iterator[Finding]:
-    """Say which clocks stand locked though no job of ours that lives holds them."""
+    """Return which clocks stand locked though no job of ours that lives holds them."""
     try:
         left = {one.uuid: one.what for one in left_behind()}
     except DeviceError as error:
@@ -79,7 +79,7 @@ def of_locks(found: LocalGpus) -> Iterator[Finding]:
 
 
 def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
-    """Say what each GPU lacks, or suffers from just now."""
+    """Return what each GPU lacks, or suffers from just now."""
     for gpu in found.gpus:
         name, able = f"GPU {gpu.identity.index} ({gpu.identity.name})", gpu.capabilities
         if not able.can_lock and chosen.name == "nvml":

@@ -1,7 +1,7 @@
 """The privileged node service: it sets clocks for jobs that have no right to, and takes them back.
 
-Listens on a Unix socket (mode 0660, so that members of --group may speak to it) and asks the kernel who
-is at the other end. What a job may do is said by --allow, as often as needed; without one nobody may do
+Listens on a Unix socket (mode 0660, so that members of --group may connect to it) and asks the kernel who
+is at the other end. What a job may do is set by --allow, as often as needed; without one nobody may do
 anything. A rule names the GPUs and, where not everybody is meant, a user or a control group:
 
   perseus-ds guardd --group perseus --allow "user=alice gpus=*"

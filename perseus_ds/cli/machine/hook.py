@@ -1,7 +1,7 @@
 """Whether training jobs of this Python will load the plugin.
 
 PyTorch calls the entry points of the group torch.backends at the end of `import torch`; ours waits
-there for DeepSpeed's pipeline engine. `perseus-ds hook status` says whether that will happen in this
+there for DeepSpeed's pipeline engine. `perseus-ds hook status` states whether that will happen in this
 Python and, if not, why and what to do. Exit code 1 if the hook is not armed.
 """
 

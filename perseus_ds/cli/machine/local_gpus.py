@@ -16,7 +16,7 @@ from perseus_ds.errors import DeviceError
 
 @dataclass(frozen=True, slots=True)
 class SeenGpu:
-    """One GPU: what it is and can do, and what it does just now (None where it does not say)."""
+    """One GPU: what it is and can do, and what it does just now (None where it does not state)."""
 
     identity: Identity
     capabilities: Capabilities
@@ -31,7 +31,7 @@ class SeenGpu:
 
 @dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """All GPUs that NVML lists; ``refused`` says why one, or NVML itself, cannot be used."""
+    """All GPUs that NVML lists; ``refused`` states why one, or NVML itself, cannot be used."""
 
     gpus: tuple[SeenGpu, ...]
     refused: tuple[str, ...]

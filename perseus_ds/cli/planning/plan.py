@@ -3,7 +3,7 @@
 PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it
 (stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Beside the
 plan_request.json that the job left in the run directory it is planned as the job plans, and `mode: run`
-takes the file that -o writes there as plan.json; what flags change of that is told in one line. Prints
+takes the file that -o writes there as plan.json; what flags change of that is named in a line. Prints
 the fastest time T_min, the time of least effective energy T*, what some points of the frontier save, and
 how far the plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
 `perseus-ds show` and for training.
@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     profile = _profile(options)
     request = request_of(options, profile)
     if request.reserve_pct == "auto" and profile.variation() is None:
-        remark(f"{options.profile} does not say how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
+        remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
         plans = build(
             profile,
@@ -188,7 +188,7 @@ def _profile(options: argparse.Namespace) -> Profile:
         profile = replace(profile, blocking_w=options.wait_power_w)
     if options.waits == "auto" and not profile.blocking_w:
         raise PlanError(
-            f"{options.profile} does not say what waiting takes by clock",
+            f"{options.profile} does not record what waiting takes by clock",
             hint="give --wait-power-w MHZ:W,...",
         )
     return profile

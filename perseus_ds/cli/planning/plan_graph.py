@@ -20,7 +20,7 @@ _CRITICAL = 1e-9
 
 
 def write_graph(plan: FrequencyPlan, path: Path) -> str:
-    """Write the graph in the format that the file's name ends with; say in one line what was written.
+    """Write the graph in the format that the file's name ends with; state in one line what was written.
 
     Raises:
         PlanError: another ending, or a file that cannot be written.
@@ -45,7 +45,7 @@ def write_graph(plan: FrequencyPlan, path: Path) -> str:
 def graph_of(plan: FrequencyPlan) -> nx.DiGraph:
     """Return the schedule's graph with what the plan makes of every instruction.
 
-    A node has ``stage``, ``kind``, ``microbatch``, ``rank``; ``start_s`` and ``duration_s`` as played on
+    A node has ``stage``, ``kind``, ``microbatch``, ``rank``; ``start_s`` and ``duration_s`` as run on
     paper, without reserve; ``slack_s``, how much later it could start with no later end of the iteration;
     ``critical``, whether that is nothing; ``generation``, how many stand before it in the longest row. A
     computation also has ``energy_j`` and its clocks in the order of time: ``clocks_mhz``, ``clock_mhz`` of

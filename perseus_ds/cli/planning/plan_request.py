@@ -27,9 +27,9 @@ _OF_A_RUN = re.compile(r"profile(?:\.(\d+))?\.json")
 
 
 def request_of(options: argparse.Namespace, profile: Profile) -> PlanRequest:
-    """Take the job's own request from the profile's run directory, else what the flags say.
+    """Take the job's own request from the profile's run directory, else what the flags state.
 
-    What flags change of the job's request is told in one line.
+    What flags change of the job's request is reported in one line.
 
     Raises:
         PlanError: no request there and no sizes given, or sizes that do not fit the profile.
@@ -90,7 +90,7 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
 
 
 def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudget:
-    """The budget of changes: what flags say, else the job's."""
+    """The budget of changes: what flags state, else the job's."""
     dwell_s = None if options.dwell_ms is None else options.dwell_ms / 1e3
     return ChangeBudget(
         _said(options.changes_per_s, otherwise.per_gpu_per_s),
@@ -101,7 +101,7 @@ def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudge
 
 
 def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) -> PlanRequest:
-    """Lay the flags over the job's request; its fingerprint says what they changed."""
+    """Lay the flags over the job's request; its fingerprint states what they changed."""
     reserve_pct = _said(options.reserve_pct, job.reserve_pct)
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
     budget = _budget(options, job.budget)
@@ -171,7 +171,7 @@ def _textbook(
 
 
 def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> None:
-    """Say whose plan it is, and what is not as the job has it."""
+    """Describe whose plan it is, and what is not as the job has it."""
     found = (
         ("schedule", _in_words(asked.schedule), _in_words(job.schedule)),
         ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),

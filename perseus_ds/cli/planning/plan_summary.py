@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A frontier in figures; ``checked`` says how many plans ``--verify`` has passed."""
+    """A frontier in figures; ``checked`` states how many plans ``--verify`` has passed."""
 
     ranks: int
     stages: int

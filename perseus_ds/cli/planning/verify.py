@@ -1,4 +1,4 @@
-"""Check that a plan file is what it says.
+"""Check that a plan file is what it states.
 
 Baseline, iteration times, energies, waits and the shape of the frontier are recomputed for every
 plan from the orders, options and shares in the file. For the fastest plan, the one that loses no
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, recompute, say what was checked."""
+    """Read, recompute, state what was checked."""
     from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp  # noqa: PLC0415  # scipy: not for --help
     from perseus_ds.plan.checking.times_by_networkx import check_times_by_networkx  # noqa: PLC0415  # likewise
 

@@ -105,7 +105,7 @@ class AmdGpu(LibraryGpu):
         return int(now_mhz) if known and int(now_mhz) < int(high_mhz) else None
 
     def energy_j(self) -> float:
-        """Read the accumulator, whose unit the library tells (about 15.26 microjoules).
+        """Read the accumulator, whose unit the library shows (about 15.26 microjoules).
 
         Raises:
             DeviceUnsupportedError: there is none.
@@ -113,7 +113,7 @@ class AmdGpu(LibraryGpu):
         return self._ask(self._count_j, name="read energy")
 
     def power_w(self) -> float | None:
-        """Read the socket's power at this instant; ``None`` where the firmware does not say."""
+        """Read the socket's power at this instant; ``None`` where the firmware does not state."""
         ask = getattr(self._smi, "amdsmi_get_power_info", None)
         told = self._optional(lambda: ask(self._handle)) if ask else None
         power_w = told.get("current_socket_power") if told else None

@@ -35,7 +35,7 @@ _INSTALL = "pip uninstall pynvml && pip install --force-reinstall nvidia-ml-py"
 
 
 def priority(request: DeviceRequest) -> float:
-    """Say how well NVML serves a request: well with the right to set clocks, poorly without.
+    """Return how well NVML serves a request: well with the right to set clocks, poorly without.
 
     Raises:
         DeviceError: no driver, no such device, a MIG slice, or the wrong ``pynvml``.
@@ -124,7 +124,7 @@ class NvmlGpu(LibraryGpu):
         return None if minor is None else f"/dev/nvidia{minor}"
 
     def busy(self) -> str | None:
-        """Judge by compute processes, load and memory; a driver that tells none of them counts as busy."""
+        """Judge by compute processes, load and memory; a driver that shows none of them counts as busy."""
         told = [self._optional(partial(sign, self._nvml, self._handle)) for sign in SIGNS_OF_WORK]
         if all(one is None for one in told):
             return "its driver does not tell whether somebody works on it"

@@ -48,7 +48,7 @@ _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
 def translated(code: int, what: str, *, looks_up: bool = False) -> DeviceError:
     """Make our error from NVML's code; ``what`` is the call in words, with the device.
 
-    Only a call that ``looks_up`` a device tells that it is not there: any other may fail with that code too.
+    Only a call that ``looks_up`` a device shows that it is not there: any other may fail with that code too.
     """
     if looks_up and code == _NOT_FOUND:
         return DeviceAbsentError(f"{what}: no such device (NVML error {code})", hint=_COMPARE)

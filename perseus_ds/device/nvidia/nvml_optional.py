@@ -43,9 +43,9 @@ def instant_power_w(nvml: ModuleType, handle: object) -> float | None:
 
 
 def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tuple[int, ...]) -> str | None:
-    """Say why the memory clock cannot be locked, as far as it shows without trying; ``None``: it can.
+    """Return why the memory clock cannot be locked, as far as it shows without trying; ``None``: it can.
 
-    It is not tried: NVML tells nobody which memory clock an operator has locked, so that a trial could not
+    It is not tried: NVML informs nobody which memory clock an operator has locked, so that a trial could not
     put it back.
 
     Source: nvml.h 13, ``nvmlDeviceSetMemoryLockedClocks`` ("Ampere or newer"); Hopper: ``nvidia-smi -lmcd``.
@@ -77,19 +77,19 @@ def ceiling_mhz_of(nvml: ModuleType, handle: object) -> int | None:
 
 
 def process_on(nvml: ModuleType, handle: object) -> str:
-    """Say which process computes on a GPU; empty: none that is to be seen from here."""
+    """Return which process computes on a GPU; empty: none that is visible from here."""
     processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return f"process {processes[0].pid} computes on it" if processes else ""
 
 
 def load_on(nvml: ModuleType, handle: object) -> str:
-    """Say how busy a GPU is; empty: not at all."""
+    """Return how busy a GPU is; empty: not at all."""
     load_pct = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     return f"its load is {load_pct} %" if load_pct else ""
 
 
 def memory_used_on(nvml: ModuleType, handle: object) -> str:
-    """Say how much memory of a GPU is in use, beyond what a driver takes; empty: none to speak of."""
+    """Return how much memory of a GPU is in use, beyond what a driver takes; empty: none to report of."""
     used_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
     return f"{used_bytes >> 20} MiB of it are in use" if used_bytes >= _LEAST_USED_BYTES else ""
 

@@ -108,7 +108,7 @@ def _check_counted_alike(ours: int, theirs: int | None) -> None:
     """Refuse a daemon whose numbers may be those of other GPUs.
 
     Raises:
-        DeviceUnavailableError: it counts others than we do, or does not say.
+        DeviceUnavailableError: it counts others than we do, or does not state.
     """
     if ours != theirs:
         counts = "does not say how many" if theirs is None else f"counts {theirs}"

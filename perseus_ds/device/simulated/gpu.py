@@ -161,7 +161,7 @@ class SimulatedGpu(Gpu):
             return self._timeline.begin(work.scaled(factor * self.slowness))
 
     def release(self, task: Task) -> None:
-        """Say that the host's part of an instruction is over."""
+        """Report that the host's part of an instruction is over."""
         with self._changed:
             self._advance()
             self._timeline.release(task)

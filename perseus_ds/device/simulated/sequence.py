@@ -11,7 +11,7 @@ from perseus_ds.device.simulated.roofline import KernelWork
 
 @dataclass(frozen=True, slots=True)
 class KernelSequence:
-    """Kernels in the order of their launch, each ``factor`` times as long as it says.
+    """Kernels in the order of their launch, each ``factor`` times as long as it states.
 
     The kernels themselves stay the same whatever the factor: what they take at a pair of clocks is looked up.
     """

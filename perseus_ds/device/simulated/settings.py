@@ -26,7 +26,7 @@ class _Bounds:
         return self.low <= value <= self.high and value > self.above
 
     def __str__(self) -> str:
-        """As a message says it."""
+        """As a message states it."""
         limits = ((">=", self.low), (">", self.above), ("<=", self.high))
         return " and ".join(f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < math.inf)
 
@@ -59,8 +59,8 @@ class SimulatedSettings:
     throttles the top clocks). ``switch_latency_s``, ``power_cap_w`` override the model's;
     ``throttle_mhz`` holds the clock down, as a hot or broken device would. ``kernels`` names a kernel trace
     (`perseus-ds kernels trace`): computations are then the kernels that it lists, each with a roofline of its
-    own, and ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` play no part.
-    ``load_terms`` say how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
+    own, and ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` have no part.
+    ``load_terms`` state how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
     tokens, by squared lengths), at the tokens and squares of ``mean_load``. Without them work is in
     proportion to the tokens, and the first microbatch is the mean one.
     """

@@ -62,7 +62,7 @@ class ScaledTime:
 
 
 class VirtualTime:
-    """Time that passes only when its owner waits or lets it pass: the host's pace plays no part.
+    """Time that passes only when its owner waits or lets it pass: the host's pace has no part.
 
     What is to happen at a moment happens at that moment, on the thread that lets time pass. One thread owns
     it. ``left_at`` is for that one: since when, by the host's clock, it has let no time pass.

@@ -91,7 +91,7 @@ class Timeline:
         return self.task
 
     def release(self, task: Task) -> None:
-        """Say that the host's part is over: from now on the task ends with its work."""
+        """Report that the host's part is over: from now on the task ends with its work."""
         task.released = True
         if task.finished_s is not None:
             self._end(task)

@@ -1,4 +1,4 @@
-"""What a choice is really worth: told by measurements that had no part in choosing."""
+"""What a choice is really worth: reported by measurements that had no part in choosing."""
 
 from __future__ import annotations
 

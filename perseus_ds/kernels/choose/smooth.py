@@ -1,4 +1,4 @@
-"""Less noise before the choice: every measurement drawn towards what its neighbours say.
+"""Less noise before the choice: every measurement drawn towards what its neighbours state.
 
 Time and power of one kernel are smooth in the two clocks; measurements are not. A low-order surface is
 fitted to a class's points, and each point is drawn towards it by the share of its departure that noise

@@ -1,4 +1,4 @@
-"""What a launch sequence really takes when its changes of clocks are late: played launch by launch."""
+"""What a launch sequence really takes when its changes of clocks are late: run launch by launch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Replayed:
 
 
 def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
-    """Play the runs on a GPU whose clocks follow later than they are asked for.
+    """Run the runs on a GPU whose clocks follow later than they are asked for.
 
     Requests go out as the sequence proceeds, ``ahead`` by their latency as planned, or only at the run's
     own beginning, as a plan that is applied literally does. Until a change is in force the old pair runs
@@ -68,13 +68,13 @@ def _asked_at(sequence: Sequence, runs: Runs, begin_s: Floats) -> Floats:
 
 
 def _ranks(before: ClockPair, after: ClockPair) -> tuple[float, float]:
-    """The two as one direction: the core clock tells it, or the memory clock where the core's stays."""
+    """The two as one direction: the core clock informs it, or the memory clock where the core's stays."""
     (memory_0, core_0), (memory_1, core_1) = before.rank, after.rank
     return (core_0, core_1) if core_0 != core_1 else (memory_0, memory_1)
 
 
 class _Play:
-    """The device while a sequence is played: time, energy, the pair in force and those on their way."""
+    """The device while a sequence is run: time, energy, the pair in force and those on their way."""
 
     def __init__(self, sequence: Sequence, option: int) -> None:
         self.now_s = self.energy_j = self.late_s = 0.0

@@ -16,7 +16,7 @@ from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimel
 
 MOST = 12
 STEADY_SHARE = 0.15
-"""Of an instruction's duration: who plays a timeline knows moments, not kernels. What takes half a percent
+"""Of an instruction's duration: who runs a timeline knows moments, not kernels. What takes half a percent
 more or less than planned shifts its kernels against the clocks, by more than many a kernel lasts; held for
 longer, a pair suits most of what runs in it all the same."""
 

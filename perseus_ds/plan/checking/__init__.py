@@ -1,1 +1,1 @@
-"""What shows that a plan is what it says: recomputed, bounded by another road, doubted, put into words."""
+"""What shows that a plan is what it states: recomputed, bounded by another road, doubted, put into words."""

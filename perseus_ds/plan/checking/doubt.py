@@ -8,7 +8,7 @@ from perseus_ds.profile import Profile
 SURE = 3.0
 """Standard errors that make a difference more than chance."""
 UNSAID_PCT = 0.5
-"""Error that we grant a profile that says nothing of its own, in percent."""
+"""Error that we grant a profile that states nothing of its own, in percent."""
 
 
 def time_error_pct(profile: Profile) -> float:
@@ -21,7 +21,7 @@ def time_error_pct(profile: Profile) -> float:
 
 
 def doubt(plans: PlanSet) -> str | None:
-    """Say that a frontier is faster than it can be, if it is by more than the measurement's error."""
+    """Report that a frontier is faster than it can be, if it is by more than the measurement's error."""
     faster_pct = 100.0 * (1.0 - float(plans.iteration_time_s[0]) / plans.baseline.iteration_time_s)
     if faster_pct <= plans.time_error_pct:
         return None

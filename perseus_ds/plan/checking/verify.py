@@ -22,7 +22,7 @@ def verify(plans: PlanSet) -> int:
     """Return how many plans were checked.
 
     Raises:
-        CertificateError: the first plan that is not what it says.
+        CertificateError: the first plan that is not what it states.
     Cost: one pass over the schedule's graph for all plans together.
     """
     check_figures(plans)
@@ -209,7 +209,7 @@ def check_baseline(plans: PlanSet) -> None:
     Every stage by itself: what it spends working, and blocking power for what is left of the iteration.
 
     Raises:
-        CertificateError: the baseline is not what it says.
+        CertificateError: the baseline is not what it states.
     Cost: one pass over the schedule's graph.
     """
     dag = dag_of(plans.schedule)
@@ -260,7 +260,7 @@ def _played(plans: PlanSet, dag: Dag) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def _high_waits_j(plans: PlanSet) -> NDArray[np.float64]:
-    """What waits take beyond the power of the low clock: all but the time that is said to be low."""
+    """What waits take beyond the power of the low clock: all but the time that is reported to be low."""
     clock = plans.wait_clock
     if clock is None:
         return np.zeros(len(plans))

@@ -43,7 +43,7 @@ class LoadProblem:
     """One pipeline's plan problem, whose durations and energies follow loads.
 
     ``objective`` is the plan, by index, that is run without this: what follows takes as long as it would at
-    the same loads. GPUs change clocks as ``change`` says. ``reserve_pct`` is kept as in `build`, for what
+    the same loads. GPUs change clocks as ``change`` states. ``reserve_pct`` is kept as in `build`, for what
     loads leave open.
     """
 
@@ -249,9 +249,9 @@ class LoadProblem:
 
 
 def why_not(plans: PlanSet, profile: Profile | None, *, splits: bool) -> str | None:
-    """Say why plans of single iterations cannot follow their loads; None where they can."""
+    """Return why plans of single iterations cannot follow their loads; None where they can."""
     if profile is None or not profile.loads:
-        return "the profile does not say how durations follow loads"
+        return "the profile does not record how durations follow loads"
     if plans.budget.limits:
         return "clocks may change only so often, and such plans take longer to make than an iteration lasts"
     if any(options.timelines for options in plans.options.values()):

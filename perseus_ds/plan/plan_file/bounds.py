@@ -78,7 +78,7 @@ def timelines_of(content: Mapping[str, object]) -> tuple[tuple[Segment, ...], ..
 
 
 def spared_of(content: Mapping[str, object]) -> dict[int, float]:
-    """Return what waiting spares by memory clock; nothing where the file says nothing.
+    """Return what waiting spares by memory clock; nothing where the file states nothing.
 
     Raises:
         PerseusError: not a list of (MHz, watts).

@@ -109,7 +109,7 @@ def dumps(plans: PlanSet) -> str:
 def loads(text: str | bytes) -> PlanSet:
     """Read what ``dumps`` wrote; sizes are checked before any work is done with them.
 
-    What can be recomputed is, so that a message says what is wrong; the digest finds the rest.
+    What can be recomputed is, so that a message states what is wrong; the digest finds the rest.
 
     Raises:
         PlanFormatError: the text is not a whole plan of our version.

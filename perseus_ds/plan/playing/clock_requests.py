@@ -35,7 +35,7 @@ class ClockRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A clock that is to be in force at ``at_s``, and was not before."""
+    """A clock that must be in force at ``at_s``, and was not before."""
 
     at_s: float
     clocks: Clocks
@@ -95,9 +95,9 @@ def requests_of(
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
 ) -> tuple[ClockRequest, ...]:
-    """List the requests of one rank's computations as they are played, over and over again.
+    """List the requests of one rank's computations as they are run, over and over again.
 
-    In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` says whether computations
+    In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
     last as long as planned.
     """
     requests = []
@@ -141,7 +141,7 @@ def _wanted(
     on_pace: bool,
     low: frozenset[int],
 ) -> list[_Wanted]:
-    """When which clock is to be in force, from the first computation to the next iteration's first."""
+    """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted = []
     for position, (one, following) in enumerate(zip(own, [*own[1:], None], strict=True)):
         at_s = one.start_s

@@ -45,7 +45,7 @@ class PlanCosts:
 
 
 def costs_of(plan: FrequencyPlan) -> PlanCosts:
-    """Play the plan and its baseline, and add up.
+    """Run the plan and its baseline, and add up.
 
     Cost: a pass over the schedule's graph for each rank.
     """

@@ -65,7 +65,7 @@ def expected(
     variation: Mapping[Computation, float] | None = None,
     replicas: int = 1,
 ) -> Expected:
-    """Play the plan and its baseline on paper, iteration after iteration, with durations that vary.
+    """Run the plan and its baseline on paper, iteration after iteration, with durations that vary.
 
     The plan itself counts every wait at one power, every computation at its own clock and every duration as
     its mean. Really a lower clock comes into force when the computation that it is for has begun, a GPU

@@ -17,7 +17,7 @@ class PaperGpu:
     """Core and memory clock in force, those that were asked for and those that are still to be asked.
 
     ``waiting_w`` is the power of a waiting GPU by clock, ``spared_w`` what it spares by its memory clock. A
-    request that is not due yet gives way to a later one that is due before it, as in the job.
+    request that is not due yet is superseded by a later one that is due before it, as in the job.
     """
 
     clocks: Clocks

@@ -1,4 +1,4 @@
-"""When every instruction of a plan runs if nothing waits longer than it must: the plan played on paper."""
+"""When every instruction of a plan runs if nothing waits longer than it must: the plan run on paper."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def play(plan: FrequencyPlan) -> list[Played]:
 
 
 def play_baseline(plans: PlanSet) -> list[Played]:
-    """Play the same schedule with every computation at its highest clock."""
+    """Run the same schedule with every computation at its highest clock."""
     return _played(plans, dict.fromkeys(plans.computations(), (Portion(0, 1.0),)))
 
 

@@ -72,7 +72,7 @@ def time_errors(
 def _error(point: Point, variation: float) -> float:
     """Standard error of a point's time, as a share of it.
 
-    What few executions say of themselves is little: all clocks together say how a computation varies.
+    What few executions state of themselves is little: all clocks together state how a computation varies.
     """
     return max(point.time_se_s / point.time_s, variation / float(np.sqrt(point.samples)))
 

@@ -57,7 +57,7 @@ def clocks_mhz(problem: PlanProblem, options: NDArray[np.int32]) -> Matrix:
 
 
 def slow_first(ranks: Sequence[Sequence[int]], fast_mhz: Matrix, slow_mhz: Matrix) -> NDArray[np.bool_]:
-    """Say where the slower part should come first, so that clocks change least often.
+    """Return where the slower part should come first, so that clocks change least often.
 
     Elsewhere the order makes no difference or is the other. Each rank's computations are passed once, both
     orders of each kept with the fewest changes up to it.

@@ -24,7 +24,7 @@ _MORE_PCT = 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 70.0, 100.0, 200.0, 400.0, 1000.0
 BY_LOAD_PCT = CANDIDATES_PCT + _MORE_PCT
 """The same where microbatches differ in their loads: then slack that is there on average often is not."""
 UNKNOWN_PCT = 1.0
-"""Reserve where a profile does not say how durations vary: enough for one percent."""
+"""Reserve where a profile does not state how durations vary: enough for one percent."""
 MOST_PCT = 20.0
 """What ``objective.reserve_pct`` may be at most."""
 
@@ -35,7 +35,7 @@ def reserve_in_words(reserve: Reserve) -> str:
 
 
 def reserve_kept(reserve_pct: float) -> str:
-    """Say how much slack is kept: nothing lasts long enough to be stretched into it."""
+    """Return how much slack is kept: nothing lasts long enough to be stretched into it."""
     return "all slack" if reserve_pct >= BY_LOAD_PCT[-1] else f"{reserve_pct:g} %"
 
 
@@ -61,7 +61,7 @@ def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) ->
 
 
 def too_little_reserve(plans: PlanSet) -> str | None:
-    """Say by how much iterations last longer than planned; None where an automatic reserve allows it."""
+    """Describe by how much iterations last longer than planned; None where an automatic reserve allows it."""
     slower_pct = plans.variation_slowdown_pct
     if slower_pct is None or slower_pct <= ALLOWED_PCT:
         return None

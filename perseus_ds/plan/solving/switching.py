@@ -20,7 +20,7 @@ class Switching:
 
     ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
     No part of one is shorter than the budget's dwell, nor than a call takes. ``waits`` "auto" lowers the
-    clock in waits that are long enough, where the power of waiting is known by clock. ``budget`` says how
+    clock in waits that are long enough, where the power of waiting is known by clock. ``budget`` states how
     often a clock may change.
     """
 

@@ -41,7 +41,7 @@ class Draws:
     def of(cls, problem: PlanProblem) -> Draws | None:
         """Draw every computation by itself, and every microbatch's load; what has no clock lasts its mean.
 
-        None where the profile does not say how durations vary.
+        None where the profile does not state how durations vary.
         """
         if problem.variation is None:
             return None

@@ -217,6 +217,6 @@ def _log_attached(
     )
     if job.mixed:
         log.line(
-            "the replicas have different GPUs: each kind is measured and planned by itself, and all meet at "
-            "the slowest one's time"
+            "replicas use different GPU types: each type is profiled and planned separately; all synchronize "
+            "at the slowest type's iteration time"
         )

@@ -43,7 +43,7 @@ class Disturbance:
 
     ``amount``: SLOW multiplies durations; CAP is the highest clock that is reached (thermal or power cap, in
     MHz); LINK are seconds more for all that the rank sends; INPUT seconds before the first instruction;
-    ANNOUNCED is told from outside and slows nothing. It lasts from iteration ``first`` to ``last - 1``.
+    ANNOUNCED is reported from outside and slows nothing. It lasts from iteration ``first`` to ``last - 1``.
     """
 
     trouble: Trouble

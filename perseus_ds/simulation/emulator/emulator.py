@@ -24,7 +24,7 @@ from perseus_ds.straggler import FrontierIndex, ReplicaStatus
 
 
 class Emulator:
-    """One job: plans, the truth that they are played against, machines, and what decides.
+    """One job: plans, the truth that they are run against, machines, and what decides.
 
     Raises:
         IncompleteProfileError: the profile lacks a computation of the plan.
@@ -64,7 +64,7 @@ class Emulator:
         always: int | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> Emulated:
-        """Play a job from a start at default clocks.
+        """Run a job from a start at default clocks.
 
         ``answered`` False leaves stragglers without an answer; ``always`` is one plan throughout
         (DEFAULT_CLOCKS: none).
@@ -94,7 +94,7 @@ class Emulator:
 def _told_of_noise(plans: PlanSet, profile: Profile, conditions: Conditions) -> PlanSet:
     """Plans that know how durations vary here, as those from a profile of this job would.
 
-    A CSV does not say it, and no profile knows of loads that are given for the emulation.
+    A CSV does not state it, and no profile knows of loads that are given for the emulation.
     """
     loads = conditions.loads
     if plans.scatter_pct is not None and loads is None:

@@ -46,7 +46,7 @@ class Progress(NamedTuple):
 
 @compiled
 def play_pipelines(play: Play, now: EmulatedIteration) -> None:
-    """Play until every rank has come to where it meets the other pipelines (``now.arrival_s``).
+    """Run until every rank has come to where it meets the other pipelines (``now.arrival_s``).
 
     Cost: logarithmic in ranks, per event; a few events per computation and change of clock.
     """

@@ -28,7 +28,7 @@ _Draw = Callable[[np.random.Generator], float]
 class EmulatedLoads:
     """What every microbatch works on, by (iteration, replica, microbatch); ``mean`` is the mean of all.
 
-    ``listed`` are microbatches in turn, over and over; ``placed`` those of a file that says where each
+    ``listed`` are microbatches in turn, over and over; ``placed`` those of a file that states where each
     stands, its iterations over and over; ``draw`` a distribution, from a seed.
     """
 
@@ -45,7 +45,7 @@ class EmulatedLoads:
         Shape: the result [pipelines][microbatches].
 
         Raises:
-            ConfigError: the file says nothing of a microbatch.
+            ConfigError: the file states nothing of a microbatch.
         """
         if self.placed is not None:
             return [
@@ -153,7 +153,7 @@ def _read(path: Path) -> EmulatedLoads:
 
 
 def _says_where(columns: Sequence[str], path: Path) -> bool:
-    """Whether rows say where their microbatch stands; refuse columns that mean neither."""
+    """Whether rows state where their microbatch stands; refuse columns that mean neither."""
     if sorted(columns) not in (["length"], sorted(["length", *_PLACE])):
         raise ConfigError(
             f"{path} has the columns {', '.join(columns) or 'none'}",

@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
 
 class PlannedRequests(NamedTuple):
-    """Which clock each rank asks for, and when, in every plan that is played.
+    """Which clock each rank asks for, and when, in every plan that is run.
 
     ``offset_s`` counts from the node's start; infinite is at its end, negative that long after
     it. Clocks are places in the grid.
@@ -108,7 +108,7 @@ class Gpus(NamedTuple):
 
 
 class EmulatedIteration(NamedTuple):
-    """What one iteration is played with.
+    """What one iteration is run with.
 
     ``plan`` is a place in ``PlannedRequests``; ``factor`` multiplies durations, ``slow`` those of one GPU;
     ``cap`` is the highest place in the grid that a GPU reaches; ``link_s`` delays what a rank sends,

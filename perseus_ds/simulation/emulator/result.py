@@ -39,7 +39,7 @@ class Emulated:
 
     @property
     def iterations(self) -> int:
-        """How many were played."""
+        """How many were run."""
         return len(self.job_s)
 
     @property

@@ -63,7 +63,7 @@ class JobRun:
         self._pool.shutdown()
 
     def iterate(self, n: int, plans: Sequence[Asking], troubles: Sequence[Disturbance]) -> None:
-        """Play iteration ``n`` of all pipelines up to their common release."""
+        """Run iteration ``n`` of all pipelines up to their common release."""
         world = self._world
         other = world.conditions.microbatches.get(n, world.plans.schedule.microbatches)
         if other == world.plans.schedule.microbatches:
@@ -91,7 +91,7 @@ class JobRun:
         self._start_s = release_s
 
     def observed(self, n: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return what ranks tell each other of iteration ``n``: own times (NaN: unknown), who is capped."""
+        """Return what ranks inform each other of iteration ``n``: own times (NaN: unknown), who is capped."""
         assert self._now is not None
         return np.where(self._known, self._own_s[n], np.nan), self._now.capped
 

@@ -57,7 +57,7 @@ class Eve(NamedTuple):
 
     ``code`` and ``strain`` are those of the ends that stay open, ``togo`` leaves out the activity's lane.
     That is in ``state`` and at ``level`` since ``since``; a change costs ``fee`` and leaves it in the state
-    ``changed`` and as many more as the new level says.
+    ``changed`` and as many more as the new level states.
 
     Shape: [plans].
     """

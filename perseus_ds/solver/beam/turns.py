@@ -147,7 +147,7 @@ def _begin(
 
 @inner
 def _enter(search: Search, turn: Turn, front: Front, filled: int, scratch: Workspace) -> None:
-    """Say where the activity's lane is in every plan, and what a change would cost."""
+    """Return where the activity's lane is in every plan, and what a change would cost."""
     begin, _, _, togo, code, state, since, level, changed, fee = scratch.eve
     ahead = search.outlook.ahead[turn.lane, search.levels.at[turn.activity]]
     was, held = front.state[turn.lane], front.since[turn.lane]
@@ -207,7 +207,7 @@ def _offer_less(length: Ints, turn: Turn, begin: Ints, place: Indices) -> None:
 
 @inner
 def _weigh(search: Search, turn: Turn, scratch: Workspace, filled: int, size: int) -> None:
-    """Say what every step is worth; nothing where it is none, or ends too late."""
+    """Return what every step is worth; nothing where it is none, or ends too late."""
     begin, spent, strain, togo, _, state, _, here, changed, fee = scratch.eve
     place, worth, _ = scratch.steps
     length, cost, level_of = search.choices.length, search.choices.cost, search.levels.level

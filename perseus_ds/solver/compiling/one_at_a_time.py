@@ -16,7 +16,7 @@ STEP_S = 0.05
 
 @contextmanager
 def one_at_a_time(file: Path | None, *, patience_s: float = PATIENCE_S) -> Iterator[bool]:
-    """Hold a lock on a file, and say whether it was had: for want of rights, or of patience, go on without.
+    """Hold a lock on a file, and state whether it was had: for want of rights, or of patience, go on without.
 
     The lock ends with the process that holds it, however that ends. The file stays: who removes it would
     take it from under those who wait.

@@ -36,7 +36,7 @@ class Network(NamedTuple):
 
 
 def network_of(whole: Whole) -> tuple[Network, Indices]:
-    """Build the network; also tell which precedence each arc behind the activities stands for.
+    """Build the network; also show which precedence each arc behind the activities stands for.
 
     Cost: linear, after sorting.
     """

@@ -55,7 +55,7 @@ class State(NamedTuple):
     A place of the path is a step, the ``node`` that it leaves, the flow sent ``before`` it was entered, and
     how much may be sent, at ``most``, along all places up to it.
 
-    What follows one another lies side by side: ``place`` and ``row`` say where the network's nodes and arcs
+    What follows one another lies side by side: ``place`` and ``row`` state where the network's nodes and arcs
     are.
 
     Units: ticks; units of price.

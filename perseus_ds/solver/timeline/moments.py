@@ -69,7 +69,7 @@ def freedom_of(
     price: Floats,
     spare: Ints,
 ) -> Freedom:
-    """Say which changes may move, and which activities may change once more.
+    """Return which changes may move, and which activities may change once more.
 
     A change between two activities may fall into the one before it or the one behind it, and an activity may
     go on at the level beside its own where its lane has changes to spare. Those come first that the price is
@@ -131,7 +131,7 @@ def best_moments(frontier: Frontier, freedom: Freedom, times_s: Floats, *, least
     """Choose all shares at once, for many times: the exact optimum for these changes within each.
 
     Every activity becomes one with its two options: a problem of the same kind, whose relaxed optimum is
-    played exactly, but for parts shorter than ``least_part_s``.
+    run exactly, but for parts shorter than ``least_part_s``.
 
     Cost: a small frontier, and linear in activities per time.
     """

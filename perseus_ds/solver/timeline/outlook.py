@@ -29,7 +29,7 @@ def outlook_of(
 
     With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
     dynamic program over (activity, changes left, level): what a beam has to know of the future. At most so
-    many changes (``most``) are counted, in the place of tolls of their own.
+    many changes (``most``) are counted, instead of tolls of their own.
 
     Shape: ``price`` [activities]; ``toll``, ``home`` (levels) [lanes]. The last row is the way back home.
     Cost: activities times states.

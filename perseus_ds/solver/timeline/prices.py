@@ -5,7 +5,7 @@ Here lanes answer prices with the cheapest levels that few changes allow, paths 
 where it takes longest, and tolls rise where a lane changes too often. The more answers are averaged, the
 nearer the prices come to those that bound the cost of any such plan best.
 
-Source: Brown 1951, fictitious play; Freund and Schapire 1999, multiplicative weights.
+Source: Brown 1951, fictitious run; Freund and Schapire 1999, multiplicative weights.
 """
 # ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
@@ -116,7 +116,7 @@ def priced(
     flows: tuple[Floats, Floats],
     wanted: int,
 ) -> Prices:
-    """Play from the relaxed flows (through activities, across precedences) for plans of so many ticks.
+    """Run from the relaxed flows (through activities, across precedences) for plans of so many ticks.
 
     Cost: linear in activities times levels, and in precedences, per round.
     """

@@ -161,7 +161,7 @@ class _Search:
         return np.array(few, np.bool_) & np.array(held, np.bool_)
 
     def complaint(self) -> str:
-        """Say how near a plan came to what is allowed."""
+        """Return how near a plan came to what is allowed."""
         return f"no plan changes a clock so seldom: the least found is {self._fewest} in an iteration"
 
     def _priced(self, time_s: float, rung: Rung) -> Prices:

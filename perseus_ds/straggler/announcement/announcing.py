@@ -97,7 +97,7 @@ def running_job(directory: RunDirectory) -> Mapping[str, object]:
     if attached is None:
         raise PerseusError(f"{directory.path}: no job has started here yet")
     if over is not None or not _alive(attached):
-        raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would hear")
+        raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would receive it")
     return attached
 
 

@@ -164,7 +164,7 @@ def test_a_clock_that_nobody_journaled_is_named(node: FakeNvml) -> None:
     time.sleep(0.01)
     told = reset(node)
     assert told.returncode == 0
-    assert f"{UUID.format(1)}: stands at 900 MHz, and no journal here says who locked it" in told.stdout
+    assert f"{UUID.format(1)}: stands at 900 MHz, and no journal here records who locked it" in told.stdout
     assert node.locked_mhz() == [0, 900]
     assert reset(node, "--all").returncode == 0
     assert free(node)

@@ -114,7 +114,7 @@ def test_nobody_has_started_here(tmp_path: Path, refused: Refused) -> None:
 def test_a_job_that_is_over(run_dir: Path, refused: Refused, event: str, reason: str) -> None:
     append_event(RunDirectory(run_dir).events, event, {})
     line = refused("notify", run_dir, "--pipeline", 0, "--slowdown", 1.2)
-    assert line == f"{run_dir}: {reason}, nobody would hear"
+    assert line == f"{run_dir}: {reason}, nobody would receive it"
     attached(run_dir, os.getpid())
     perseus_ds.notify(run_dir, pipeline=0, slowdown=1.2)
     assert announced(run_dir)[0] == 1.2
@@ -125,7 +125,7 @@ def test_a_job_that_was_killed(tmp_path: Path, refused: Refused) -> None:
     gone.wait()
     attached(tmp_path, gone.pid)
     line = refused("notify", tmp_path, "--pipeline", 0, "--slowdown", 1.2)
-    assert line == f"{tmp_path}: its job has died, nobody would hear"
+    assert line == f"{tmp_path}: its job has died, nobody would receive it"
 
 
 DEAF = [
@@ -153,7 +153,7 @@ def test_a_journal_without_the_number_of_pipelines(tmp_path: Path, perseus: Prog
     append_event(RunDirectory(tmp_path).events, "attached", {})
     answer = perseus("notify", tmp_path, "--pipeline", 9, "--slowdown", 1.2)
     assert answer.code == 0
-    assert "does not say how many pipelines the job has" in answer.err
+    assert "does not record how many pipelines the job has" in answer.err
 
 
 def test_a_user_who_is_not_believed(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

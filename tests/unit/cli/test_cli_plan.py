@@ -185,7 +185,7 @@ def test_the_reserve_is_said(perseus: Program, profile_csv: Path) -> None:
     )
     assert "planned 3 % longer, as durations vary" in given.out
     assert "planned 1 % longer, as durations vary" in found.out
-    assert f"{profile_csv} does not say how durations vary: 1 % is kept in reserve" in found.err
+    assert f"{profile_csv} does not record how durations vary: 1 % is kept in reserve" in found.err
     assert "as durations vary" not in none.out
 
 

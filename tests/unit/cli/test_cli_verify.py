@@ -41,7 +41,9 @@ def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path
 
 def test_low_waits_need_the_power_of_waiting(refused: Callable[..., str], profile_csv: Path) -> None:
     line = refused("plan", profile_csv, *SIZES, "--waits", "auto")
-    assert line == f"{profile_csv} does not say what waiting takes by clock (give --wait-power-w MHZ:W,...)"
+    assert (
+        line == f"{profile_csv} does not record what waiting takes by clock (give --wait-power-w MHZ:W,...)"
+    )
 
 
 def test_a_latency_longer_than_a_computation_is_said(perseus: Program, profile_csv: Path) -> None:

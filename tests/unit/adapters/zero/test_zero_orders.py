@@ -1,4 +1,4 @@
-"""The order of a user's loop: numbered as it ran, refused where it cannot be told apart."""
+"""The order of a user's loop: numbered as it ran, refused where it cannot be distinguished."""
 
 from __future__ import annotations
 
