@@ -10,6 +10,7 @@ from perseus_ds.errors import InfeasibleError, PerseusError
 from perseus_ds.own_process import OwnProcess
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
+from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.playing.expected import expected
 from perseus_ds.plan.record import PlanSet
@@ -41,6 +42,8 @@ def main(arguments: list[str]) -> int:
             fingerprint=request.fingerprint,
         )
         plans = with_plan_within(plans, request.objective)
+        if request.feedback == "auto":
+            plans = with_feedback(plans, profile, request.objective)
         write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")

@@ -50,6 +50,34 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FeedbackWeights:
+    """What one plan's computations do about their lateness, as the planner learned it.
+
+    A computation that begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later, is
+    given the clock at which it lasts nearest to ``lasts_s - a x - b y`` with its computation's ``weights`` a
+    and b; ``options`` are the clocks that it chooses among, fastest first. Beyond ``most_late_s`` it keeps
+    the plan's own. ``of`` is the digest of the plan that this belongs to, ``plan`` its index.
+
+    ``saving_pct`` and ``slowdown_pct`` are what it comes to on draws that it was not learned from, and
+    ``without_pct`` and ``without_slowdown_pct`` what the plan's own clocks do there.
+
+    Shape: vectors [computations].
+    """
+
+    plan: int
+    of: str
+    begin_s: NDArray[np.float64]
+    lasts_s: NDArray[np.float64]
+    most_late_s: NDArray[np.float64]
+    weights: Mapping[Computation, tuple[float, float]]
+    options: Mapping[Computation, tuple[int, ...]]
+    saving_pct: float
+    slowdown_pct: float
+    without_pct: float
+    without_slowdown_pct: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
 
@@ -73,6 +101,8 @@ class PlanSet:
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
     states.
+
+    ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
 
     A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -105,6 +135,7 @@ class PlanSet:
     time_error_pct: float = 0.0
     scatter_pct: float | None = None
     expected: Mapping[int, Expected] = field(default_factory=dict)
+    feedback: FeedbackWeights | None = None
 
     @classmethod
     def from_clocks(

@@ -33,6 +33,7 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
+from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
@@ -94,6 +95,12 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         type=one_of(Wait),
         metavar=words_of(Wait),
         help="lower the clock in long waits; default: the job's, else never",
+    )
+    parser.add_argument(
+        "--feedback",
+        type=one_of(Wait),
+        metavar=words_of(Wait),
+        help="correct clocks by lateness while the plan runs; default: the job's, else never",
     )
     parser.add_argument(
         "--split",
@@ -166,6 +173,8 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
     plans = with_plan_within(plans, request.objective)
+    if request.feedback == "auto":
+        plans = with_feedback(plans, profile, request.objective)
     for line in filter(None, (doubt(plans), too_little_reserve(plans))):
         remark(line)
     error = profile_error(profile, request.schedule, request.blocking_power_w)

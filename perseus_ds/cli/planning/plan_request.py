@@ -84,6 +84,7 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         reserve_pct=_said(options.reserve_pct, 0.0),
         split=options.split or "auto",
         waits=options.waits or "never",
+        feedback=options.feedback or "never",
         timelines=_timelines(options, None),
         budget=_budget(options, ChangeBudget()),
     )
@@ -121,6 +122,7 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
         reserve_pct=reserve_pct,
         split=split,
         waits=waits,
+        feedback=_said(options.feedback, job.feedback),
         budget=budget,
         timelines=_timelines(options, job.timelines),
     )
@@ -178,6 +180,7 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
         ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
         ("split", shown(asked.split), shown(job.split)),
         ("waits", shown(asked.waits), shown(job.waits)),
+        ("feedback", shown(asked.feedback), shown(job.feedback)),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
         ("timelines", asked.timelines or "none", job.timelines or "none"),
     )

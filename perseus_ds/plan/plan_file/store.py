@@ -31,6 +31,7 @@ from perseus_ds.plan.plan_file.bounds import (
     spared_of,
     timelines_of,
 )
+from perseus_ds.plan.plan_file.feedback_row import feedback_of, feedback_row
 from perseus_ds.plan.plan_file.packing import (
     pack_matrix,
     pack_splits,
@@ -102,6 +103,7 @@ def dumps(plans: PlanSet) -> str:
         "budget": asdict(plans.budget),
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
+        "feedback": feedback_row(plans.feedback),
     }
     return json.dumps(content | {KEY: digest_of(content)})
 
@@ -130,6 +132,7 @@ def loads(text: str | bytes) -> PlanSet:
         _check_shapes(plans)
         validate(plans.schedule)
         check_figures(plans)
+        plans = replace(plans, feedback=feedback_of(content.get("feedback"), plans))
         check_digest(content)
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error

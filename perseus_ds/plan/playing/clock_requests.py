@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perseus_ds.device import ClockChange
+from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.plan.idle import BEGINNING, Idle
-from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.waits import WaitClock
 
@@ -48,20 +49,32 @@ OPENING = BEGINNING
 """The position of what is asked for while a rank waits for its first computation."""
 
 
-def opening_clocks(plan: FrequencyPlan, rank: int, requests: Sequence[ClockRequest]) -> Clocks:
+def opening_clocks(
+    plan: FrequencyPlan,
+    rank: int,
+    requests: Sequence[ClockRequest],
+    tables: Sequence[ClockTable] | None = None,
+) -> Clocks:
     """The clocks that a rank has asked for last when an iteration begins.
 
     That is what it asks for last in the iteration before; the first computation's, where it never changes.
     """
     if requests:
         return requests[-1].clock_mhz, requests[-1].memory_mhz
+    if tables is not None:
+        return tables[0].ahead_mhz, None
     column, instruction = plan.of.computations_of(rank)[0]
     options = plan.of.options[instruction.stage, instruction.kind]
     return options.segments(int(plan.of.choice[plan.index, column]))[0][:2]
 
 
 def clock_requests(
-    plan: FrequencyPlan, rank: int, change: ClockChange, *, on_pace: bool = True
+    plan: FrequencyPlan,
+    rank: int,
+    change: ClockChange,
+    *,
+    on_pace: bool = True,
+    tables: Sequence[ClockTable] | None = None,
 ) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
 
@@ -71,19 +84,34 @@ def clock_requests(
     longer than planned would be slowed for its last part. Where everything does, ``on_pace`` False, it is
     asked for at that end.
     The last requests are for the next iteration's first computation, as far as they cannot wait until that
-    iteration has begun. Two requests are apart by at least the time that a call takes; what that delays
-    comes late.
+    iteration has begun. With ``tables`` of the plan's feedback these are the clocks that computations
+    begin at; corrections come on top. Two requests are apart by at least the time that a call takes; what
+    that delays comes late.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.
     """
-    played = [one for one in play(plan) if one.parts]
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
-    own = [one for one in played if one.instruction in mine]
+    own = [one for one in play(plan) if one.parts and one.instruction in mine]
+    if tables is not None:
+        own = corrected(own, tables)
     low = plan.low_waits(rank)
     return requests_of(
         own, plan.iteration_time_s, change, low=low, wait_clock=plan.of.wait_clock, on_pace=on_pace
     )
+
+
+def corrected(own: Sequence[Played], tables: Sequence[ClockTable]) -> list[Played]:
+    """One rank's computations as feedback has them on average."""
+    return [
+        replace(
+            one,
+            start_s=table.begin_s,
+            duration_s=table.lasts_s,
+            parts=(Part(table.ahead_mhz, table.lasts_s, one.energy_j),),
+        )
+        for one, table in zip(own, tables, strict=True)
+    ]
 
 
 def requests_of(

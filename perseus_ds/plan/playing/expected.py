@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.playing.clock_requests import OPENING, ClockRequest, opening_clocks, requests_of
+from perseus_ds.plan.feedback.policy import tables_of
+from perseus_ds.plan.playing.clock_requests import (
+    OPENING,
+    ClockRequest,
+    corrected,
+    opening_clocks,
+    requests_of,
+)
 from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.playing.time_errors import time_errors
@@ -189,6 +196,7 @@ class _Pipeline:
         Shape: ``factor`` [nodes].
         """
         for gpu, asked in zip(self.gpus, self._asked, strict=True):
+            asked.before_s = 0.0
             gpu.request(asked.first, gpu.now_s)
             gpu.ask(asked.of[OPENING, False])
             asked.position = 0
@@ -220,6 +228,8 @@ class _Pipeline:
         gpu, asked = self.gpus[rank], self._asked[rank]
         options, one = self._options[instruction.stage, instruction.kind], self._played[instruction]
         gpu.wait_until(start_s)
+        if asked.tables is not None:
+            gpu.request((asked.correction(start_s - self.now_s), None), gpu.now_s)
         gpu.ask(asked.of[asked.position, False])
         if self._whole[instruction]:
             gpu.compute(options, factor)
@@ -237,13 +247,24 @@ class _Asked:
         self, plan: FrequencyPlan, rank: int, change: ClockChange, played: Mapping[Instruction, Played]
     ) -> None:
         own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
+        self.tables = tables_of(plan.of, rank, plan.index)
+        if self.tables is not None:
+            own = corrected(own, self.tables)
         low, total_s = plan.low_waits(rank), plan.iteration_time_s
         requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
-        self.first = opening_clocks(plan, rank, requests)
+        self.first = opening_clocks(plan, rank, requests, self.tables)
         self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
         for request in requests:
             self.of[request.position, request.over].append(request)
         self.position = 0
+        self.before_s = 0.0
+
+    def correction(self, since_s: float) -> int:
+        """The clock of a computation that begins so long after the iteration did."""
+        assert self.tables is not None
+        table, before_s = self.tables[self.position], self.before_s
+        self.before_s = since_s - table.begin_s
+        return table.clock(self.before_s, before_s)
 
 
 def _has_timelines(plan: FrequencyPlan) -> bool:

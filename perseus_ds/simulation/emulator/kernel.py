@@ -160,9 +160,32 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
     progress.due_s[p, place % shape.ranks] = end_s
     heappush(heap, (end_s, DONE, place, node))
     plan = now.plan[pipeline]
+    clock = _correction(play, now, pipeline, node)
+    if clock >= 0:
+        heappush(heap, (when_s, ASK, place, clock))
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
             heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+
+
+@inner
+def _correction(play: Play, now: EmulatedIteration, pipeline: int, node: int) -> int:
+    """The clock for a computation that begins, by how late it does; -1 without feedback."""
+    own, plan, rank = play.requests.feedback, now.plan[pipeline], play.program.rank[node]
+    entry, end = own.first[plan, node], own.first[plan, node + 1]
+    if entry == end:
+        return -1
+    begun_s, before = now.start_s[pipeline, rank], own.previous[node]
+    late_s = now.begun_s[pipeline, node] - begun_s - own.begin_s[plan, node]
+    if abs(late_s) > own.most_late_s[plan, node]:
+        return int(own.own[plan, node])
+    weighted_s = own.weights[plan, node, 0] * late_s
+    if before >= 0:
+        before_s = now.begun_s[pipeline, before] - begun_s - own.begin_s[plan, before]
+        weighted_s += own.weights[plan, node, 1] * before_s
+    while own.above_s[entry] < weighted_s:
+        entry += 1
+    return int(own.clock[entry])
 
 
 @inner

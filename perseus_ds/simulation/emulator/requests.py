@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
+from perseus_ds.plan.feedback.policy import ClockTable, tables_of
 from perseus_ds.simulation.emulator.program import JobProgram
-from perseus_ds.simulation.emulator.records import Ints, PlannedRequests
+from perseus_ds.simulation.emulator.records import Corrections, Ints, PlannedRequests
 
 AT_END_S = float("inf")
 AFTER_OPENING_S = 1e-6
@@ -30,6 +32,7 @@ class PlanRequests(NamedTuple):
     of_node: Mapping[int, Sequence[Wanted]]
     opening_mhz: Sequence[int]
     opening: Mapping[int, Sequence[Wanted]]
+    tables: Mapping[int, ClockTable] = MappingProxyType({})
 
 
 def steady(clock_mhz: int, job: JobProgram) -> PlanRequests:
@@ -46,10 +49,13 @@ def requests_of(
     of_node: dict[int, list[Wanted]] = {}
     opening_mhz: list[int] = []
     opening: dict[int, list[Wanted]] = {}
+    of_table: dict[int, ClockTable] = {}
     for rank in range(job.ranks):
         own = [instruction for _, instruction in plans.computations_of(rank)]
-        requests = clock_requests(chosen, rank, change, on_pace=on_pace)
-        opening_mhz.append(opening_clocks(chosen, rank, requests)[0])
+        tables = tables_of(plans, rank, plan) if on_pace else None
+        requests = clock_requests(chosen, rank, change, on_pace=on_pace, tables=tables)
+        opening_mhz.append(opening_clocks(chosen, rank, requests, tables)[0])
+        of_table |= {place[i]: table for i, table in zip(own, tables or (), strict=False)}
         for request in requests:
             offset_s = request.offset_s
             if request.position == OPENING:
@@ -60,7 +66,7 @@ def requests_of(
                 offset_s = -offset_s if offset_s else AT_END_S
             asked = of_node.setdefault(place[own[request.position]], [])
             asked.append(Wanted(offset_s, request.clock_mhz))
-    return PlanRequests(of_node, opening_mhz, opening)
+    return PlanRequests(of_node, opening_mhz, opening, of_table)
 
 
 def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> PlannedRequests:
@@ -81,5 +87,51 @@ def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> 
         first[index, -1] = len(offsets)
     opening = np.array([[place[clock] for clock in plan.opening_mhz] for plan in plans], dtype=np.int64)
     return PlannedRequests(
-        first, np.array(offsets, dtype=np.float64), np.array(clocks, dtype=np.int64), opening
+        first,
+        np.array(offsets, dtype=np.float64),
+        np.array(clocks, dtype=np.int64),
+        opening,
+        _corrections(plans, job, place),
     )
+
+
+def _corrections(plans: Sequence[PlanRequests], job: JobProgram, place: Mapping[int, int]) -> Corrections:
+    """Put several plans' tables into arrays."""
+    nodes = len(job.nodes)
+    first = np.zeros((len(plans), nodes + 1), dtype=np.int64)
+    begin_s, most_late_s = np.zeros((2, len(plans), nodes))
+    weights, own = np.zeros((len(plans), nodes, 2)), np.zeros((len(plans), nodes), np.int64)
+    above_s: list[float] = []
+    clocks: list[int] = []
+    for index, plan in enumerate(plans):
+        for node in range(nodes):
+            first[index, node] = len(clocks)
+            if (table := plan.tables.get(node)) is not None:
+                above_s += [*table.above_s, AT_END_S]
+                clocks += [place[mhz] for mhz in table.clock_mhz]
+                begin_s[index, node], most_late_s[index, node] = table.begin_s, table.most_late_s
+                weights[index, node], own[index, node] = table.weights, place[table.own_mhz]
+        first[index, -1] = len(clocks)
+    return Corrections(
+        first,
+        np.array(above_s, dtype=np.float64),
+        np.array(clocks, dtype=np.int64),
+        begin_s,
+        most_late_s,
+        own,
+        weights,
+        _previous(job),
+    )
+
+
+def _previous(job: JobProgram) -> Ints:
+    """The computation before on the same rank; nodes stand in each rank's running order.
+
+    Shape: [nodes], -1 where none is.
+    """
+    previous, last = np.full(len(job.nodes), -1, dtype=np.int64), dict[int, int]()
+    for node, (rank, row) in enumerate(zip(job.program.rank.tolist(), job.program.row.tolist(), strict=True)):
+        if row >= 0:
+            previous[node] = last.get(rank, -1)
+            last[rank] = node
+    return previous

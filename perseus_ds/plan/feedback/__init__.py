@@ -1,0 +1,1 @@
+"""Plans that correct themselves: made by draws, looked up while they run."""

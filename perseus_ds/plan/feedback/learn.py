@@ -1,0 +1,153 @@
+"""Learn how long every computation should last by how late it begins: descent along drawn iterations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perseus_ds.plan.feedback.course import FEATURES, Course, Curves, Floats
+from perseus_ds.plan.feedback.kernel import Gradient, Seen, Weights, drawn, learned
+
+_ITERATIONS, _LEAST_ITERATIONS = 400, 150
+_BATCH, _LEAST_BATCH = 40, 8
+_MOST_VISITS = 30_000_000  # nodes x draws x iterations: about six CPU seconds
+_STEP, _WEIGHT_STEP = 0.4, 0.02  # of how much durations vary, of a weight
+_PRICE = 30.0  # of all waiting: where the price of time begins
+_FIRST_WEIGHT = 0.5
+_FORGETS, _FORGETS_SQUARES = 0.9, 0.98
+_PRICE_STEP = 0.03
+
+
+class Lesson(NamedTuple):
+    """What a policy is learned from: draws by row, what each lasts at the fastest clocks, and the limits.
+
+    ``waiting_w`` is what all ranks take together while they wait, ``slower_pct`` by how much longer
+    iterations may last on average than at the fastest clocks.
+
+    Shape: ``factor`` [draws, nodes]; ``fastest_s`` [draws].
+    """
+
+    course: Course
+    curves: Curves
+    factor: Floats
+    fastest_s: Floats
+    latency_s: float
+    waiting_w: float
+    slower_pct: float
+
+
+class Judged(NamedTuple):
+    """What fixed clocks or a policy take on average, with all waiting, and by how much longer they last.
+
+    Shape: ``most_late_s`` [nodes]: how late or early each began at most; empty for fixed clocks.
+    """
+
+    energy_j: float
+    slower_pct: float
+    most_late_s: Floats = np.zeros(0)
+
+
+class _Adam:
+    """Steps of about one size in every direction, the mean gradient over its scatter.
+
+    Source: Kingma and Ba 2015, algorithm 1.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._mean, self._square, self._times = np.zeros(shape), np.zeros(shape), 0
+
+    def step(self, gradient: Floats) -> Floats:
+        """Return the direction to go, about 1 in each component."""
+        self._times += 1
+        self._mean += (1.0 - _FORGETS) * (gradient - self._mean)
+        self._square += (1.0 - _FORGETS_SQUARES) * (gradient**2 - self._square)
+        mean = self._mean / (1.0 - _FORGETS**self._times)
+        square = self._square / (1.0 - _FORGETS_SQUARES**self._times)
+        return np.asarray(mean / (np.sqrt(square) + 1e-12))
+
+
+def learn(lesson: Lesson, begin_s: Floats, lasts_s: Floats) -> Weights:
+    """Find durations and weights of least mean effective energy within the time allowed.
+
+    The price of time rises while iterations last too long and falls while they do not: the policy and the
+    price that its limit has are found in one descent.
+
+    Shape: ``begin_s``, ``lasts_s`` [nodes], of a plan to begin at.
+    """
+    nodes, tables = len(begin_s), len(lesson.curves.first) - 1
+    batch, iterations = _sizes(nodes, len(lesson.factor))
+    weights = Weights(begin_s.copy(), lasts_s.copy(), np.zeros((tables, FEATURES)))
+    weights.weight[:, 0] = _FIRST_WEIGHT
+    computed, (least_s, most_s) = lesson.course.table >= 0, _ends(lesson)
+    table = lesson.course.table[computed]
+    step_s = _STEP * float(lesson.factor[:, computed].std()) * least_s[computed]
+    of_lasts, of_table, of_weight = _Adam((nodes,)), _Adam((tables,)), _Adam((tables, FEATURES))
+    mean = Weights(begin_s.copy(), np.zeros(nodes), np.zeros((tables, FEATURES)))
+    price_w, averaged = _PRICE * lesson.waiting_w, iterations // 3
+    for iteration in range(iterations):
+        rows = (np.arange(batch) + iteration * batch) % len(lesson.factor)
+        gradient = Gradient(np.zeros(nodes), np.zeros((tables, FEATURES)))
+        _, time_s = learned(
+            lesson.course,
+            lesson.curves,
+            weights,
+            lesson.factor[rows],
+            lesson.latency_s,
+            lesson.waiting_w + price_w,
+            gradient,
+        )
+        beyond = 100.0 * (time_s / float(lesson.fastest_s[rows].mean()) - 1.0) / lesson.slower_pct - 1.0
+        price_w *= float(np.exp(_PRICE_STEP * np.clip(beyond, -1.0, 1.0)))
+        rest = 1.0 - 0.9 * iteration / iterations
+        own, shared = of_lasts.step(gradient.lasts_s)[computed], np.zeros(tables)
+        np.add.at(shared, table, gradient.lasts_s[computed])
+        weights.lasts_s[computed] -= rest * step_s * (own + of_table.step(shared)[table])
+        weights.lasts_s[:] = np.clip(weights.lasts_s, 0.95 * least_s, 1.02 * most_s)
+        weights.weight[:] -= _WEIGHT_STEP * rest * of_weight.step(gradient.weight)
+        if iteration >= iterations - averaged:
+            mean.lasts_s[:] += weights.lasts_s / averaged
+            mean.weight[:] += weights.weight / averaged
+    return mean
+
+
+def judge(lesson: Lesson, weights: Weights, *, whole: bool = True) -> Judged:
+    """Run a policy over all draws of a lesson, at whole clocks or as it was learned."""
+    nodes = len(weights.begin_s)
+    seen = Seen(np.zeros(len(lesson.factor)), np.zeros(nodes), np.zeros(nodes))
+    cost_j = drawn(lesson.course, lesson.curves, weights, lesson.factor, lesson.latency_s, whole, seen)
+    mean_s = float(seen.time_s.mean())
+    slower_pct = 100.0 * (mean_s / float(lesson.fastest_s.mean()) - 1.0)
+    return Judged(cost_j + lesson.waiting_w * mean_s, slower_pct, seen.most_late_s)
+
+
+def centred(lesson: Lesson, weights: Weights) -> Weights:
+    """The same policy, lateness counted from when computations begin on average under it."""
+    nodes, (course, weight) = len(weights.begin_s), (lesson.course, weights.weight)
+    seen = Seen(np.zeros(len(lesson.factor)), np.zeros(nodes), np.zeros(nodes))
+    drawn(course, lesson.curves, weights, lesson.factor, lesson.latency_s, False, seen)
+    late_s, own = seen.mean_late_s, course.table >= 0
+    before_s = np.where(course.previous >= 0, late_s[course.previous], 0.0)
+    lasts_s = weights.lasts_s.copy()
+    table = course.table[own]
+    lasts_s[own] -= weight[table, 0] * late_s[own] + weight[table, 1] * before_s[own]
+    return Weights(weights.begin_s + late_s, lasts_s, weight)
+
+
+def _sizes(nodes: int, draws: int) -> tuple[int, int]:
+    """Draws of a step, and steps: fewer for larger graphs."""
+    batch = int(np.clip(_MOST_VISITS // (nodes * _ITERATIONS), _LEAST_BATCH, min(_BATCH, draws)))
+    return batch, int(np.clip(_MOST_VISITS // (nodes * batch), _LEAST_ITERATIONS, _ITERATIONS))
+
+
+def _ends(lesson: Lesson) -> tuple[Floats, Floats]:
+    """The shortest and the longest duration on each node's hull.
+
+    Shape: [nodes], 1 where no clock changes anything.
+    """
+    table, curves = lesson.course.table, lesson.curves
+    known = table >= 0
+    least_s, most_s = np.ones(len(table)), np.ones(len(table))
+    least_s[known] = curves.duration_s[curves.first[table[known]]]
+    most_s[known] = curves.duration_s[curves.first[table[known] + 1] - 1]
+    return least_s, most_s

@@ -1,0 +1,193 @@
+"""Feedback: learned by descent, kept where it pays on other draws, nothing without noise."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from perseus_ds.config import Objective
+from perseus_ds.device import ClockChange
+from perseus_ds.errors import PlanFormatError
+from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.plan import PlanSet, build, dumps, loads, select
+from perseus_ds.plan.between import with_plan_at
+from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.feedback.course import FEATURES, course_of, curves_of
+from perseus_ds.plan.feedback.kernel import Gradient, Weights, learned
+from perseus_ds.plan.feedback.made import with_feedback
+from perseus_ds.plan.feedback.policy import plan_digest, tables_of
+from perseus_ds.plan.solving.problem import problem_of
+from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.profile import Profile
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Disturbance, Emulator
+from perseus_ds.simulation.emulator.disturbance import Trouble
+from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile
+
+NOISE = 0.02
+LATENCY = ClockChange(0.005, 0.005, 0.005)
+ITERATIONS = 60
+
+
+def varying(share: float) -> Profile:
+    profile = gpt3_profile()
+    points = {
+        key: tuple(replace(point, time_sd_s=share * point.time_s) for point in own)
+        for key, own in profile.points.items()
+    }
+    return replace(profile, points=points)
+
+
+def planned(profile: Profile) -> PlanSet:
+    return build(
+        profile,
+        textbook("1f1b", stages=8, microbatches=12),
+        blocking_power_w=BLOCKING_POWER_W,
+        reserve_pct="auto",
+        switching=Switching(change=LATENCY),
+    )
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return varying(NOISE)
+
+
+@pytest.fixture(scope="module")
+def plans(profile: Profile) -> PlanSet:
+    made = with_feedback(planned(profile), profile)
+    assert made.feedback is not None
+    return made
+
+
+def played(
+    plans: PlanSet, profile: Profile, troubles: tuple[Disturbance, ...] = (), seed: int = 71
+) -> tuple[float, float]:
+    """Energy and time of all iterations but the first, over those at default clocks."""
+    cluster = ClusterShape(change=LATENCY, waiting_w=BLOCKING_POWER_W)
+    emulator = Emulator(plans, profile, cluster, conditions=Conditions(noise=NOISE, seed=seed))
+    index = select(plans, Objective()).index
+    ours, default = (
+        emulator.play(ITERATIONS, troubles, answered=False, always=plan) for plan in (index, DEFAULT_CLOCKS)
+    )
+    return (
+        float(ours.energy_j[1:].sum() / default.energy_j[1:].sum()),
+        float(ours.job_s[1:].sum() / default.job_s[1:].sum()),
+    )
+
+
+def test_the_gradient_is_that_of_the_mean_cost() -> None:
+    problem = problem_of(varying(NOISE), textbook("1f1b", stages=8, microbatches=3), BLOCKING_POWER_W)
+    course, curves, price_w, latency_s = course_of(problem), curves_of(problem), 5000.0, 0.0
+    random = np.random.default_rng(3)
+    nodes, tables = len(course.order), len(curves.first) - 1
+    factor = 1.0 + NOISE * random.standard_normal((5, nodes))
+    middle_s = np.array([np.mean(curves.duration_s[a:b]) for a, b in pairwise(curves.first)])[course.table]
+    begin_s = problem.dag.starts_of_many(middle_s[:, None].copy(), problem.fixed_s)[:, 0]
+    weights = Weights(begin_s, middle_s, 0.1 * random.standard_normal((tables, FEATURES)))
+
+    def cost_j(weights: Weights, gradient: Gradient) -> float:
+        spent_j, time_s = learned(course, curves, weights, factor, latency_s, price_w, gradient)
+        return spent_j + price_w * time_s
+
+    gradient = Gradient(np.zeros(nodes), np.zeros((tables, FEATURES)))
+    cost_j(weights, gradient)
+    for of_lasts, of_weight in [(1e-7, 0.0), (0.0, 1e-5)]:
+        ways = (
+            random.standard_normal(nodes) * of_lasts,
+            random.standard_normal((tables, FEATURES)) * of_weight,
+        )
+        ends = [
+            cost_j(
+                Weights(begin_s, middle_s + sign * ways[0], weights.weight + sign * ways[1]),
+                Gradient(np.zeros(nodes), np.zeros((tables, FEATURES))),
+            )
+            for sign in (1.0, -1.0)
+        ]
+        along = float((gradient.lasts_s * ways[0]).sum() + (gradient.weight * ways[1]).sum()) / len(factor)
+        assert (ends[0] - ends[1]) / 2.0 == pytest.approx(along, rel=0.02)
+
+
+def test_feedback_saves_a_point_more_on_draws_of_other_seeds(plans: PlanSet, profile: Profile) -> None:
+    (with_j, with_s), (without_j, without_s) = (
+        played(one, profile) for one in (plans, replace(plans, feedback=None))
+    )
+    assert 100.0 * (without_j - with_j) > 1.0
+    assert with_s - without_s < 0.001
+    assert with_s < 1.0035
+
+
+def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
+    for share in (0.0, None):
+        profile = gpt3_profile() if share is None else varying(share)
+        made = planned(profile)
+        assert dumps(with_feedback(made, profile)) == dumps(made)
+
+
+def test_a_plan_within_a_budget_of_changes_is_not_corrected(profile: Profile) -> None:
+    assert with_feedback(replace(planned(profile), budget=ChangeBudget(4.0)), profile).feedback is None
+
+
+def test_a_file_keeps_feedback(plans: PlanSet) -> None:
+    again = loads(dumps(plans))
+    assert again.feedback is not None
+    assert dumps(again) == dumps(plans)
+
+
+def test_a_plan_put_before_it_leaves_feedback_with_its_own(plans: PlanSet, profile: Profile) -> None:
+    later = with_feedback(plans, profile, Objective("max_slowdown", max_slowdown_pct=5.0))
+    assert later.feedback is not None
+    assert later.feedback.plan > 1
+    more = with_plan_at(later, float(later.iteration_time_s[:2].mean()))
+    assert len(more) == len(later) + 1
+    assert more.feedback is not None
+    assert plan_digest(more, more.feedback.plan) == later.feedback.of
+
+
+def test_feedback_of_another_plan_is_refused_by_both_digests(plans: PlanSet) -> None:
+    content = json.loads(dumps(plans))
+    own = content["feedback"]["of"]
+    content["feedback"]["of"] = "0123456789abcdef"
+    content[KEY] = digest_of(content)
+    with pytest.raises(PlanFormatError, match=f"of plan 0123456789abcdef, plan 0 here is {own}"):
+        loads(json.dumps(content))
+
+
+def test_the_later_the_faster_and_the_plans_own_clock_where_nothing_is_known(plans: PlanSet) -> None:
+    for rank in range(8):
+        tables = tables_of(plans, rank, 0)
+        assert tables is not None
+        for table in tables:
+            weighted_s = np.linspace(table.above_s[0] - 0.01, table.above_s[-1] + 0.01, 7)
+            alone = table._replace(weights=(1.0, 0.0), most_late_s=math.inf)
+            clocks = [alone.clock(late_s, 0.0) for late_s in weighted_s]
+            assert clocks == sorted(clocks)
+            assert clocks[0] == table.clock_mhz[0]
+            assert clocks[-1] == table.clock_mhz[-1]
+            for late_s, before_s in [(math.nan, 0.0), (0.0, math.nan), (2.0 * table.most_late_s + 1.0, 0.0)]:
+                assert table.clock(late_s, before_s) == table.own_mhz
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Disturbance(Trouble.SLOW, 0, 1.5, rank=3, first=20, last=21),
+        Disturbance(Trouble.SLOW, 0, 1.1, rank=3, first=20),
+        Disturbance(Trouble.SLOW, 0, 1.3, rank=3),
+        Disturbance(Trouble.LINK, 0, 0.005, rank=3),
+        Disturbance(Trouble.INPUT, 0, 0.5, first=20, last=21),
+    ],
+    ids=["impulse", "step", "straggling stage", "a rank always late", "an iteration that starts late"],
+)
+def test_troubles_cost_no_more_time_with_feedback(
+    plans: PlanSet, profile: Profile, trouble: Disturbance
+) -> None:
+    (_, with_s), (_, without_s) = (
+        played(one, profile, (trouble,)) for one in (plans, replace(plans, feedback=None))
+    )
+    assert with_s - without_s < 0.0015
