@@ -27,17 +27,22 @@ class Ask:
     memory_mhz: int | None = None
 
 
+Correction = Callable[[float, float], tuple[Ask, ...]]
+"""What is asked for beforehand, from the moment that the device was here and the present; device time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """All that is asked for at one point of the stream.
 
     ``moment`` is that point, which the device reaches later than the host; None where the host is the
-    device, and ``issued_s`` is when.
+    device, and ``issued_s`` is when. ``correction`` finds out at that moment what else is asked for, first.
     """
 
     asks: tuple[Ask, ...]
     issued_s: float
     moment: Moment | None = None
+    correction: Correction | None = None
 
 
 class Requests(Protocol):
@@ -182,8 +187,12 @@ class ClockRequests:
             return
         try:
             at_s = request.issued_s if request.moment is None else request.moment.wait()
-            if math.isfinite(at_s) and not self._closing:
-                asks = request.asks
+            asks = request.asks
+            if request.correction is not None:
+                now_s = self._gpu.now_s()
+                asks = (*request.correction(at_s, now_s), *asks)
+                at_s = at_s if math.isfinite(at_s) else now_s
+            if math.isfinite(at_s) and asks and not self._closing:
                 dated = [DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks]
                 if isinstance(self._clocks, LocalClocks):
                     self._clocks.ask(dated, more=self._reached < self._handed)

@@ -35,6 +35,7 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         reserve_pct=objective.reserve_pct,
         split=objective.split,
         waits=objective.waits,
+        feedback=objective.feedback,
         budget=budget_of(objective, profile.calibration, context.capabilities, ranks=job.ranks),
         timelines=_prepared(context),
         objective=objective,

@@ -181,6 +181,7 @@ class PlannedRun:
             pipeline_rank=self._context.job.pipeline_rank,
             change=ClockChange.of(able),
             clocks_mhz=able.clocks_mhz,
+            feedback=self._context.config.objective.feedback == "auto",
         )
 
     def _ratios(self) -> list[dict[int, float]]:
