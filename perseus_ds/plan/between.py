@@ -149,7 +149,7 @@ def _inserted(
         np.concatenate([old.share, own.share])[order],
     )
     total_j, effective_j = _bounds_j(plans, after, figures[0])
-    own = plans.feedback
+    feedback = plans.feedback
     return replace(
         plans,
         iteration_time_s=np.insert(plans.iteration_time_s, after, figures[0]),
@@ -159,7 +159,9 @@ def _inserted(
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
         expected={index + (index >= after): one for index, one in plans.expected.items()},
-        feedback=None if own is None else replace(own, plan=own.plan + (own.plan >= after)),
+        feedback=None
+        if feedback is None
+        else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
     )
 
 
