@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clocks",
         type=Path,
         metavar="FILE.csv",
-        help="play these clocks in place of PLAN's: stage,microbatch,kind,clock_mhz",
+        help="run these clocks instead of PLAN's: stage,microbatch,kind,clock_mhz",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("-o", "--output", type=Path, metavar="PAGE", help="draw iterations and power: HTML")

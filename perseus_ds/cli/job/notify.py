@@ -131,7 +131,7 @@ def _announce(options: argparse.Namespace) -> int:
     pipeline = _whole(options.pipeline)
     done = notify(options.run_dirs[0], pipeline=pipeline, slowdown=slowdown, reason=options.reason)
     if done.pipelines is None:
-        remark("the journal does not say how many pipelines the job has: the number was not checked")
+        remark("the journal does not record how many pipelines the job has: the number was not checked")
     say(json.dumps(_as_json(done)) if options.json else _in_words(done))
     return DONE
 
