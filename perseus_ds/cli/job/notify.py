@@ -3,8 +3,8 @@
 A straggler: the others of its pipelines (data-parallel replicas) then run as slowly as that one, at the
 plan of least energy for it. A slowdown of 1 ends it.
 
-A ceiling: the job runs the fastest plan whose mean power stays below it. What both ask for is combined: the
-slower plan runs. The job follows within two iterations, and believes the run directory's owner and root.
+A ceiling: the job runs the fastest plan whose mean power stays below it. Where both are set the slower
+plan runs. The job follows within two iterations, and believes the run directory's owner and root.
 
 A scheduler can also write the files directly: write a temporary file, then rename it to
 RUN_DIR/notices/pipeline_P.json with {"slowdown": X}, or to RUN_DIR/notices/power_cap.json with
@@ -30,9 +30,15 @@ from perseus_ds.straggler.ceiling.node_ceilings import share_power
 from perseus_ds.straggler.ceiling.power_cap import PowerCap
 from perseus_ds.straggler.ceiling.setting import CapSet, set_power_cap
 
+_USAGE = """perseus-ds notify [-h] [--pipeline P | --host HOST] [--per {pipeline,job}]
+                         [--until TIME | --for MIN] [--ramp W/S] [--reason TEXT] [--json]
+                         (--slowdown X | --power-cap W | --node HOST=W | --no-power-cap)
+                         RUN_DIR [RUN_DIR ...]"""  # argparse breaks no line between alternatives
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds notify``."""
+    parser.usage = _USAGE
     parser.add_argument(
         "run_dirs",
         type=Path,

@@ -106,20 +106,3 @@ class Publisher:
         from perseus_ds.runtime.metrics.otlp import send  # noqa: PLC0415  # an extra
 
         return send(self._figures.samples, self._figures.labels, every_s=self._every_s, address=address)
-
-
-def missing(settings: MetricsSettings) -> ConfigError | None:
-    """Say which package is not here that the settings need; None where all are."""
-    from importlib.util import find_spec  # noqa: PLC0415  # at the start of a job alone
-
-    needs = (
-        ("port", settings.port, "prometheus_client", "metrics"),
-        ("otlp", settings.otlp, "opentelemetry", "otlp"),
-    )
-    for key, value, package, extra in needs:
-        if value is not None and find_spec(package) is None:
-            return ConfigError(
-                f"perseus.metrics.{key} needs {package}, which is not installed",
-                hint=f"pip install 'perseus_ds[{extra}]'",
-            )
-    return None

@@ -6,14 +6,14 @@ Called by `perseus-ds doctor` and `perseus-ds run` on the host that they run on,
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
-from perseus_ds.config import PerseusConfig
+from perseus_ds.config import MetricsSettings, PerseusConfig
 from perseus_ds.device.simulated import simulated_settings
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import read_trace
 from perseus_ds.plan.timelines import read_timelines
-from perseus_ds.runtime.metrics.publisher import missing
 
 
 def check_usable(config: PerseusConfig) -> None:
@@ -29,7 +29,7 @@ def check_usable(config: PerseusConfig) -> None:
         if trace is not None:
             read_trace(Path(trace))
     _check_run_dir(Path(config.run_dir))
-    if config.metrics.enabled and (refusal := missing(config.metrics)) is not None:
+    if config.metrics.enabled and (refusal := _missing(config.metrics)) is not None:
         raise refusal
     if config.objective.timelines is not None:
         read_timelines(Path(config.objective.timelines))
@@ -55,3 +55,18 @@ def _why_not(folder: Path) -> str | None:
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
+
+
+def _missing(settings: MetricsSettings) -> ConfigError | None:
+    """Name a package that the settings need and that is not installed; None where all are."""
+    needs = (
+        ("port", settings.port, "prometheus_client", "metrics"),
+        ("otlp", settings.otlp, "opentelemetry", "otlp"),
+    )
+    for key, value, package, extra in needs:
+        if value is not None and find_spec(package) is None:
+            return ConfigError(
+                f"perseus.metrics.{key} needs {package}, which is not installed",
+                hint=f"pip install 'perseus_ds[{extra}]'",
+            )
+    return None
