@@ -60,8 +60,8 @@ def _standing(done: tuple[Repair, ...]) -> Iterator[str]:
     for gpu in local_gpus(patience_s=_LOOK_S).gpus:
         if gpu.standing_mhz is not None and gpu.identity.uuid not in known:
             yield (
-                f"{gpu.identity.uuid}: stands at {gpu.standing_mhz} MHz, and no journal here says who locked "
-                "it: an operator, or a job in a container (--all resets it)"
+                f"{gpu.identity.uuid}: stands at {gpu.standing_mhz} MHz, and no journal here records who "
+                "locked it: an operator, or a job in a container (--all resets it)"
             )
 
 
