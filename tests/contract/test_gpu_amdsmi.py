@@ -132,7 +132,8 @@ def test_an_operators_limit_is_asked_for_and_comes_back_exactly(amd_node: FakeAm
 @pytest.mark.e2e
 def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmdsmi) -> None:
     code = (
-        "import os, signal; from perseus_ds.device import DeviceRequest, choose;"
+        "import os, signal; from perseus_ds.device import DeviceRequest;"
+        "from perseus_ds.device.choose import choose;"
         "gpu = choose(DeviceRequest('amdsmi')).gpu; gpu.lock_clock(1500); gpu.sync();"
         "os.kill(gpu._guard.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -149,7 +150,10 @@ def test_a_killed_guard_is_made_good_through_the_same_library(amd_node: FakeAmds
 
 @pytest.mark.e2e
 def test_without_the_library_one_line_says_what_to_install(amd_node: FakeAmdsmi, tmp_path: Path) -> None:
-    code = "from perseus_ds.device import DeviceRequest, choose; choose(DeviceRequest('amdsmi'))"
+    code = (
+        "from perseus_ds.device import DeviceRequest; from perseus_ds.device.choose import choose;"
+        "choose(DeviceRequest('amdsmi'))"
+    )
     told = subprocess.run(
         [sys.executable, "-c", code],
         env={"ROCM_HOME": str(tmp_path), "ROCM_PATH": str(tmp_path)},
