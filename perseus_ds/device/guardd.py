@@ -68,7 +68,16 @@ def _check_allowed(sock: socket.socket, uuid: str) -> None:
 
 
 def _connect() -> socket.socket:
-    path = socket_path()
+    return connect(socket_path())
+
+
+def connect(path: Path) -> socket.socket:
+    """Connect to the service that listens there.
+
+    Raises:
+        DevicePermissionError: the socket is not for this user.
+        DeviceUnavailableError: nobody listens.
+    """
     sock = socket.socket(socket.AF_UNIX, KIND)
     try:
         sock.connect(str(path))

@@ -7,21 +7,25 @@ from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.guard.service.allow import rule_of
 from perseus_ds.device.guard.service.policy import Policy, Rule
+from perseus_ds.device.guard.service.rules_file import DEFAULT_RULES, Rules, read_rules
 from perseus_ds.device.guard.service.service import Service, ServiceSettings, run_service
 
 __all__ = [
+    "DEFAULT_RULES",
     "GuardClient",
     "GuardedGpu",
     "Outcome",
     "Policy",
     "Repair",
     "Rule",
+    "Rules",
     "Service",
     "ServiceSettings",
     "guarded",
     "is_held",
     "left_behind",
     "preexisting_lock_mhz",
+    "read_rules",
     "repair",
     "reset",
     "rule_of",

@@ -13,7 +13,7 @@ from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.protocol import first_answer, refused
 from perseus_ds.errors import DeviceError
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 5.0, 1.6
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 0.5, 1.6
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,11 @@ import pwd
 from perseus_ds.device.guard.service.policy import Rule
 from perseus_ds.errors import ConfigError
 
+
+class UnknownUserError(ConfigError):
+    """A rule for a user whom this node does not know (yet)."""
+
+
 _KEYS = ("user", "cgroup", "gpus")
 _EXAMPLE = "for example: user=alice gpus=*"
 
@@ -36,4 +41,4 @@ def _uid(user: str) -> int:
     try:
         return pwd.getpwnam(user).pw_uid
     except KeyError:
-        raise ConfigError(f"allow: no user {user!r} on this node", hint="a name or a number") from None
+        raise UnknownUserError(f"allow: no user {user!r} on this node", hint="a name or a number") from None

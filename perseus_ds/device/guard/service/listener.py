@@ -58,7 +58,8 @@ def _bind(sock: socket.socket, path: Path, gid: int) -> None:
         sock.bind(str(path))
     finally:
         os.umask(before)
-    os.chown(path, -1, gid)
+    if path.lstat().st_gid != gid != -1:
+        os.chown(path, -1, gid)
     path.chmod(_MODE)
 
 

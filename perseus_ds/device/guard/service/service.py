@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perseus_ds import __version__
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.repair import Repair, repair
-from perseus_ds.device.guard.protocol import encode, refusal
+from perseus_ds.device.guard.complain import complain
+from perseus_ds.device.guard.protocol import Message, encode, refusal
 from perseus_ds.device.guard.service.listener import Listener
+from perseus_ds.device.guard.service.notify import beat_every_s, notify, notify_reloading
 from perseus_ds.device.guard.service.own_gpus import may_open
 from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
@@ -24,24 +28,29 @@ from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import ending_signals
-from perseus_ds.errors import DeviceError, DeviceUnavailableError
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 
 DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")
 
 _MOST_CLIENTS = 1024
 _MOST_IDLE_OF_A_USER = 256  # connections that have taken no GPU; those that have are as many as GPUs
+_MOST_SIGNALS = 4096
 _PAUSE_S = 0.05
 _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away as often
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Where the service listens, who may speak to it (``group`` of the socket), and what they may do."""
+    """Where the service listens, who may speak to it (``group`` of the socket), and what they may do.
+
+    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
+    """
 
     path: Path = DEFAULT_SOCKET
     group: str | None = None
     policy: Policy = field(default_factory=Policy)
     backend: str = "nvml"
+    reread: Callable[[], Policy] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ class Service:
         may_open: Callable[[Peer, str], bool] = may_open,
     ) -> None:
         self._settings = settings
+        self._policy = settings.policy
         self._open_gpu = open_gpu
         self._may_open = may_open
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
@@ -79,14 +89,19 @@ class Service:
         self._listener = Listener(self._settings.path, self._settings.group)
         return repairs
 
-    def run(self) -> int:
-        """Serve until a signal; return how many GPUs could not be put back."""
+    def run(self, ready: Callable[[], None] = lambda: None) -> int:
+        """Serve until a signal; return how many GPUs could not be put back.
+
+        ``ready`` is called when signals are listened for.
+        """
         sys.setswitchinterval(_SWITCH_S)
         go_first()
         with ending_signals() as signalled:
             try:
+                ready()
                 self._welcome_until(signalled)
             finally:
+                notify("STOPPING=1")
                 os.eventfd_write(self._stop, 1)
                 for client in self._clients:
                     client.thread.join()
@@ -98,8 +113,36 @@ class Service:
         poll = select.poll()
         for descriptor in (self._listener.socket.fileno(), signalled):
             poll.register(descriptor, select.POLLIN)
-        while signalled not in {descriptor for descriptor, _ in poll.poll()}:
-            self._welcome()
+        every_s = beat_every_s()
+        notify("READY=1")
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll(None if every_s is None else 1000 * every_s)}
+            notify("WATCHDOG=1")
+            if signalled in ready and not self._reloaded(os.read(signalled, _MOST_SIGNALS)):
+                return
+            if self._listener.socket.fileno() in ready:
+                self._welcome()
+
+    def _reloaded(self, signals: bytes) -> bool:
+        """Read the rules anew if that is all that is asked; what is wrong with them leaves those in force."""
+        if self._settings.reread is None or set(signals) != {signal.SIGHUP}:
+            return False
+        notify_reloading()
+        try:
+            self._policy = self._settings.reread()
+        except PerseusError as error:
+            complain(f"rules are not reloaded, those in force stay: {error}")
+        else:
+            complain(f"rules are reloaded: {len(self._policy.rules)} in force, leases go on")
+        notify("READY=1")
+        return True
+
+    def _status(self, peer: Peer) -> Iterator[Message]:
+        """Tell root and ourselves of all leases, and everybody else of their own."""
+        leases = [one for client in self._clients if (one := client.connection.lease) is not None]
+        yield from (one for one in leases if peer.uid in {0, os.geteuid(), one["uid"]})
+        rules, floor_mhz = len(self._policy.rules), self._policy.floor_mhz
+        yield {"is": "status", "version": __version__, "rules": rules, "floor_mhz": floor_mhz}
 
     def _welcome(self) -> None:
         """Take one client in, or tell it why not."""
@@ -117,12 +160,13 @@ class Service:
             return
         why_not = self._why_not(caller.peer) or self._taken_in(sock, caller)
         if why_not is not None:
-            _refuse(sock, why_not)
+            owner = caller.peer.uid in {0, os.geteuid()}  # may know, also where no rule speaks of them
+            _refuse(sock, [refusal(why_not), *(self._status(caller.peer) if owner else ())])
             caller.close()
 
     def _why_not(self, peer: Peer) -> DeviceError | None:
         """Say why a client is not taken in: no rule speaks of it, or there are too many."""
-        if not self._settings.policy.admits(peer):
+        if not self._policy.admits(peer):
             return refusal_of(peer)
         self._clients = [client for client in self._clients if client.thread.is_alive()]
         idle = sum(
@@ -138,10 +182,11 @@ class Service:
         connection = ClientConnection(
             sock,
             caller.peer,
-            settings.policy,
+            lambda: self._policy,
             self._open_gpu,
             backend=settings.backend,
             may_open=self._may_open,
+            status=self._status,
         )
         thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
         try:
@@ -161,11 +206,12 @@ class Service:
             self._restored.append(restored)
 
 
-def _refuse(sock: socket.socket, why: DeviceError) -> None:
-    """Say why, if there is room, and hang up."""
+def _refuse(sock: socket.socket, words: Iterable[Message]) -> None:
+    """Say why, and what there is to know, if there is room, and hang up."""
     with contextlib.suppress(OSError):
         sock.setblocking(False)
-        sock.send(encode(refusal(why)))
+        for one in words:
+            sock.send(encode(one))
     sock.close()
 
 
@@ -180,5 +226,5 @@ def run_service(
         PerseusError: it cannot listen.
     """
     service = Service(settings)
-    ready(service.start())
-    return service.run()
+    repairs = service.start()
+    return service.run(lambda: ready(repairs))

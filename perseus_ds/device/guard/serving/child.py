@@ -29,7 +29,7 @@ def guard(fileno: int, parent: int) -> int:
         if os.getppid() != parent:
             return 0  # gone before it took anything
         peer = Peer(parent, os.getuid(), os.getgid())
-        connection = ClientConnection(client, peer, EVERYTHING, open_gpu, killed_together=leave())
+        connection = ClientConnection(client, peer, lambda: EVERYTHING, open_gpu, killed_together=leave())
         return int(not serve(connection, *ends))
 
 

@@ -6,9 +6,10 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
+from perseus_ds import __version__
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
@@ -25,7 +26,7 @@ from perseus_ds.device.guard.protocol import (
     refusal,
 )
 from perseus_ds.device.guard.service.peer import Peer
-from perseus_ds.device.guard.service.policy import Policy
+from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.serving.control import Control
 from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
 from perseus_ds.errors import (
@@ -46,14 +47,17 @@ class ClientConnection:
         self,
         sock: socket.socket,
         peer: Peer,
-        policy: Policy,
+        policy: Callable[[], Policy],
         open_gpu: OpenGpu,
         *,
         backend: str | None = None,
         may_open: Callable[[Peer, str], bool] = lambda *_: True,
         killed_together: str | None = None,
+        status: Callable[[Peer], Iterable[Message]] = lambda _: (),
     ) -> None:
-        """Serve a peer; ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
+        """Serve a peer by the ``policy`` of the moment.
+
+        ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
 
         ``killed_together`` says why this guard may be killed in one with its client.
         """
@@ -65,6 +69,9 @@ class ClientConnection:
         self._backend = backend
         self._may_open = may_open
         self._killed_together = killed_together
+        self._status = status
+        self._taken_s: float | None = None
+        self._owner = ""
         self._control: Control | None = None
         self._syncs = False
         self._since_s = time.monotonic()
@@ -107,6 +114,22 @@ class ClientConnection:
         """Whether this is a connection that has taken no GPU in its time."""
         return self._control is None and time.monotonic() >= self._since_s + _SEATLESS_S
 
+    @property
+    def lease(self) -> Message | None:
+        """Who holds which GPU, at what clock, since when; None where no GPU was taken."""
+        control, taken_s = self._control, self._taken_s
+        if control is None or taken_s is None:
+            return None
+        return {
+            "is": "lease",
+            "uuid": control.claim.uuid,
+            "owner": self._owner,
+            "uid": self.peer.uid,
+            "pid": self.peer.pid,
+            "clock_mhz": control.clock_mhz,
+            "held_s": round(time.monotonic() - taken_s, 3),
+        }
+
     def give_up(self, why: DeviceError) -> None:
         """Tell the client why it is served no longer; `end` is to follow."""
         self._send(refusal(why))
@@ -142,11 +165,17 @@ class ClientConnection:
         verb = message.get("do")
         if verb == "take":
             self._take(message)
-            return
-        if verb == "may":
+        elif verb == "may":
             self._check_allowed(self._backend or _text(message, "backend"), _text(message, "uuid"))
             self._send({"is": "may"})
-            return
+        elif verb == "status":
+            for one in self._status(self.peer):
+                self._send(one)
+        else:
+            self._do_as_holder(verb, message)
+
+    def _do_as_holder(self, verb: Value, message: Message) -> None:
+        """Do what only the holder of a GPU may ask."""
         control = self._control
         if control is None:
             raise DeviceUnavailableError("take a GPU first")
@@ -187,11 +216,14 @@ class ClientConnection:
         claim = _claim(self._open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
-        self._control = control
-        floor_mhz, preexisting_mhz = self._policy.floor_mhz, claim.preexisting_mhz
+        self._control, self._taken_s, self._owner = control, time.monotonic(), printable(owner[:80])
+        floor_mhz, preexisting_mhz = self._policy().floor_mhz, claim.preexisting_mhz
         self._send(
             {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
-            | {"beats": True}  # each is answered: who hears nothing knows that this guard hangs
+            | {
+                "version": __version__,
+                "beats": True,
+            }  # each is answered: who hears nothing knows that this guard hangs
             | {
                 "now_s": time.monotonic()
             }  # requests may have a moment: by this clock, if it is the client's too
@@ -204,7 +236,9 @@ class ClientConnection:
 
     def _check_allowed(self, backend: str, uuid: str) -> None:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
-        self._policy.check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
+        if not self._policy().admits(self.peer):
+            raise refusal_of(self.peer)
+        self._policy().check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
 
     def _owns(self, backend: str, uuid: str) -> bool:
         """Whether the client itself may open a GPU."""
@@ -220,7 +254,7 @@ class ClientConnection:
             raise DeviceUnsupportedError(
                 f"{clock_mhz} MHz is not a clock of {claim.uuid}: it has {able.grid}"
             )
-        return self._policy.clamped_mhz(clock_mhz, able.clocks_mhz)
+        return self._policy().clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
         found_mhz = None if self._control is None else self._control.claim.preexisting_mhz

@@ -220,6 +220,11 @@ class Control:
         return due_s is not None and due_s < self._now_s() + _CLEAR_S
 
     @property
+    def clock_mhz(self) -> int | None:
+        """The clock that stands in the driver by a request; None: as it was found."""
+        return self._stored_mhz
+
+    @property
     def pending(self) -> bool:
         """Whether the driver has yet to take what was asked."""
         return self._writer.pending

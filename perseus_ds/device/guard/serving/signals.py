@@ -12,7 +12,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def ending_signals() -> Iterator[int]:
-    """Give a descriptor that becomes readable with the first signal. For the main thread.
+    """Give a descriptor that becomes readable with the first signal, its number a byte. For the main thread.
 
     From now on, these signals end nothing by themselves: a restore is never cut short by a second one.
     """

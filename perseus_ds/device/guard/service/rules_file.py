@@ -1,0 +1,69 @@
+"""The operator's rules in a file, ``/etc/perseus/guardd.toml``: read at the start and at each reload."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.device.guard.service.allow import UnknownUserError, rule_of
+from perseus_ds.device.guard.service.policy import Policy, Rule
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded
+
+DEFAULT_RULES = Path("/etc/perseus/guardd.toml")
+
+_MOST_BYTES = 1 << 20
+_MOST_MHZ = 100_000
+_KEYS = ("allow", "floor_mhz")
+_EXAMPLE = 'for example: allow = ["user=alice gpus=own"]'
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that can be kept, and a line for each that cannot: its user is not on this node."""
+
+    policy: Policy
+    skipped: tuple[str, ...] = ()
+
+
+def read_rules(path: Path) -> Rules:
+    """Read the rules; the file must be root's or ours, and nobody else may write to it.
+
+    Raises:
+        ConfigError: naming the file, and the key or the rule.
+    """
+    try:
+        raw = read_bounded(path, most_bytes=_MOST_BYTES, writers=frozenset({0, os.geteuid()}))
+        content = tomllib.loads(raw.decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", hint="name the file with --rules") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no TOML: {error!s:.200}", hint=_EXAMPLE) from error
+    except PerseusError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+    try:
+        return _rules(content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def _rules(content: Mapping[str, object]) -> Rules:
+    for key in content:
+        if key not in _KEYS:
+            raise ConfigError(f"{key} is not a known key", hint=f"known: {', '.join(_KEYS)}")
+    floor_mhz, allow = content.get("floor_mhz", 0), content.get("allow", [])
+    if not isinstance(floor_mhz, int) or isinstance(floor_mhz, bool) or not 0 <= floor_mhz <= _MOST_MHZ:
+        raise ConfigError(f"floor_mhz is {floor_mhz!r}", hint=f"expected 0 to {_MOST_MHZ}")
+    if not isinstance(allow, list) or not all(isinstance(one, str) for one in allow):
+        raise ConfigError(f"allow is {allow!r:.80}", hint=_EXAMPLE)
+    kept: list[Rule] = []
+    skipped: list[str] = []
+    for number, text in enumerate(allow, start=1):
+        try:
+            kept.append(rule_of(text))
+        except UnknownUserError as error:
+            skipped.append(f"rule {number} is skipped: {error.message}")
+    return Rules(Policy(tuple(kept), floor_mhz), tuple(skipped))
