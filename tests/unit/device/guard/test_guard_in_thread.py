@@ -41,7 +41,7 @@ class Guard:
         self.gpu = gpu
         self.client, theirs = socket.socketpair(socket.AF_UNIX, KIND)
         self.stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self.connection = ClientConnection(theirs, PEER, policy, lambda *_: gpu)
+        self.connection = ClientConnection(theirs, PEER, lambda: policy, lambda *_: gpu)
         self.restored: list[bool] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -132,7 +132,7 @@ def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
     gpu = DeskGpu()
     gpu.device_file = lambda: "/dev/nvidia3"
     policy = Policy((Rule(own=True),))
-    connection = ClientConnection(theirs, PEER, policy, lambda *_: gpu, may_open=may_open)
+    connection = ClientConnection(theirs, PEER, lambda: policy, lambda *_: gpu, may_open=may_open)
     with ours:
         ours.send(encode({"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}))
         assert connection.receive()
@@ -164,7 +164,7 @@ WRONG = {
 def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object) -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
     with ours:
         assert not connection.has_taken
         assert answers(connection, ours, TAKE)["is"] == "taken"
@@ -179,7 +179,7 @@ def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object
 def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
     with ours:
         answer = answers(connection, ours, {"do": verb, "number": 1, "clock_mhz": 900})
         assert (answer["is"], answer["kind"]) == ("refused", "DeviceUnavailableError")
@@ -190,7 +190,7 @@ def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
 def test_a_flood_is_read_in_turns_and_the_connection_stands() -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
     with ours:
         answers(connection, ours, TAKE)
         ours.setblocking(False)
