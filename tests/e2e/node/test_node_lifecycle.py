@@ -20,6 +20,7 @@ from perseus_ds.profile import read_profile
 pytestmark = pytest.mark.e2e
 
 AUDIT = {"every_iterations": 24, "iterations": 3}  # of milliseconds: a busy host needs some for its clocks
+TRIES = 3  # a busy host may take longer for a change of clock than for an iteration: that is no plan's job
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,15 @@ class NodeCourse:
 
 @pytest.fixture(scope="module")
 def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse]:
-    folder = tmp_path_factory.mktemp("node")
+    for _ in range(TRIES):
+        course = one_course(tmp_path_factory.mktemp("node"))
+        if "no plan that changes clocks" not in course.said[0].output:
+            break
+    yield course
+    assert course.node.locked_mhz() == [0] * STAGES
+
+
+def one_course(folder: Path) -> NodeCourse:
     node, run_dir = node_at(folder, call_us=300, idle_mhz=345), folder / "run"
     stored = [Counter[int]() for _ in range(STAGES)]
 
@@ -55,8 +64,7 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
     with beside(sample):
         said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir, audit=AUDIT)), over)
-    yield NodeCourse(run_dir, said, node, stored)
-    assert node.locked_mhz() == [0] * STAGES
+    return NodeCourse(run_dir, said, node, stored)
 
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
