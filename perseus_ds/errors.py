@@ -91,6 +91,10 @@ class PlanError(PerseusError):
     """A plan that cannot be used."""
 
 
+class SlowChangeError(PlanError):
+    """A change of clock lasts longer than an iteration: only plans of one clock for each GPU can be run."""
+
+
 class PlanFormatError(PlanError):
     """A file that is not a plan of a version we read."""
 

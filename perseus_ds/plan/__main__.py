@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_ds.errors import InfeasibleError, PerseusError
+from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
 from perseus_ds.own_process import OwnProcess
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
@@ -18,7 +19,7 @@ from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
-from perseus_ds.plan.timelines import read_timelines
+from perseus_ds.plan.timelines import InstructionTimelines, read_timelines
 from perseus_ds.profile import Profile, read_profile
 
 
@@ -28,19 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         request = read_request(request_file)
         profile = read_profile(profile_file)
-        timelines = () if request.timelines is None else read_timelines(Path(request.timelines))
-        plans = build(
-            profile,
-            request.schedule,
-            blocking_power_w=request.blocking_power_w,
-            reserve_pct=request.reserve_pct,
-            switching=replace(
-                Switching.of(profile), split=request.split, waits=request.waits, budget=request.budget
-            ),
-            timelines=timelines,
-            verify=True,
-            fingerprint=request.fingerprint,
-        )
+        plans = _built(profile, request)
         plans = with_plan_within(plans, request.objective)
         if request.feedback == "auto":
             plans = with_feedback(plans, profile, request.objective)
@@ -49,6 +38,30 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def _built(profile: Profile, request: PlanRequest) -> PlanSet:
+    """Plan as requested, or one clock for each GPU where a change of clock outlasts an iteration."""
+    timelines = () if request.timelines is None else read_timelines(Path(request.timelines))
+    switching = Switching.of(profile)
+    switching = replace(switching, split=request.split, waits=request.waits, budget=request.budget)
+
+    def made(switching: Switching, timelines: Sequence[InstructionTimelines]) -> PlanSet:
+        return build(
+            profile,
+            request.schedule,
+            blocking_power_w=request.blocking_power_w,
+            reserve_pct=request.reserve_pct,
+            switching=switching,
+            timelines=timelines,
+            verify=True,
+            fingerprint=request.fingerprint,
+        )
+
+    try:
+        return made(switching, timelines)
+    except SlowChangeError:
+        return made(replace(switching, budget=replace(request.budget, per_gpu_per_s=0.0)), ())
 
 
 def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> PlanSet:

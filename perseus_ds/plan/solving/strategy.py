@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.errors import InfeasibleError, PlanError
+from perseus_ds.errors import InfeasibleError, PlanError, SlowChangeError
 from perseus_ds.plan.solving.problem import PlanProblem
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.solver import (
@@ -99,11 +99,11 @@ def _frontier(
     """Solve the relaxed problem.
 
     Raises:
-        PlanError: changes that would not be in force before the iteration that wants them is over.
+        SlowChangeError: changes that would not be in force before the iteration that wants them is over.
     """
     frontier = solve_frontier(problem.activities, progress=progress)
     if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
-        raise PlanError(
+        raise SlowChangeError(
             f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
             f" {frontier.t_min_s:.3g} s: no plan that changes clocks can be played",
             hint="changes_per_s 0 gives every GPU one clock",

@@ -258,6 +258,12 @@ class PlannedRun:
         log = self._context.log
         if doubtful := doubt(plans):
             log.event("doubtful", f"{self._named}{doubtful}")
+        if plans.change.longest_s >= plans.t_min_s:
+            log.event(
+                "one_clock",
+                f"{self._named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
+                f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
+            )
         if short := too_little_reserve(plans):
             log.event(
                 "reserve",

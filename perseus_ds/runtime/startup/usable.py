@@ -5,8 +5,8 @@ Called by `perseus-ds doctor` and `perseus-ds run` on the host that they run on,
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 from perseus_ds.config import MetricsSettings, PerseusConfig
@@ -64,7 +64,7 @@ def _missing(settings: MetricsSettings) -> ConfigError | None:
         ("otlp", settings.otlp, "opentelemetry", "otlp"),
     )
     for key, value, package, extra in needs:
-        if value is not None and find_spec(package) is None:
+        if value is not None and importlib.util.find_spec(package) is None:
             return ConfigError(
                 f"perseus.metrics.{key} needs {package}, which is not installed",
                 hint=f"pip install 'perseus_ds[{extra}]'",

@@ -65,6 +65,7 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
     course = dict.fromkeys(names(node_course.run_dir))
     machines_business = (  # all in host time
         "varying",
+        "one_clock",
         "window_too_short",
         "still_planning",
         "late_clocks",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.config import Objective
-from perseus_ds.device import ClockChange
+from perseus_ds.device import Calibration, ClockChange
 from perseus_ds.plan import PlanRequest, build, expected, read_plans, select, write_request
 from perseus_ds.profile import write_profile
 from perseus_ds.schedule import textbook
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.thorough
 SCHEDULE = textbook("1f1b", stages=2, microbatches=3)
 PROFILE = textbook_profile([1.0, 1.1])
 REQUEST = PlanRequest(SCHEDULE, {"gpu": "one"}, blocking_power_w=70.0, reserve_pct=1.0)
+
+SLOW = Calibration(30.0, 60.0, 60.0, together_s=60.0, counter_period_s=0.1, unreached=0)
 
 
 def started(*files: Path) -> subprocess.CompletedProcess[str]:
@@ -37,6 +39,18 @@ def test_it_writes_the_plans_that_were_asked_for(tmp_path: Path) -> None:
     assert written.fingerprint == REQUEST.fingerprint
     assert written.iteration_time_s.tolist() == wanted.iteration_time_s.tolist()
     assert written.effective_energy_j.tolist() == wanted.effective_energy_j.tolist()
+
+
+def test_where_a_change_outlasts_an_iteration_every_gpu_keeps_one_clock(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("profile.json", "request.json", "plan.json")]
+    write_profile(replace(PROFILE, calibration=SLOW), files[0])
+    write_request(files[1], REQUEST)
+    assert started(*files).returncode == 0
+    plans = read_plans(files[2])
+    assert len(plans) > 1
+    for index in range(len(plans)):
+        for stage in range(SCHEDULE.stages):
+            assert len(set(plans.plan(index).clocks_of_stage(stage))) == 1
 
 
 def test_the_time_that_the_objective_allows_has_a_plan_of_its_own(tmp_path: Path) -> None:
