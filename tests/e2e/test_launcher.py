@@ -23,6 +23,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_an_unchanged_script_profiles_and_plans(tmp_path: Path) -> None:
     content = json.loads((ROOT / "configs" / "demo.json").read_text())
     content["perseus"]["run_dir"] = str(tmp_path / "run")

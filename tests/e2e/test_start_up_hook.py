@@ -76,8 +76,10 @@ print(built.__module__, hasattr(built, "__wrapped__"), hasattr(built.__wrapped__
     "first",
     [
         "import torch",
-        "import deepspeed",
-        "import torch, perseus_ds._autoload as hook; hook.arm(); hook.arm()",
+        pytest.param("import deepspeed", marks=pytest.mark.slow),
+        pytest.param(
+            "import torch, perseus_ds._autoload as hook; hook.arm(); hook.arm()", marks=pytest.mark.slow
+        ),
         f"import os; import {WATCHED}; import perseus_ds._autoload as hook; hook.arm()",
     ],
     ids=["torch first", "deepspeed first", "armed three times", "armed again afterwards"],

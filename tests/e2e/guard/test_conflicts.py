@@ -57,6 +57,7 @@ def test_a_foreign_clock_is_said_and_control_given_up(node: FakeNvml, gpu: Guard
         locked(gpu, 900)
 
 
+@pytest.mark.slow
 def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
     gpu = choose(DeviceRequest("nvml")).gpu
     gpu.lock_clock(900)

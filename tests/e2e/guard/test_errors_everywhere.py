@@ -52,6 +52,7 @@ def test_errors_while_a_guard_is_killed_outlast_nothing(node: FakeNvml, calls: i
     job.wait()
 
 
+@pytest.mark.slow
 def test_a_duty_that_failed_is_done_at_the_next_call(
     node: FakeNvml, capfd: pytest.CaptureFixture[str]
 ) -> None:

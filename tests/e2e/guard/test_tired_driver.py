@@ -91,6 +91,7 @@ def test_a_reset_that_is_taken_and_not_done_is_done_again(node: FakeNvml) -> Non
     assert free(node)
 
 
+@pytest.mark.slow
 def test_a_reset_that_is_never_done_is_not_called_put_back(node: FakeNvml) -> None:
     left_locked(node)
     node.state.gpu[0].ignores = 1_000_000
@@ -103,6 +104,7 @@ def test_a_reset_that_is_never_done_is_not_called_put_back(node: FakeNvml) -> No
     assert free(node)
 
 
+@pytest.mark.slow
 def test_a_reset_without_the_right_keeps_the_journal_and_says_so(node: FakeNvml) -> None:
     left_locked(node)
     node.state.gpu[0].denied = 1

@@ -77,7 +77,7 @@ def patched(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_argument_attaches_to_megatron_core(patched: Path, tmp_path: Path, asked: bool) -> None:  # noqa: FBT001
     config = tmp_path / "perseus.json"
     config.write_text(json.dumps({"run_dir": str(tmp_path)}))

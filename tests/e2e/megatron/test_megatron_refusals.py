@@ -95,7 +95,7 @@ print(hasattr(early, "__perseus_wrapping__"), "perseus_ds.runtime.lifecycle.sess
 """
 
 
-@pytest.mark.parametrize("switched_on", [True, False])
+@pytest.mark.parametrize("switched_on", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_only_the_file_has_the_module_looked_at_from_its_import_on(
     tmp_path: Path,
     switched_on: bool,  # noqa: FBT001

@@ -30,6 +30,7 @@ def planners(run_dir: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_says_that_its_planner_gets_no_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

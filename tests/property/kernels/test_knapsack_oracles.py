@@ -41,6 +41,7 @@ def sums(time_s: Floats, energy_j: Floats) -> list[tuple[float, float]]:
     ]
 
 
+@pytest.mark.slow
 @given(table=tables(), share=st.integers(0, 16))
 def test_no_choice_of_all_is_better(table: tuple[Floats, Floats], share: int) -> None:
     time_s, energy_j = table

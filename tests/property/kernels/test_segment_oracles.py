@@ -54,6 +54,7 @@ def test_no_cut_of_all_is_cheaper_at_a_price(sequence: Sequence, price_w: float)
     assert runs.energy_j + price_w * runs.time_s == min(e + price_w * t for t, e in every_cut(sequence))
 
 
+@pytest.mark.slow
 @given(sequence=sequences(), tau=st.integers(0, 8))
 def test_within_a_time_the_bound_holds_and_no_single_pair_is_better(sequence: Sequence, tau: int) -> None:
     budget_s = (1 + tau / 8) * sequence.default_s

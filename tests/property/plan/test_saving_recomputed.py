@@ -94,7 +94,7 @@ def test_the_printed_saving_is_the_one_by_hand(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_slowdown_is_the_cheapest_that_is_no_slower_than_all_maximum_clocks(seed: int) -> None:
     draw = random.Random(seed)
     stages = draw.randint(1, 4)
@@ -107,7 +107,7 @@ def test_no_slowdown_is_the_cheapest_that_is_no_slower_than_all_maximum_clocks(s
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_plan_as_fast_is_below_a_bound(seed: int) -> None:
     draw = random.Random(seed)
     stages = draw.randint(1, 4)

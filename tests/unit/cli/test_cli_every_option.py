@@ -57,7 +57,7 @@ def changes(row: list[tuple[float, int]]) -> int:
 ITERATION_S = 0.69
 
 
-@pytest.mark.parametrize("per_s", [0, 3, 6])
+@pytest.mark.parametrize("per_s", [0, pytest.param(3, marks=pytest.mark.slow), 6])
 def test_a_gpu_changes_its_clock_at_most_so_often(perseus: Program, profile_csv: Path, per_s: int) -> None:
     rows = clocks(perseus, profile_csv, "--changes-per-s", per_s)
     assert max(map(changes, rows)) <= per_s * ITERATION_S

@@ -59,6 +59,7 @@ def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) 
     assert energy[0] < energy[-1] <= 0
 
 
+@pytest.mark.slow
 def test_noise_seed_tolerance_and_length_of_the_table_are_the_users(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

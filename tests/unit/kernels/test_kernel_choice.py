@@ -109,6 +109,7 @@ def achieved_pct(pairs: tuple[ClockPair, ...]) -> tuple[float, float]:
     return float(time_pct), float(energy_pct)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
     trace, naive, honest = trace_of(), [], []
@@ -131,6 +132,7 @@ def test_what_is_predicted_is_what_is_achieved_over_thirty_seeds() -> None:
     assert np.mean(naive) < -0.5, "choosing minima promises more than there is: else this shows nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_smoothing_keeps_the_time_better_than_the_luckiest_measurements_do() -> None:
     smooth, lucky = [], []

@@ -178,7 +178,9 @@ def held_s(plan: FrequencyPlan, rank: int) -> float:
     return min((late - early for early, late in zip(changes, after, strict=True)), default=math.inf)
 
 
-@pytest.mark.parametrize(("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), ("auto", 100.0)])
+@pytest.mark.parametrize(
+    ("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), pytest.param("auto", 100.0, marks=pytest.mark.slow)]
+)
 def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
     plans = planned(ChangeBudget(dwell_s=dwell_s), split=split)
     for index in range(len(plans)):
@@ -191,6 +193,7 @@ def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) ->
             verify(replace(plans, budget=ChangeBudget(dwell_s=shortest_s * 1.01)))
 
 
+@pytest.mark.slow
 def test_a_longer_dwell_changes_less() -> None:
     plans = planned(ChangeBudget(dwell_s=0.2), split="never")
     frequent = planned(ChangeBudget(1e6), split="never")
@@ -242,6 +245,7 @@ def test_changes_are_counted_around_the_iteration() -> None:
     assert changes_of([range(3)], first, last).tolist() == [[3, 0]]
 
 
+@pytest.mark.slow
 def test_waits_get_their_share_of_the_changes() -> None:
     """Low waits within a budget never save less than without them, and stay within it."""
     for rate in (10.0, 8.0, 6.0):

@@ -53,6 +53,7 @@ def test_before_that_it_has_the_jobs_priority() -> None:
     assert stepped(after_s=60.0, work_s=0.5, times=0) == "True"
 
 
+@pytest.mark.slow
 def test_it_does_so_while_the_solver_keeps_the_main_thread() -> None:
     """Compiled code does not come back to the interpreter: a signal's handler would wait for it."""
     script = """

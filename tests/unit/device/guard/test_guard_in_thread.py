@@ -278,6 +278,7 @@ def test_the_end_of_the_parent_ends_the_guard(started: Start) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_put_back_is_complained_of(
     started: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:

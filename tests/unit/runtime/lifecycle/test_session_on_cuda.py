@@ -269,6 +269,7 @@ def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iterati
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_three_days_change_neither_memory_nor_figures(host: VirtualHost, tmp_path: Path) -> None:
     """72 hours in virtual time: long iterations, and a counter that moves every minute."""
