@@ -50,6 +50,7 @@ AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
 REACH = 3
 """For how many anchors from its own a search is made plans of."""
+_NONE = 2**62
 
 
 def timelines(
@@ -119,7 +120,7 @@ class _Search:
         self._width, self._widest = (
             min(max(work // len(self._choices.first), NARROWEST), WIDEST) for work in (WORK, FIRST_WORK)
         )
-        self._fewest = 2**62
+        self._fewest = _NONE
 
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
         """Plans for the first time, moved to the others: of the budget's rung, and of stricter ones as well.
@@ -162,6 +163,8 @@ class _Search:
 
     def complaint(self) -> str:
         """Return how near a plan came to what is allowed."""
+        if self._fewest == _NONE:
+            return "no plan was found that changes a clock so seldom"
         return f"no plan changes a clock so seldom: the least found is {self._fewest} in an iteration"
 
     def _priced(self, time_s: float, rung: Rung) -> Prices:

@@ -20,6 +20,9 @@ from perseus_ds.profile import read_profile
 pytestmark = pytest.mark.e2e
 
 AUDIT = {"every_iterations": 24, "iterations": 3}  # of milliseconds: a busy host needs some for its clocks
+TRIES = 3
+TOO_BUSY = "a change of clock takes", "changes a clock so seldom"
+"""What planning says where this host takes longer for a change of clock than for an iteration."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,31 @@ class NodeCourse:
 
 @pytest.fixture(scope="module")
 def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse]:
-    folder = tmp_path_factory.mktemp("node")
+    for _ in range(TRIES):
+        course = course_in(tmp_path_factory.mktemp("node"))
+        ends = [one["reason"] for one in events(course.run_dir) if one["event"] == "disabled"]
+        if not any(words in end for end in ends for words in TOO_BUSY):
+            break
+    else:
+        pytest.skip(f"this host is too busy for clocks in real time: {ends[0]}")
+    yield course
+    assert course.node.locked_mhz() == [0] * STAGES
+
+
+def course_in(folder: Path) -> NodeCourse:
+    """One job from its beginning to its end, and the clocks that were seen meanwhile."""
     node, run_dir = node_at(folder, call_us=300, idle_mhz=345), folder / "run"
     stored = [Counter[int]() for _ in range(STAGES)]
 
     def sample(over: threading.Event) -> None:
-        while not over.wait(0.001) and "warming_up" not in names(run_dir):
+        while not over.wait(0.01) and "warming_up" not in names(run_dir):
             pass  # idle GPUs clock down: they tell nothing of a change before the first iteration
         for gpu in range(STAGES):
             node.state.gpu[gpu].utilization = 90
-        while not over.wait(0.001):
+        while not over.wait(0.05):
             if (run_dir / "plan.json").exists() and "running" in names(run_dir):
                 break
-        while not over.wait(0.0005):
+        while not over.wait(0.002):
             for seen, mhz in zip(stored, node.locked_mhz(), strict=True):
                 seen[mhz] += 1
 
@@ -55,8 +70,7 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
     with beside(sample):
         said = lived(node, config(gradient_clipping=1.0, perseus=block(run_dir, audit=AUDIT)), over)
-    yield NodeCourse(run_dir, said, node, stored)
-    assert node.locked_mhz() == [0] * STAGES
+    return NodeCourse(run_dir, said, node, stored)
 
 
 def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
