@@ -13,6 +13,7 @@
         InfeasibleError             no plan meets the wanted time
         CertificateError            a result failed its own check
       PlanError
+        SlowChangeError             a change of clock outlasts an iteration
         PlanFormatError             a file that is not a plan
         PlanMismatchError           a plan for another job
       DeviceError

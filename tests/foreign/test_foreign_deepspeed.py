@@ -82,6 +82,7 @@ def run(ranks: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | No
     return Done("".join(one.output for one in said), losses, len(said[0].value), journal)
 
 
+@pytest.mark.slow
 def test_zero_without_accumulation(tmp_path: Path) -> None:
     """At the default window, which two iterations of three seconds fill."""
     profile = {"max_clocks": 4, "warmup_iterations": 2}

@@ -13,7 +13,7 @@ from ranks import Said, batches, build, config, run_ranks
 
 from perseus_ds.plan import read_plans
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 STAGES = 2
 RAMP = ((2, 5), (4, 4), (8, 30), (4, 24))

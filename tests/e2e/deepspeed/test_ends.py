@@ -54,6 +54,7 @@ def test_a_worker_that_ends_by_os_exit_before_the_first_audit_says_so(
     assert eventually(said, "perseus: no saving was measured: it ended before the first audit")
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_by_os_exit_leaves_its_report(lifecycle: Lifecycle, tmp_path: Path) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "run")
     said = tmp_path / "said"

@@ -160,6 +160,7 @@ def test_the_command_makes_the_jobs_own_plan_and_run_takes_it(lifecycle: Lifecyc
     assert names(run_dir) == ["attached", "warming_up", "calibrated", "running"]
 
 
+@pytest.mark.slow
 def test_other_microbatches_are_planned_from_the_same_profile(lifecycle: Lifecycle, tmp_path: Path) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "more")
     content = config(6, gradient_clipping=1.0, perseus=block(run_dir))
@@ -174,6 +175,7 @@ SWITCHES = 7
 """Of one calibration: rank 0's GPU is measured alone too."""
 
 
+@pytest.mark.slow
 def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
     content = config(gradient_clipping=1.0, perseus=block(tmp_path, mode="profile"))
     said = run_ranks(4, train_until, content, STAGES, happened("profiled"))

@@ -74,6 +74,7 @@ def timed(perseus: dict[str, Any] | None) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_deepspeeds_timers_crash_the_job_without_us() -> None:
     """Why we say a line about them. When this fails DeepSpeed is mended: tell `crashes_with_timers`."""
     assert crashes_with_timers(deepspeed.__version__)

@@ -44,6 +44,7 @@ def resized(rank: int, content: Mapping[str, Any]) -> Seen:
     return Seen(losses, asked)
 
 
+@pytest.mark.slow
 def test_microbatches_that_no_plan_is_for_run_at_default_clocks(
     lifecycle: Lifecycle, tmp_path: pytest.TempPathFactory
 ) -> None:
@@ -80,6 +81,7 @@ def test_evaluation_between_steps(lifecycle: Lifecycle, tmp_path: pytest.TempPat
     assert any("running plan" in line for line in lines(said[0]))
 
 
+@pytest.mark.slow
 def test_evaluation_amid_profiling_spoils_no_window(tmp_path: pytest.TempPathFactory) -> None:
     """Windows that an evaluation broke into are measured again, and the profile is whole in the end."""
     said = run_ranks(4, evaluated, config(perseus=block(tmp_path, mode="profile")), 24)

@@ -33,6 +33,7 @@ def trained(rank: int, run_dir: Path, stages: int) -> int:
     return -1
 
 
+@pytest.mark.slow
 def test_skipped_steps_are_counted_and_on_neither_side(tmp_path: Path) -> None:
     said = run_ranks(STAGES, trained, tmp_path, STAGES)
     skipped = {one.value for one in said}

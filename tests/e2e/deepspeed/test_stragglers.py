@@ -177,6 +177,7 @@ def test_losses_are_those_of_the_job_without_us(job: Job) -> None:
     assert [said.value.losses for said in job.said] == [said.value for said in without]
 
 
+@pytest.mark.slow
 def test_a_slow_stage_makes_its_whole_replica_a_straggler(tmp_path: Path) -> None:
     content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
     said = run_ranks(4, slow_last_stage, content)
@@ -197,6 +198,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant", ["fp32", *(pytest.param(one, marks=pytest.mark.slow) for one in [*VARIANTS][1:])]
 )

@@ -183,6 +183,7 @@ def test_a_journaled_clock_that_is_not_on_the_grid_refuses_no_gpu(node: FakeNvml
     assert node.locked_mhz() == [900 if found_mhz == 905 else 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.mkdir()])
 def test_a_hostile_journal_costs_its_gpu_one_line_and_no_other(node: FakeNvml, put: object) -> None:
     left_locked(node)

@@ -57,9 +57,7 @@ def test_a_job_is_profiled_planned_run_and_measured(tmp_path: Path) -> None:
     assert said_once(said, "attached to 1 stage x 2 replicas, 3 microbatches")
 
 
-@pytest.mark.parametrize(
-    "stage", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
-)
+@pytest.mark.parametrize("stage", [0, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (1, 2, 3))])
 def test_a_job_without_accumulation_whose_iterations_are_long_is_served_too(
     tmp_path: Path, stage: int
 ) -> None:

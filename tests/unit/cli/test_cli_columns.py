@@ -63,7 +63,7 @@ CALLS = {
     "show beside": ["show", "plan.json", "--beside", "5000"],
     "show power": ["show", "plan.json", "--power"],
     "verify": ["verify", "plan.json"],
-    "simulate": ["simulate", "plan.json", "profile.json", "--iterations", "3", "--pipelines", "2"],
+    "simulate": ["simulate", "plan.json", "profile.json", "--iterations", "1", "--pipelines", "2"],
     "report": ["report", "run"],
     "report of two": ["report", "run", "other"],
     "convert": ["convert", "profile.json", "profile.csv"],

@@ -63,6 +63,7 @@ def test_a_gpu_that_comes_back_is_put_right_by_the_journal_that_was_filed(
     assert not list(folder.glob("*.gone"))
 
 
+@pytest.mark.slow
 def test_a_driver_that_refuses_is_a_failure(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     left(fake_nvml.UUID.format(0))
     node.state.gpu[0].reset_error = 15

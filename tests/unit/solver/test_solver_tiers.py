@@ -82,6 +82,7 @@ def room(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_small_problem_is_solved_without_compiling_and_to_the_same_bits(tmp_path: Path) -> None:
     interpreted = json.loads(run(SOLVED, "as it comes", path=tmp_path))
