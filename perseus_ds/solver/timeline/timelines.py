@@ -164,7 +164,7 @@ class _Search:
     def complaint(self) -> str:
         """Return how near a plan came to what is allowed."""
         if self._fewest == _NONE:
-            return "no plan was found that changes a clock so seldom"
+            return "no plan changes a clock so seldom, none was found at all"
         return f"no plan changes a clock so seldom: the least found is {self._fewest} in an iteration"
 
     def _priced(self, time_s: float, rung: Rung) -> Prices:
