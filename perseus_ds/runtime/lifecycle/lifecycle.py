@@ -15,13 +15,13 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
+from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
+from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
+from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
-from perseus_ds.runtime.lifecycle.sweeping import Sweeping
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter

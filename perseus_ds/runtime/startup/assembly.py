@@ -16,15 +16,15 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
+from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
+from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
+from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
+from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
-from perseus_ds.runtime.lifecycle.sweeping import Sweeping
-from perseus_ds.runtime.lifecycle.user_loads import UserLoads, given_by_all
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.capped import is_capped
 from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for

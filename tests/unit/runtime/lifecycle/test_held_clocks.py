@@ -1,7 +1,7 @@
 """Clocks that do not hold under load are in no profile."""
 
 from perseus_ds.profile import Point
-from perseus_ds.runtime.lifecycle.profiling import held_clocks
+from perseus_ds.runtime.lifecycle.measuring.profiling import held_clocks
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.schedule import Kind
 

@@ -12,7 +12,7 @@ from perseus_ds.config import parse
 from perseus_ds.config.load_function import LoadFunction, load_function
 from perseus_ds.errors import ConfigError
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.lifecycle.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
 from perseus_ds.schedule import Load
 from perseus_ds.testing.listeners import Noting
 

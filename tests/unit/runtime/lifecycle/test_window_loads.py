@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from perseus_ds.profile import Interval, LoadFit
-from perseus_ds.runtime.lifecycle.window_loads import WindowLoads
+from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind, Load, mean_load
 

@@ -13,13 +13,13 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Unplanned
-from perseus_ds.runtime.lifecycle.plan_files import files_for, found_plans
-from perseus_ds.runtime.lifecycle.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planned_run import PlannedRun
-from perseus_ds.runtime.lifecycle.planner import BackgroundPlanner, LongPlanning, PlanJob
+from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans
+from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
+from perseus_ds.runtime.lifecycle.planning.planner import BackgroundPlanner, LongPlanning, PlanJob
 from perseus_ds.runtime.measure.arrivals import Arrivals
 
 

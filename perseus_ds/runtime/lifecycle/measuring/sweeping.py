@@ -12,16 +12,16 @@ from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
-from perseus_ds.runtime.lifecycle.plan_requests import plan_request
-from perseus_ds.runtime.lifecycle.profiling import (
+from perseus_ds.runtime.lifecycle.measuring.profiling import (
     held_clocks,
     pooled,
     profile_of,
     sweeps_of,
     window_estimate,
 )
-from perseus_ds.runtime.lifecycle.window_loads import WindowLoads
+from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
+from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
+from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration

@@ -1,0 +1,1 @@
+"""What a job measures of itself: clock changes, time and energy per clock, the loads of its microbatches."""
