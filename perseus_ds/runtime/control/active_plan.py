@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from perseus_ds.device import ClockChange
 from perseus_ds.errors import EngineError
-from perseus_ds.plan import FrequencyPlan, PlanSet, clock_requests, opening_clocks
-from perseus_ds.plan.feedback.policy import tables_of
+from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.comm.status import JobStatus
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
-from perseus_ds.runtime.control.feedback import FeedbackSchedule, Following
+from perseus_ds.runtime.control.feedback import FeedbackSchedule
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
@@ -28,66 +27,6 @@ from perseus_ds.straggler import (
     ReplicaStatus,
     Straggler,
 )
-from perseus_ds.straggler.peers import slower_clocks
-
-
-class ClockSchedules:
-    """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
-
-    ``clocks_mhz`` are those of the GPU, for ranks that may run slower than planned beside a slow peer.
-    ``feedback`` corrects the plan that has some, while its iterations last as long as planned.
-
-    Cost: one pass over the schedule's graph the first time, a look-up from then on.
-    """
-
-    def __init__(
-        self,
-        plans: PlanSet,
-        *,
-        pipeline_rank: int,
-        change: ClockChange,
-        clocks_mhz: Sequence[int] = (),
-        feedback: bool = False,
-    ) -> None:
-        self._plans = plans
-        self._rank = pipeline_rank
-        self._change = change
-        self._computations = len(plans.computations_of(pipeline_rank))
-        self._clocks_mhz = clocks_mhz
-        self._feedback = feedback
-        self._schedules: dict[tuple[int, bool, float], ClockSchedule | FeedbackSchedule] = {}
-
-    def __len__(self) -> int:
-        """How many plans there are."""
-        return len(self._plans)
-
-    def of(self, plan: int, *, on_pace: bool = True, room: float = 0.0) -> ClockSchedule | FeedbackSchedule:
-        """Every request of the rank, by the computation that it is asked in.
-
-        ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
-        ``room``: how much longer they may take than at the plan's clocks.
-        """
-        key = plan, on_pace, room
-        if key not in self._schedules:
-            corrects = self._feedback and on_pace and not room
-            tables = tables_of(self._plans, self._rank, plan) if corrects else None
-            chosen = self._plans.plan(plan)
-            requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace, tables=tables)
-            opening = opening_clocks(chosen, self._rank, requests, tables)
-            schedule = ClockSchedule.of(requests, opening, self._computations)
-            self._schedules[key] = schedule.at(self._slower(room)) if room else schedule
-            if tables is not None:
-                following = Following(tables, self._change.longest_s)
-                self._schedules[key] = FeedbackSchedule(schedule, following)
-        return self._schedules[key]
-
-    def time_s(self, plan: int) -> float:
-        """How long an iteration lasts by a plan."""
-        return float(self._plans.iteration_time_s[plan])
-
-    def _slower(self, room: float) -> Mapping[int, int]:
-        keys = {(i.stage, i.kind) for _, i in self._plans.computations_of(self._rank)}
-        return slower_clocks((self._plans.options[key] for key in keys), self._clocks_mhz, room)
 
 
 class ActivePlan(ClockPolicy):
@@ -165,10 +104,6 @@ class ActivePlan(ClockPolicy):
         """The plan where nobody waits: the objective's, or the fastest under the ceiling."""
         return self._objective if self.ceiling is None else self.ceiling.indexes[self._replica].objective
 
-    @property
-    def _objective_s(self) -> float:
-        return self._schedules.time_s(self._unanswered)
-
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
         if self._will_tell is not None:
@@ -238,7 +173,7 @@ class ActivePlan(ClockPolicy):
     @property
     def objective_s(self) -> float:
         """The iteration time that the objective's plan predicts."""
-        return self._objective_s
+        return self._schedules.time_s(self._unanswered)
 
     @property
     def choices(self) -> int:
@@ -248,12 +183,12 @@ class ActivePlan(ClockPolicy):
     @property
     def awaited_s(self) -> float:
         """How long an iteration has to be: as the objective's plan predicts, or as the straggler needs."""
-        return self._objective_s if self.sync_time_s is None else self.sync_time_s
+        return self.objective_s if self.sync_time_s is None else self.sync_time_s
 
     @property
     def slack_s(self) -> float:
         """How much of that this replica would wait if it ran the objective's plan."""
-        return max(0.0, self.awaited_s - self._objective_s)
+        return max(0.0, self.awaited_s - self.objective_s)
 
     @property
     def has_slack(self) -> bool:
@@ -304,7 +239,7 @@ class ActivePlan(ClockPolicy):
         """Compare an iteration with the plan, unless it may have run by another one than the present."""
         changed = self._changed_after
         known = iteration_s is not None and (changed is None or index > changed + 2 + self._behind)
-        self._pace.observe(np.array([iteration_s / self._objective_s if known and iteration_s else np.nan]))
+        self._pace.observe(np.array([iteration_s / self.objective_s if known and iteration_s else np.nan]))
 
     def _observe_replicas(
         self, replica_plans: ReplicaPlans, index: int, replica_status: ReplicaStatus

@@ -29,7 +29,8 @@ from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.plan.playing.expected_power import power_ratios
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
-from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers

@@ -9,8 +9,8 @@ import numpy as np
 from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.runtime.control.active_plan import ClockSchedules
 from perseus_ds.runtime.control.clock_requests import ClockRequests
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSequencer, FixedClock
 from perseus_ds.runtime.emulation import StageWork
 from perseus_ds.schedule import dag_of

@@ -13,7 +13,8 @@ from perseus_ds.device import ClockChange
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import FixedClock
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Planning, Running, Step

@@ -7,7 +7,8 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
-from perseus_ds.runtime.control.active_plan import ActivePlan, ClockSchedules
+from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.phases import (
     DEFAULT_CLOCK,
