@@ -14,6 +14,9 @@ from perseus_ds.runtime.metrics.textfile import TextFile
 
 _PATIENCE_S = 2.0
 _HIGHEST_PORT = 65_535
+_MOST_LINES = 8
+_CHANGED = "during iteration"
+"""Ends CPython's words where a collection changes under its reader: "dictionary changed size ..."."""
 
 Say = Callable[[str], None]
 End = Callable[[], None]
@@ -42,6 +45,8 @@ class Publisher:
         self._every_s = every_s
         self._say = say
         self._ends: list[End] = []
+        self._said: set[str] = set()
+        self._again = False
         self._stop = threads.queue(str)
         self._thread = threads.start(self._run, name="perseus-metrics")
 
@@ -69,27 +74,37 @@ class Publisher:
         self._ends.clear()
 
     def _run(self) -> None:
-        """A number that another thread is just changing is read again the next time."""
         while True:
-            try:
-                self.turn()
-            except Exception as error:  # noqa: BLE001  # numbers for others are no reason to end anything
-                self._say_once(error)
+            self._guarded(self.turn)
             try:
                 self._stop.get(timeout=self._every_s)
             except Empty:
                 continue
             break
-        self._leave()
+        self._guarded(self._leave)
+        self._ledger.close()
 
     def _leave(self) -> None:
         self._figures.turn()
-        self._file.end(self._figures.samples())
-        self._ledger.close()
+        if line := self._file.end(self._figures.samples()):
+            self._say(f"metrics: {line}")
 
-    def _say_once(self, error: Exception) -> None:
-        if not isinstance(error, RuntimeError):
-            self._say(f"metrics: {error}")
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Report each failure once. Another thread may change what is read: that is read again first."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001  # numbers for others are no reason to end anything
+            changed = isinstance(error, RuntimeError) and _CHANGED in str(error)
+            if self._again or not changed:
+                self._say_once(f"metrics: {type(error).__name__}: {error}; training goes on")
+            self._again = changed
+        else:
+            self._again = False
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said and len(self._said) < _MOST_LINES:
+            self._said.add(line)
+            self._say(line)
 
     def _served(self, port: int) -> End | None:
         from perseus_ds.runtime.metrics.endpoint import serve  # noqa: PLC0415  # an extra
