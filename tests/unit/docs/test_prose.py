@@ -40,13 +40,18 @@ def test_texts_of_a_module_are_told_apart(tmp_path: Path) -> None:
     assert counts == {"module docstrings": 1, "docstrings": 2, "user lines": 1}
 
 
-MOST_LONG_PCT = {"pages": 12.0, "module docstrings": 7.0, "docstrings": 5.0, "user lines": 5.0}
-MOST_BANNED = {"pages": 40, "module docstrings": 70, "docstrings": 420, "user lines": 70}
+MOST_LONG_PCT = {"pages": 2.0, "module docstrings": 6.5, "docstrings": 4.0, "user lines": 1.0}
+MOST_BANNED = {"pages": 1, "module docstrings": 56, "docstrings": 373, "user lines": 40}
+MOST_LONG_LINES = 0
+MOST_LONG_CELLS = 126
 """What is left of an older style: lower these figures with what you mend, never raise them."""
 
 
 def test_prose_gets_no_worse() -> None:
     measured = prose.measure()
+    pages = measured["pages"]
     long = {kind: found.long_pct for kind, found in measured.items() if found.long_pct > MOST_LONG_PCT[kind]}
     banned = {kind: len(f.banned) for kind, f in measured.items() if len(f.banned) > MOST_BANNED[kind]}
-    assert (long, banned) == ({}, {}), "run: python scripts/docs/prose.py --list"
+    lines = pages.long_lines if len(pages.long_lines) > MOST_LONG_LINES else []
+    cells = pages.long_cells if len(pages.long_cells) > MOST_LONG_CELLS else []
+    assert (long, banned, lines, cells) == ({}, {}, [], []), "run: python scripts/docs/prose.py --list"
