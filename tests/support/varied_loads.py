@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+from jobs import UNEVEN, block
+from ranks import Said, batches, build, config, run_ranks
+
+import perseus_ds
 from perseus_ds.config.load_function import LoadFunction
+
+STAGES, PERIOD = 2, 3
 
 SEQUENCES, MEDIAN, SIGMA = 4, 512.0, 0.6
 _MEAN = MEDIAN * float(np.exp(SIGMA**2 / 2.0))
@@ -30,3 +41,53 @@ def lengths_of(replica: int, *, period: int | None = None) -> LoadFunction:
         return [[float(length) for length in one] for one in drawn]
 
     return lengths
+
+
+def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
+    """Train on what `lengths_of` says of this rank's replica; return losses, to the last bit."""
+    del rank
+    engine, data = build(content, stages=STAGES, inner=UNEVEN[-STAGES:]), batches()
+    perseus_ds.set_load(lengths_of(engine.grid.get_data_parallel_rank(), period=PERIOD))
+    return [float(engine.train_batch(data)).hex() for _ in range(steps)]
+
+
+def course(run_dir: Path, pacing: str) -> dict[str, Any]:
+    """Block of a job that profiles in short windows and audits as long as it runs its plan."""
+    return block(
+        run_dir,
+        simulated=SIMULATED,
+        straggler={"load_limit_s": 60.0, "pacing": pacing},
+        profile={"min_window_s": 10.0, "max_clocks": 3, "warmup_iterations": 2},
+        audit={"every_iterations": 12, "iterations": 12, "settle_s": 0.0},
+    )
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """The same job without plans that follow loads and with them, from one profile and plan."""
+
+    run_dir: Path
+    without: list[Said]
+    with_it: list[Said]
+
+    @property
+    def summaries(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What was measured without, and with."""
+        without, with_it = (self.run_dir / f"{name}summary.json" for name in ("without_", ""))
+        return json.loads(without.read_text()), json.loads(with_it.read_text())
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What pacing and following did."""
+        found: dict[str, Any] = self.summaries[1]["facts"]["answers"]
+        return found
+
+
+def both_ways(run_dir: Path, *, replicas: int, steps: int) -> BothWays:
+    """Train twice, at first without."""
+    ranks = STAGES * replicas
+    without = run_ranks(ranks, trained, config(perseus=course(run_dir, "never")), steps)
+    for file in ("summary.json", "events.jsonl"):
+        (run_dir / file).rename(run_dir / f"without_{file}")
+    with_it = run_ranks(ranks, trained, config(perseus=course(run_dir, "loads")), steps)
+    return BothWays(run_dir, without, with_it)
