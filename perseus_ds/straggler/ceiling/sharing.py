@@ -55,7 +55,7 @@ def split(jobs: Sequence[JobCurve], caps_w: _Numbers) -> list[int]:
     found = [_stepped(jobs, corners, at, caps_w) for at in starts]
 
     def worth(points: Sequence[int]) -> tuple[float, float]:
-        over_w = float(np.maximum(_taken_w(jobs, points) - caps_w * _ROUNDED, 0.0).sum())
+        over_w = float(np.maximum(taken_w(jobs, points) - caps_w * _ROUNDED, 0.0).sum())
         return over_w, sum(job.gpus * float(job.slowdown[at]) for job, at in zip(jobs, points, strict=True))
 
     return min(found, key=worth)
@@ -77,8 +77,8 @@ def _priced(jobs: Sequence[JobCurve], corners: Sequence[Sequence[int]], caps_w: 
         low, high = 0.0, _HIGHEST_PRICE
         for _ in range(_HALVINGS):
             prices[node] = (low + high) / 2.0
-            taken_w = sum(watts[at, node] for watts, at in zip(power_w, chosen(), strict=True))
-            low, high = (prices[node], high) if taken_w > caps_w[node] else (low, prices[node])
+            here_w = sum(watts[at, node] for watts, at in zip(power_w, chosen(), strict=True))
+            low, high = (prices[node], high) if here_w > caps_w[node] else (low, prices[node])
         prices[node] = high
     return chosen()
 
@@ -87,7 +87,7 @@ def _stepped(
     jobs: Sequence[JobCurve], corners: Sequence[Sequence[int]], at: list[int], caps_w: _Numbers
 ) -> list[int]:
     """Slow jobs down until no node takes too much, then let them take back what is left."""
-    while (excess_w := _taken_w(jobs, _points(corners, at)) - caps_w * _ROUNDED).max() > 0.0:
+    while (excess_w := taken_w(jobs, _points(corners, at)) - caps_w * _ROUNDED).max() > 0.0:
         gains = [_gain(job, own, place, excess_w) for job, own, place in zip(jobs, corners, at, strict=True)]
         best = int(np.argmax(gains))
         if gains[best] <= 0.0:
@@ -101,10 +101,6 @@ def taken_w(jobs: Sequence[JobCurve], points: Sequence[int]) -> _Numbers:
 
     Shape: [nodes].
     """
-    return _taken_w(jobs, points)
-
-
-def _taken_w(jobs: Sequence[JobCurve], points: Sequence[int]) -> _Numbers:
     return np.asarray(np.sum([job.power_w[point] for job, point in zip(jobs, points, strict=True)], axis=0))
 
 
@@ -140,11 +136,11 @@ def _gain(job: JobCurve, corners: Sequence[int], place: int, excess_w: _Numbers)
 
 def _taken_back(jobs: Sequence[JobCurve], points: list[int], caps_w: _Numbers) -> list[int]:
     """Let jobs run faster points as long as every node stays below its ceiling, the costliest first."""
-    if (_taken_w(jobs, points) > caps_w * _ROUNDED).any():
+    if (taken_w(jobs, points) > caps_w * _ROUNDED).any():
         return points
     order = sorted(range(len(jobs)), key=lambda job: -jobs[job].gpus * jobs[job].slowdown[points[job]])
     for job in order:
-        others_w = _taken_w(jobs, points) - jobs[job].power_w[points[job]]
+        others_w = taken_w(jobs, points) - jobs[job].power_w[points[job]]
         fits = (jobs[job].power_w + others_w <= caps_w * _ROUNDED).all(axis=1)
         points[job] = int(np.argmax(fits))
     return points
