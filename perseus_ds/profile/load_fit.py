@@ -76,6 +76,11 @@ class LoadFit:
         t, q = self._shares(load, mean)
         return self.base + self.tokens * t + self.squares * q
 
+    def terms(self, mean: Load | None = None) -> tuple[float, float, float]:
+        """Return what 1, a token and a square add to `factor`."""
+        one = mean or self.mean
+        return self.base, _share(self.tokens, one.tokens), _share(self.squares, one.squares)
+
     def error(self, load: Load, *, mean: Load | None = None) -> float:
         """Return the standard error of `factor`: alike in all executions at this load."""
         t, q = self._shares(load, mean)

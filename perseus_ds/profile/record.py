@@ -140,19 +140,21 @@ class Profile:
 
         Shape: ``loads`` [microbatches], also returned.
         """
-        fit = self.loads.get((stage, kind))
-        if fit is None:
-            return np.ones(len(loads))
-        counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), fit.mean)
-        tokens, squares = np.array([(load.tokens, load.squares) for load in loads]).reshape(-1, 2).T
-        factors: NDArray[np.float64] = np.full(len(loads), fit.base)
-        for term, counts, mean in (
-            (fit.tokens, tokens, counted.tokens),
-            (fit.squares, squares, counted.squares),
-        ):
-            if mean > 0.0:
-                factors += term / mean * counts
+        counted = np.array([(1.0, load.tokens, load.squares) for load in loads]).reshape(-1, 3)
+        factors: NDArray[np.float64] = counted @ self.load_terms([(stage, kind)], counted_at=counted_at)[0]
         return factors
+
+    def load_terms(
+        self, keys: Sequence[Computation], *, counted_at: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return what 1, a token and a square add to the factors of some computations.
+
+        Shape: [keys, 3]; (1, 0, 0) for what was not fitted.
+        """
+        counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), None)
+        return np.array(
+            [(1.0, 0.0, 0.0) if (fit := self.loads.get(key)) is None else fit.terms(counted) for key in keys]
+        )
 
     def variation(self) -> Mapping[Computation, float] | None:
         """By what share of its duration each computation varies; None where points do not state it of all.
