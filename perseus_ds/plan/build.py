@@ -16,7 +16,7 @@ from perseus_ds.plan.solving.strategy import fastest, leaner, solve, with_timeli
 from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.variation import Draws
 from perseus_ds.plan.timelines import InstructionTimelines
-from perseus_ds.plan.waits import Waits
+from perseus_ds.plan.waits import WaitClock, Waits
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Schedule, validate
 from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
@@ -62,9 +62,7 @@ def build(
         sets += leaner(problem, solved.frontier, switching, also_s)
     if verify:
         _verify(problem, solved.frontier, sets)
-    plans, waits = sets[0], Waits.none()
-    if wait_clock is not None:
-        plans, waits = cheapest([lowered(problem, one, wait_clock, switching.budget) for one in sets])
+    plans, waits = _with_waits(problem, sets, wait_clock, switching)
     return replace(
         _plan_set(problem, solved.frontier, plans, switching, baseline),
         fingerprint=dict(fingerprint or {}),
@@ -81,6 +79,14 @@ def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching)
             Draws.of(problem), lambda pct: fastest(problem.reserving(pct), switching)
         )
     return problem.reserving(reserve_pct)
+
+
+def _with_waits(
+    problem: PlanProblem, sets: Sequence[Plans], wait_clock: WaitClock | None, switching: Switching
+) -> tuple[Plans, Waits]:
+    if wait_clock is None:
+        return sets[0], Waits.none()
+    return cheapest([lowered(problem, one, wait_clock, switching.budget) for one in sets])
 
 
 def _verify(problem: PlanProblem, frontier: Frontier, sets: Sequence[Plans]) -> None:

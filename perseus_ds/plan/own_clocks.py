@@ -76,28 +76,7 @@ def plan_of_clocks(
     waiting_w = profile.blocking_power_w if blocking_power_w is None else blocking_power_w
     if waiting_w is None:
         raise PlanError("the profile does not record what a waiting GPU takes", hint="give blocking_power_w")
-    problem = problem_of(profile, schedule, waiting_w)
-    choice, splits = _chosen(problem, _by_instruction(problem, rows))
-    baseline = problem.baseline(waiting_w)
-    least_j = _least_j(problem, waiting_w)
-    unplaced = np.array([baseline.iteration_time_s])
-    plans = PlanSet(
-        fingerprint={},
-        schedule=schedule,
-        blocking_power_w=waiting_w,
-        options=problem.options,
-        fixed_s=problem.fixed_s,
-        iteration_time_s=unplaced,
-        effective_energy_j=unplaced,
-        lower_bound_j=np.array([least_j + waiting_w * schedule.ranks * baseline.iteration_time_s]),
-        effective_bound_j=np.array([least_j]),
-        choice=narrow(choice[None, :]),
-        splits=splits,
-        baseline=baseline,
-        t_min_s=baseline.iteration_time_s,
-        t_star_s=baseline.iteration_time_s,
-        solve_time_s=0.0,
-    )
+    plans = _unplaced(problem_of(profile, schedule, waiting_w), rows, waiting_w)
     played = play(plans.plan(0))
     lasts_s = max(one.end_s for one in played)
     effective_j = sum(one.energy_j - waiting_w * one.duration_s for one in played if one.parts)
@@ -105,7 +84,32 @@ def plan_of_clocks(
         plans,
         iteration_time_s=np.array([lasts_s]),
         effective_energy_j=np.array([effective_j]),
-        t_star_s=max(lasts_s, baseline.iteration_time_s),
+        t_star_s=max(lasts_s, plans.t_min_s),
+    )
+
+
+def _unplaced(problem: PlanProblem, rows: Sequence[ClockRow], waiting_w: float) -> PlanSet:
+    """Build the set whose only plan has these clocks, before it is known how long that plan lasts."""
+    choice, splits = _chosen(problem, _by_instruction(problem, rows))
+    baseline = problem.baseline(waiting_w)
+    least_j = _least_j(problem, waiting_w)
+    unplaced = np.array([baseline.iteration_time_s])
+    return PlanSet(
+        fingerprint={},
+        schedule=problem.schedule,
+        blocking_power_w=waiting_w,
+        options=problem.options,
+        fixed_s=problem.fixed_s,
+        iteration_time_s=unplaced,
+        effective_energy_j=unplaced,
+        lower_bound_j=np.array([least_j + waiting_w * problem.schedule.ranks * baseline.iteration_time_s]),
+        effective_bound_j=np.array([least_j]),
+        choice=narrow(choice[None, :]),
+        splits=splits,
+        baseline=baseline,
+        t_min_s=baseline.iteration_time_s,
+        t_star_s=baseline.iteration_time_s,
+        solve_time_s=0.0,
     )
 
 

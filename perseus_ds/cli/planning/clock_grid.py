@@ -50,11 +50,15 @@ def clock_grid(plan: FrequencyPlan) -> str:
     cell = 1 + max(4, *map(len, clocks.values()))
     if _NAME + cell * len(microbatches) > COLUMNS:
         return "\n".join(["MHz by microbatch", *(_runs(clocks, *row, microbatches) for row in rows)])
-    lines = ["microbatch" + "".join(f"{m:>{cell}}" for m in microbatches)]
-    for kind, stage in rows:
-        cells = [clocks.get(Instruction(stage, kind, m)) for m in microbatches]
-        lines.append(_name(kind, stage) + "".join(f"{clock or '.':>{cell}}" for clock in cells))
-    return "\n".join(lines)
+    head = "microbatch" + "".join(f"{m:>{cell}}" for m in microbatches)
+    return "\n".join([head, *(_columns(clocks, *row, microbatches, cell) for row in rows)])
+
+
+def _columns(
+    clocks: Mapping[Instruction, str], kind: Kind, stage: int, microbatches: range, cell: int
+) -> str:
+    cells = [clocks.get(Instruction(stage, kind, m)) or "." for m in microbatches]
+    return _name(kind, stage) + "".join(f"{clock:>{cell}}" for clock in cells)
 
 
 def _runs(clocks: Mapping[Instruction, str], kind: Kind, stage: int, microbatches: range) -> str:

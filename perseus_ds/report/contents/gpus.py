@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from perseus_ds.plan.playing.play import Played, play, play_baseline
 from perseus_ds.report.contents.reading import Contents
-from perseus_ds.run_directory import RankRecord
+from perseus_ds.run_directory import CourseRow, RankRecord
 
 MOST_ROWS = 64
 """GPUs that have a row each; of more, those of a stage share one."""
@@ -114,26 +114,19 @@ class Course:
 
 def courses(contents: Contents) -> list[Course]:
     """Join the ranks' courses, where all of them have the same samples: the slowest's time, all power."""
-    return list(_courses(contents))
-
-
-def _courses(contents: Contents) -> Iterator[Course]:
     clocks = list(clocks_of_ranks(contents).values())
+    found = []
     for place, side in enumerate(("baseline", "perseus")):
-        rows = [one.course[side] for one in contents.ranks]
-        shared = set.intersection(*({row.first for row in course} for course in rows)) if rows else set()
-        by_first = [{row.first: row for row in course} for course in rows]
-        firsts = sorted(shared)
-        if not firsts:
-            continue
-        times = tuple(max(course[first].time_s for course in by_first) for first in firsts)
-        joules = [sum(course[first].energy_j for course in by_first) for first in firsts]
-        yield Course(
-            side,
-            tuple(firsts),
-            times,
-            tuple(
-                energy_j / time_s if time_s else 0.0 for energy_j, time_s in zip(joules, times, strict=True)
-            ),
-            fmean(pair[place] for pair in clocks) if clocks else None,
-        )
+        by_first = [{row.first: row for row in one.course[side]} for one in contents.ranks]
+        shared = sorted(set.intersection(*map(set, by_first))) if by_first else []
+        if shared:
+            samples = [[course[first] for course in by_first] for first in shared]
+            times_s = tuple(max(row.time_s for row in rows) for rows in samples)
+            power_w = tuple(map(_power_w, samples, times_s))
+            clock_mhz = fmean(pair[place] for pair in clocks) if clocks else None
+            found.append(Course(side, tuple(shared), times_s, power_w, clock_mhz))
+    return found
+
+
+def _power_w(rows: Sequence[CourseRow], time_s: float) -> float:
+    return sum(row.energy_j for row in rows) / time_s if time_s else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from perseus_ds.report.contents.figures import PerPipeline
 from perseus_ds.report.contents.gpus import Course
 from perseus_ds.report.page.packing import packed, rounded
 from perseus_ds.report.timeline.lanes import energy_j, lanes, panel_name
-from perseus_ds.run_directory import RecordedIteration
+from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind
 
 MOST_PLANS = 300
@@ -138,21 +138,27 @@ def _panel(
 ) -> dict[str, object]:
     rows = lanes(timeline)
     spans = [(place, span) for place, lane in enumerate(rows) for span in lane.spans]
+    columns: list[tuple[str, str, Callable[[int, Span], float]]] = [
+        ("lane", "u2", lambda place, _: place),
+        ("kind", "u1", lambda _, span: kinds.index(span.instruction.kind)),
+        ("stage", "u2", lambda _, span: span.instruction.stage),
+        ("microbatch", "u4", lambda _, span: span.instruction.microbatch),
+        ("start", "f4", lambda _, span: span.start_s),
+        ("duration", "f4", lambda _, span: span.duration_s),
+        ("mhz", "u4", lambda _, span: span.clock_mhz or 0),
+        ("power", "f4", lambda _, span: span.power_w or 0.0),
+        ("critical", "u1", lambda _, span: span.instruction in critical),
+    ]
     return {
         "name": panel_name(timeline),
         "end": timeline.iteration_time_s,
         "joules": energy_j(timeline),
         "waiting_w": timeline.blocking_power_w,
         "lanes": [lane.name for lane in rows],
-        "lane": packed([place for place, _ in spans], "u2"),
-        "kind": packed([kinds.index(span.instruction.kind) for _, span in spans], "u1"),
-        "stage": packed([span.instruction.stage for _, span in spans], "u2"),
-        "microbatch": packed([span.instruction.microbatch for _, span in spans], "u4"),
-        "start": packed([span.start_s for _, span in spans], "f4"),
-        "duration": packed([span.duration_s for _, span in spans], "f4"),
-        "mhz": packed([span.clock_mhz or 0 for _, span in spans], "u4"),
-        "power": packed([span.power_w or 0.0 for _, span in spans], "f4"),
-        "critical": packed([span.instruction in critical for _, span in spans], "u1"),
+        **{
+            column: packed([field(place, span) for place, span in spans], packing)
+            for column, packing, field in columns
+        },
     }
 
 

@@ -193,15 +193,17 @@ class ClockRequests:
                 asks = (*request.correction(at_s, now_s), *asks)
                 at_s = at_s if math.isfinite(at_s) else now_s
             if math.isfinite(at_s) and asks and not self._closing:
-                dated = [DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks]
-                if isinstance(self._clocks, LocalClocks):
-                    self._clocks.ask(dated, more=self._reached < self._handed)
-                else:
-                    self._clocks.ask(dated)
-                for one in dated:
-                    self.asked.put(one)
+                self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
+
+    def _ask(self, dated: list[DatedClock]) -> None:
+        if isinstance(self._clocks, LocalClocks):
+            self._clocks.ask(dated, more=self._reached < self._handed)
+        else:
+            self._clocks.ask(dated)
+        for one in dated:
+            self.asked.put(one)
 
     def _give_back(self) -> None:
         """Reset what was set, if the device answers."""

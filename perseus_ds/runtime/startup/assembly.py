@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from perseus_ds.config.load_function import load_function
@@ -12,6 +13,7 @@ from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
+from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
@@ -81,13 +83,7 @@ class Assembly:
         context, gpu = self._context, self._device.choice.gpu
         requests = self._device.requests(self._stopwatch.enter_thread)
         sequencer = ClockSequencer(requests, gpu.now_s, moment=self._stopwatch.moment, turns=self._device)
-
-        def reckon(able: Capabilities) -> None:
-            sequencer.latency_s = able.switch_latency_s or 0.0
-            gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
-            requests.expect(able.switch_latency_s)
-            self._watch.reckon(able)
-
+        reckon = partial(self._reckon, sequencer, requests)
         reckon(context.capabilities)
         books = RankBooks(
             self._watch,
@@ -98,12 +94,7 @@ class Assembly:
         audits = Audits(books)
         calibrates = start.action is not StartAction.OBSERVE
         calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
-        recorder = Recorder(
-            self._stopwatch,
-            context.job.order,
-            skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
-            adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
-        )
+        recorder = self._recorder()
         session = Session(
             self._lifecycle(start, calibrator, audits, requests.asked),
             recorder=recorder,
@@ -132,6 +123,21 @@ class Assembly:
         for act in self._undo:
             session.on_leaving(act)
         return session
+
+    def _reckon(self, sequencer: ClockSequencer, requests: ClockRequests, able: Capabilities) -> None:
+        """Reckon with what the GPU can do, wherever a clock is asked for or energy is read."""
+        sequencer.latency_s = able.switch_latency_s or 0.0
+        self._device.choice.gpu.expect(call_s=able.switch_call_s, latency_s=able.switch_latency_s)
+        requests.expect(able.switch_latency_s)
+        self._watch.reckon(able)
+
+    def _recorder(self) -> Recorder:
+        return Recorder(
+            self._stopwatch,
+            self._context.job.order,
+            skipped_steps=getattr(self._adapter, "skipped_steps", lambda: 0),
+            adjoining=self._emulation is None and getattr(self._adapter, "adjoining", False),
+        )
 
     def _lifecycle(
         self, start: StartDecision, calibrator: Calibrator | None, audits: Audits, asked: AskedClocks

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -74,21 +75,18 @@ def share_power(
     parts = [_part(curve, point) for curve, point in zip(curves, points, strict=True)]
     before_w = [_present_w(directory) for directory in directories]
     wait_s = _wait_s(curves, parts, before_w, like.ramp_w_per_s)
-    shared = []
-    for at in sorted(range(len(parts)), key=lambda job: parts[job] > before_w[job]):  # those who give first
-        start_s = now_s + wait_s if wait_s and parts[at] > before_w[at] else None
-        cap = replace(like, power_cap_w=parts[at], per="job", start_s=start_s)
-        leave(directories[at], CAP_FILE, cap.to_json())
-        slowdown_pct = 100.0 * float(curves[at].slowdown[points[at]])
-        shared.append(SharedCap(directories[at].path, parts[at], slowdown_pct, start_s))
-    node_w = taken_w(curves, points)
-    return NodeShare(
-        tuple(
-            sorted(shared, key=lambda one: [directory.path for directory in directories].index(one.run_dir))
-        ),
-        dict(zip(nodes, node_w.tolist(), strict=True)),
-        tuple(node for node, w, cap in zip(nodes, node_w, limits_w, strict=True) if w > cap * (1.0 + 1e-6)),
+    start_s = now_s + wait_s if wait_s else None
+    grows = [part > was_w for part, was_w in zip(parts, before_w, strict=True)]
+    shared = tuple(
+        SharedCap(directory.path, part, 100.0 * float(curve.slowdown[point]), start_s if more else None)
+        for directory, part, curve, point, more in zip(directories, parts, curves, points, grows, strict=True)
     )
+    for at in sorted(range(len(parts)), key=grows.__getitem__):  # those who give first
+        cap = replace(like, power_cap_w=parts[at], per="job", start_s=shared[at].start_s)
+        leave(directories[at], CAP_FILE, cap.to_json())
+    node_w = taken_w(curves, points)
+    over = node_w > limits_w * (1.0 + 1e-6)
+    return NodeShare(shared, dict(zip(nodes, node_w.tolist(), strict=True)), tuple(compress(nodes, over)))
 
 
 def _curve(directory: RunDirectory, nodes: Sequence[str]) -> JobCurve:
