@@ -32,12 +32,12 @@ def power_w(model: GpuModel, clock_mhz: float, intensity: float) -> float:
 def held_clock_mhz(model: GpuModel, clock_mhz: int, intensity: float, power_cap_w: float) -> float:
     """The clock that is held on average under the power cap, at most the one asked for.
 
-    A capped GPU dithers between neighbouring clocks, so the average lies between grid points. The cap
-    acts on power at the reference temperature.
+    A capped GPU dithers between neighbouring clocks, so the average lies between grid points, the same
+    one whatever was asked for. The cap acts on power at the reference temperature.
     """
     if power_w(model, clock_mhz, intensity) <= power_cap_w:
         return float(clock_mhz)
-    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(clock_mhz)
+    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
     while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
         middle_mhz = (low_mhz + high_mhz) / 2
         if power_w(model, middle_mhz, intensity) <= power_cap_w:

@@ -66,10 +66,10 @@ def kernel_power_w(model: GpuModel, clock_mhz: float, memory_mhz: float, work: K
 def kernel_held_mhz(
     model: GpuModel, clock_mhz: float, memory_mhz: float, work: KernelWork, power_cap_w: float
 ) -> float:
-    """The core clock that the power cap allows on average, at most the one asked for."""
+    """The core clock that the power cap allows on average, the same whatever more was asked for."""
     if kernel_power_w(model, clock_mhz, memory_mhz, work) <= power_cap_w:
         return float(clock_mhz)
-    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(clock_mhz)
+    low_mhz, high_mhz = float(model.clocks_mhz[-1]), float(model.max_clock_mhz)
     while high_mhz - low_mhz > _HELD_WITHIN_MHZ:
         middle_mhz = (low_mhz + high_mhz) / 2
         if kernel_power_w(model, middle_mhz, memory_mhz, work) <= power_cap_w:

@@ -1,6 +1,7 @@
 """Speed, power and heat against the facts they were taken from."""
 
 import csv
+import json
 import os
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from perseus_ds.device.simulated.model import GpuModel, interpolate
 
 A100 = model_named("a100-sxm4-80gb")
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))
+MEASURED = json.loads((Path(__file__).parents[4] / "scripts/bench/simulated_gpus/measured.json").read_text())
 PROFILE = DATA / "gpt3-175b_a100-sxm_profile.csv"
 
 
@@ -71,6 +73,17 @@ def test_the_a100_curves_are_those_of_the_published_profile(kind: str, memory_bo
         dearer = physics.energy_j(A100, clock_mhz, work) / physics.energy_j(A100, 1410, work)
         assert slower == pytest.approx(float(row["time"]) / float(top["time"]), rel=0.015)
         assert dearer == pytest.approx(float(row["energy"]) / float(top["energy"]), rel=0.035)
+
+
+@pytest.mark.parametrize("key", MEASURED)
+def test_a_model_draws_what_a_real_gpu_drew(key: str) -> None:
+    model, measured = model_named(key), MEASURED[key]
+    assert len(measured["power_w"]) > 3
+    for clock, watts in measured["power_w"].items():
+        held_mhz = physics.held_clock_mhz(model, int(clock), 1.0, measured["cap_w"])
+        assert physics.power_w(model, held_mhz, 1.0) == pytest.approx(watts, rel=0.05), clock
+        reached_mhz = measured.get("reached_mhz", {}).get(clock, held_mhz)
+        assert held_mhz == pytest.approx(reached_mhz, rel=0.05)
 
 
 def test_heat_in_two_halves_is_heat_in_one() -> None:
