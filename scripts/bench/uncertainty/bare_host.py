@@ -24,7 +24,7 @@ import torch.distributed as dist
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.startup.activation import activate, deactivate
-from perseus_ds.schedule import Instruction, Kind, Schedule, textbook, with_rendezvous
+from perseus_ds.schedule import Instruction, Kind, Load, Schedule, textbook, with_rendezvous
 
 T = TypeVar("T")
 
@@ -89,15 +89,15 @@ class BareHost:
             if listener is None or not listener.iteration_begins(self._batch):
                 continue
             for instruction in self._order:
-                listener.before(instruction.kind, self._size(instruction))
+                listener.before(instruction.kind, self._load(instruction))
                 listener.after(instruction.kind)
             listener.iteration_ends()
 
-    def _size(self, instruction: Instruction) -> int:
-        """What a forward works on, alike on all stages; 0 where sizes are not told."""
+    def _load(self, instruction: Instruction) -> Load | None:
+        """Count what a forward works on, alike on all stages; None where loads are not counted."""
         if not self._sizes or instruction.kind is not Kind.FORWARD:
-            return 0
-        return Random(f"{self._trained}/{instruction.microbatch}").choice(self._sizes)  # noqa: S311
+            return None
+        return Load(Random(f"{self._trained}/{instruction.microbatch}").choice(self._sizes))  # noqa: S311
 
     def begin(self, block: Mapping[str, object]) -> None:
         """Be served from here on, beginning with the same batches each time."""
