@@ -39,7 +39,7 @@ def one_of(setting: object) -> Callable[[str], str]:
 
     def word(text: str) -> str:
         if auto_of(text) not in literals_of(setting):
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {words_of(setting)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {words_of(setting)}")
         return str(auto_of(text))
 
     return word

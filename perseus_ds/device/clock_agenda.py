@@ -60,7 +60,7 @@ class RequestCounts:
         return (
             f"{100.0 * self.missed:.1f} % of {self.changes + self.overtaken} changes of clock missed their"
             f" moment: {self.late} came more than {1e3 * LATE_S:g} ms late (at most"
-            f" {1e3 * self.longest_late_s:.0f} ms), {self.overtaken} were overtaken by the next; within"
+            f" {1e3 * self.longest_late_s:.0f} ms), {self.overtaken} were overtaken. Within"
             " objective.changes_per_s a plan asks less often"
         )
 

@@ -112,7 +112,7 @@ class Gpu(ABC):
         Raises:
             DeviceUnsupportedError: it cannot be asked, as NVML cannot.
         """
-        raise DeviceUnsupportedError(f"{self.identify().name} does not say whether its clock is locked")
+        raise DeviceUnsupportedError(f"{self.identify().name} does not report whether its clock is locked")
 
     def power_profiles(self) -> frozenset[int] | None:
         """Number the workload power profiles in force; ``None`` where there is no such thing."""

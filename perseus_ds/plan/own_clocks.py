@@ -215,7 +215,7 @@ def _share(
     done = []
     for row, option in zip(rows, options, strict=True):
         if row.duration_s is None:
-            raise PlanError(f"{row.where}: {instruction} has two clocks", hint="say duration_s of both")
+            raise PlanError(f"{row.where}: {instruction} has two clocks", hint="give duration_s of both")
         done.append(row.duration_s / float(whole_s[option]))
     return done[0] / sum(done)
 

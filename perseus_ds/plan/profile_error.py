@@ -66,7 +66,7 @@ class EntryError:
             return said
         return (
             f"{said}: a plan prefers entries that are too good by chance, so the plan that loses no time may"
-            f" really take about {self.slowdown_pct:.2f} % longer; a profile of longer windows"
+            f" really take about {self.slowdown_pct:.2f} % longer. A profile of longer windows"
             " (perseus.profile.min_window_s) has smaller errors"
         )
 

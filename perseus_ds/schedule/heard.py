@@ -24,7 +24,7 @@ def heard(order: Order, kinds: Sequence[Kind]) -> tuple[Instruction, ...]:
     expected = [instruction.kind for instruction in order if instruction.kind.is_computation]
     if expected and computed != expected:
         raise ScheduleMismatchError(
-            f"a rank ran {_start(computed, expected)}; its order says {_start(expected, computed)}"
+            f"a rank ran {_start(computed, expected)}; its order has {_start(expected, computed)}"
         )
     home = min((instruction.stage for instruction in order), default=0)
     waiting: defaultdict[Kind, count[int]] = defaultdict(count)

@@ -65,7 +65,7 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
         _same(f"longest path of plan {index}", path_s, plans.time_s[index])
         spent_j = float(cost_j.sum())
         if not abs(spent_j - plans.cost_j[index]) <= ROUNDING * scale_j:
-            raise CertificateError(f"plan {index} costs {spent_j:.9g}, it says {plans.cost_j[index]:.9g}")
+            raise CertificateError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
         if not plans.bound_j[index] <= spent_j + ROUNDING * scale_j:
             raise CertificateError(f"plan {index} costs {spent_j:.9g}, less than its bound")
     if frontier is not None:
@@ -122,7 +122,9 @@ def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]
                 f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s"
             )
         if abs(found_j - frontier.cost_j[at]) > ROUNDING * given.scale_j:
-            raise CertificateError(f"breakpoint {at} costs {found_j:.9g}, it says {frontier.cost_j[at]:.9g}")
+            raise CertificateError(
+                f"breakpoint {at} costs {found_j:.9g}, stated as {frontier.cost_j[at]:.9g}"
+            )
 
 
 def _check_flows(given: _Given, frontier: Frontier, snapshots: Sequence[int]) -> None:
@@ -153,7 +155,7 @@ def _check_conserved(problem: Problem, through_w: Floats, across_w: Floats, at: 
 
 def _same(what: str, found: float, said: float) -> None:
     if not abs(found - said) <= ROUNDING * max(abs(found), abs(said)):
-        raise CertificateError(f"{what} is {found:.9g}, it says {said:.9g}")
+        raise CertificateError(f"{what} is {found:.9g}, stated as {said:.9g}")
 
 
 def _scale(problem: Problem) -> float:

@@ -89,7 +89,7 @@ class AdapterContract:
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         """Call ``body(rank)`` in a process of its own for every rank, communicators ready."""
-        raise NotImplementedError("an adapter's test says how its ranks are started")
+        raise NotImplementedError("an adapter's test states how its ranks are started")
 
     def host(self, *, ranks: int) -> Host:
         """Build the engine of this rank, in one of those processes."""

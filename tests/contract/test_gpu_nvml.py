@@ -138,7 +138,7 @@ def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int],
         ({"used_mib": 20_000}, "20000 MiB of it are in use"),
         ({"silent": 1}, None),
         ({"silent": 1, "processes": 2, "utilization": 7}, "its load is 7 %"),
-        ({"silent": 2}, "its driver does not tell whether somebody works on it"),
+        ({"silent": 2}, "its driver does not report whether it is in use"),
     ],
 )
 def test_who_works_on_a_gpu_is_said(node: FakeNvml, numbers: dict[str, int], says: str | None) -> None:

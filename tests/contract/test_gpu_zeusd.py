@@ -108,8 +108,8 @@ def test_without_a_daemon_the_remedy_is_named(node: FakeNvml, monkeypatch: pytes
     [
         (json.dumps({"gpu_ids": list(range(8))}), "sees 2 of the node's GPUs and zeusd counts 8"),
         (json.dumps({"gpu_ids": [0]}), "zeusd counts 1"),
-        (json.dumps({"gpu_ids": []}), "does not say how many"),
-        ("", r"zeusd (does not say how many|counts \d+)"),
+        (json.dumps({"gpu_ids": []}), "does not report how many"),
+        ("", r"zeusd (does not report how many|counts \d+)"),
     ],
     ids=["a part of the node", "a part of ours", "none", "an old daemon"],
 )

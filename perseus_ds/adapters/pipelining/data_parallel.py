@@ -107,7 +107,7 @@ def _of_fsdp(module: Module) -> DataParallel:
     if len(places) > 1:
         raise UnsupportedEngineError(
             "parts of one stage are sharded over different groups of ranks (expert parallelism): "
-            "its replicas wait for each other in every layer, and cannot be distinguished",
+            "its replicas wait for each other in every layer",
             hint="train without expert parallelism, or without perseus_ds",
         )
     replica, replicas = places.pop() if places else (0, 1)

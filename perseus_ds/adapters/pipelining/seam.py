@@ -61,7 +61,7 @@ class PipelineSchedule(Protocol):
 SCHEDULE_NAMES = (
     RequiredName("step", "knowing when an iteration starts and ends"),
     RequiredName("_n_microbatches", "recognising the job"),
-    RequiredName("_has_backward", "telling training from evaluation"),
+    RequiredName("_has_backward", "distinguishing training from evaluation"),
     RequiredName("_maybe_compute_loss", "knowing when the last stage's forward ends"),
 )
 STAGE_NAMES = (

@@ -76,6 +76,6 @@ def resized(order: Order, microbatches: int) -> Order:
     *others, last = (kinds[a:b] for a, b in pairwise([*begins, len(kinds)]))
     if begins[0] != 0 or len({tuple(one) for one in others}) != 1:
         raise UnsupportedEngineError(
-            f"how this loop runs {microbatches} microbatches cannot be told from how it ran {len(begins)}"
+            f"how this loop runs {microbatches} microbatches does not follow from how it ran {len(begins)}"
         )
     return order_of([*others[0] * (microbatches - 1), *last])

@@ -68,7 +68,7 @@ def check(engine: object) -> Engine:
     if waits_in_backward(found) and not _waits_in_the_last_alone(found):
         raise UnsupportedEngineError(
             f"ZeRO-{int(found.zero_optimization_stage())} with overlap_comm: every backward waits for the "
-            "other replicas, so that none tells how long it takes, nor who is slow",
+            "other replicas, so that neither its own duration nor a slow replica can be measured",
             hint='"overlap_comm": false, or ZeRO-1 with two or more gradient accumulation steps',
         )
     return found
@@ -92,7 +92,7 @@ def _waits_in_the_last_alone(engine: Engine) -> bool:
 
 def _why_not(engine: object) -> str:
     if getattr(engine, "zenflow", False):
-        return "ZenFlow updates weights beside the iteration, so that no instruction can be told from it"
+        return "ZenFlow updates weights beside the iteration, so that no instruction can be separated from it"
     if any(kind.__name__ == "DeepSpeedHybridEngine" for kind in type(engine).__mro__):
         return "the hybrid engine generates text between its iterations, which is not planned"
     compiled = getattr(engine, "is_deepcompile_enabled", None)

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         check_bounds_by_lp(plans, some)
     except PerseusError as error:
         raise PlanFormatError(
-            f"{options.plan} is not what it says: {error.message}", hint="make it again with perseus-ds plan"
+            f"{options.plan} contradicts itself: {error.message}", hint="make it again with perseus-ds plan"
         ) from error
     say(
         f"{options.plan}: {count} plans, their times, energies and the baseline recomputed;"

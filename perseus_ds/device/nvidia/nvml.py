@@ -127,7 +127,7 @@ class NvmlGpu(LibraryGpu):
         """Judge by compute processes, load and memory; a driver that shows none of them counts as busy."""
         told = [self._optional(partial(sign, self._nvml, self._handle)) for sign in SIGNS_OF_WORK]
         if all(one is None for one in told):
-            return "its driver does not tell whether somebody works on it"
+            return "its driver does not report whether it is in use"
         return next(filter(None, told), None)
 
     def load_pct(self) -> int | None:

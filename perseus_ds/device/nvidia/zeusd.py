@@ -111,7 +111,7 @@ def _check_counted_alike(ours: int, theirs: int | None) -> None:
         DeviceUnavailableError: it counts others than we do, or does not state.
     """
     if ours != theirs:
-        counts = "does not say how many" if theirs is None else f"counts {theirs}"
+        counts = "does not report how many" if theirs is None else f"counts {theirs}"
         raise DeviceUnavailableError(
             f"this job sees {ours} of the node's GPUs and zeusd {counts}: its numbers may be those of other "
             "users' GPUs",

@@ -27,6 +27,6 @@ def doubt(plans: PlanSet) -> str | None:
         return None
     return (
         f"the profile is doubtful: its fastest plan claims to be {faster_pct:.2f} % faster than all clocks at"
-        f" maximum, and durations are known to {plans.time_error_pct:.2g} %; measure longer"
+        f" maximum, and durations are known to {plans.time_error_pct:.2g} %. Measure longer"
         " (perseus.profile.min_window_s)"
     )

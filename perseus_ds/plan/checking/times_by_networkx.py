@@ -38,7 +38,7 @@ def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
         found_s = paths.longest_s(lasts_s)
         if not abs(said_s - found_s) <= _RELATIVE * found_s:
             raise CertificateError(
-                f"{what} says an iteration time of {said_s:.9g} s, its longest path is {found_s:.9g} s"
+                f"{what} states an iteration time of {said_s:.9g} s, its longest path is {found_s:.9g} s"
             )
 
 

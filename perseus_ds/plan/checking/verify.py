@@ -70,7 +70,7 @@ def check_figures(plans: PlanSet) -> None:
     fastest = np.array([_shortest_s(plans, node) for node in dag.nodes])[:, None]
     t_min_s = float((dag.starts_of_many(fastest, plans.fixed_s) + fastest).max())
     if not abs(plans.t_min_s - t_min_s) <= _RELATIVE * t_min_s:
-        raise CertificateError(f"T_min is {t_min_s:.9g} s, it says {plans.t_min_s:.9g} s")
+        raise CertificateError(f"T_min is {t_min_s:.9g} s, stated as {plans.t_min_s:.9g} s")
     if not plans.t_min_s <= plans.iteration_time_s[0] * (1.0 + _RELATIVE):
         raise CertificateError("the fastest plan is faster than T_min")
     if not plans.iteration_time_s[-1] <= plans.t_star_s * (1.0 + _RELATIVE):
@@ -88,7 +88,7 @@ def _check_options(plans: PlanSet) -> None:
             if not abs(lasts_s - options.time_s[number]) <= AS_LONG * options.time_s[number]:
                 raise CertificateError(
                     f"{stage}{kind.value}: the clocks of option {number} last {lasts_s:.9g} s,"
-                    f" it says {options.time_s[number]:.9g} s"
+                    f" stated as {options.time_s[number]:.9g} s"
                 )
         for values in (options.time_s, options.energy_j):
             if not (np.isfinite(values) & (values > 0.0)).all():
@@ -103,8 +103,8 @@ def _check_spared(plans: PlanSet) -> None:
             if watts > plans.baseline.blocking_power_w or said.setdefault(memory_mhz, watts) != watts:
                 raise CertificateError(
                     f"{stage}{kind.value}: a GPU that waits at a memory clock of {memory_mhz} MHz spares"
-                    f" {watts:.6g} W, and waiting takes {plans.baseline.blocking_power_w:.6g} W"
-                    f" or another computation says {said.get(memory_mhz, watts):.6g} W"
+                    f" {watts:.6g} W; waiting takes {plans.baseline.blocking_power_w:.6g} W,"
+                    f" or another computation states {said.get(memory_mhz, watts):.6g} W"
                 )
 
 
@@ -228,7 +228,7 @@ def check_baseline(plans: PlanSet) -> None:
     ):
         if not abs(value - found) <= _RELATIVE * abs(found):
             raise CertificateError(
-                f"the baseline says {what} of {value:.9g} {unit}; recomputed it is {found:.9g} {unit}"
+                f"the baseline states {what} of {value:.9g} {unit}; recomputed it is {found:.9g} {unit}"
             )
 
 
@@ -304,7 +304,7 @@ def _check_low_waits(
 def _same(what: str, unit: str, said: NDArray[np.float64], found: NDArray[np.float64]) -> None:
     for plan in np.flatnonzero(~(np.abs(said - found) <= _RELATIVE * np.abs(found))):
         raise CertificateError(
-            f"plan {plan} says {what} {said[plan]:.9g} {unit}; played again it is {found[plan]:.9g} {unit}"
+            f"plan {plan} states {what} {said[plan]:.9g} {unit}; recomputed it is {found[plan]:.9g} {unit}"
         )
 
 

@@ -70,5 +70,5 @@ def too_little_reserve(plans: PlanSet) -> str | None:
     advice = f"; reserve_pct {more_pct:g} keeps more, for less saving" if more_pct > plans.reserve_pct else ""
     return (
         f"a reserve of {plans.reserve_pct:g} %{most} is too little for durations that vary as in the profile:"
-        f" iterations will last {slower_pct:.2f} % longer on average at the fastest plan{advice}"
+        f" iterations of the fastest plan will last {slower_pct:.2f} % longer on average{advice}"
     )

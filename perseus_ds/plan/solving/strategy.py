@@ -105,7 +105,7 @@ def _frontier(
     if switching.change.longest_s >= frontier.t_min_s and switching.budget.per_gpu_per_s != 0.0:
         raise SlowChangeError(
             f"a change of clock takes {switching.change.longest_s:.3g} s and the fastest iteration"
-            f" {frontier.t_min_s:.3g} s: no plan that changes clocks can be played",
+            f" {frontier.t_min_s:.3g} s: no plan that changes clocks can run",
             hint="changes_per_s 0 gives every GPU one clock",
         )
     return frontier

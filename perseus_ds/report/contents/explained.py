@@ -47,7 +47,7 @@ def why_not_as_planned(found: Figures) -> str:
     if planned is None or predicted is None or abs(planned.saving_pct - predicted.saving_pct) < 0.05:  # noqa: PLR2004
         return ""
     return (
-        f"The plan alone promises {planned.saving_pct:.1f} %; the expectation also counts the time that clock"
+        f"The plan alone promises {planned.saving_pct:.1f} %. The expectation also counts the time that clock"
         " changes take, waiting at the clock in force, and that cooler GPUs leak less."
     )
 

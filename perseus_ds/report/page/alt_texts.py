@@ -68,7 +68,7 @@ def of_profile(profile: Profile) -> str:
     return (
         f"Time and energy of {len(points)} kinds of computation at {max(map(len, points))} clocks. The"
         " lowest clock takes"
-        f" {min(slower):.1f} to {max(slower):.1f} times as long as the highest; the leanest needs"
+        f" {min(slower):.1f} to {max(slower):.1f} times as long as the highest. The leanest needs"
         f" {100 * min(leaner):.0f} to {100 * max(leaner):.0f} % of the energy of the most wasteful one."
     )
 

@@ -127,7 +127,7 @@ class ProgressExchange:
             act()
         except RuntimeError as error:
             first = str(error).splitlines()[0]
-            raise EngineError(f"a rank fell silent while telling its progress: {first}") from error
+            raise EngineError(f"a rank fell silent while reporting its progress: {first}") from error
 
 
 def outlook_of(numbers: NDArray[np.float64], usual_s: NDArray[np.float64], usual_error: float) -> Outlook:

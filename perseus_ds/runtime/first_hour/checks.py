@@ -90,7 +90,7 @@ def counter_against_power(bench: Bench) -> CheckResult:
         "ratio 0.95 to 1.05, a step every 20 to 110 ms",
         figures,
         passes=passes,
-        remedy="above 1.25 it is a module's counter: jobs integrate power instead, and say so",
+        remedy="above 1.25 it is a module's counter: jobs integrate power instead, and report it",
     )
 
 
@@ -284,7 +284,7 @@ def wake_up_latency(bench: Bench) -> CheckResult:
         "p99 at most 8 ms while it runs Python",
         figures,
         passes=worst_ms <= 8.0,
-        remedy="changes of clock come as late as this, and the job says so; fewer busy threads help",
+        remedy="changes of clock come as late as this, and the job reports it; fewer busy threads help",
     )
 
 

@@ -38,7 +38,7 @@ def contradiction(summary: Summary, plan_error_pct: float, *, by_loads: bool = F
     return (
         f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
         f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
-        "a profile of longer windows (perseus.profile.min_window_s) would tell which is right"
+        "a profile of longer windows (perseus.profile.min_window_s) would show which is right"
     )
 
 
@@ -53,7 +53,7 @@ def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_p
     better_pct = max(2.0, 2.0 * reserve_pct)
     return (
         f"iterations last {longer:.2f} % longer than planned: durations vary by more than the"
-        f" {reserve_pct:g} % that is kept in reserve; objective.reserve_pct {better_pct:g} would keep more,"
+        f" reserve of {reserve_pct:g} %; objective.reserve_pct {better_pct:g} would keep more,"
         " for less saving"
     )
 

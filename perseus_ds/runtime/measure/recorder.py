@@ -164,7 +164,7 @@ class Recorder:
         end = self._stopwatch.end()
         if self._marks and self._marks.order and not self._marks.kinds and self._stopwatch.captures:
             raise UnsupportedEngineError(
-                "an iteration is replayed from one CUDA graph: none of its instructions can be told apart",
+                "an iteration is replayed from one CUDA graph: none of its instructions can be separated",
                 hint="capture layers or modules, not the whole iteration",
             )
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)

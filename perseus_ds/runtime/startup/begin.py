@@ -162,7 +162,7 @@ def _no_slack(job: Job, config: PerseusConfig) -> str:
     beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
     return (
         "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
-        f"{beside}: for a saving ask for objective.policy max_slowdown, deadline or min_energy"
+        f"{beside}: for a saving set objective.policy to max_slowdown, deadline or min_energy"
     )
 
 

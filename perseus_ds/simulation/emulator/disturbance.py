@@ -73,7 +73,7 @@ def parse_disturbance(text: str) -> Disturbance:
     values = _values(text, rest, {*_WHERE, trouble.amount} - {""})
     if "pipeline" not in values or (trouble.amount and trouble.amount not in values):
         needed = " and ".join(filter(None, ("pipeline", trouble.amount)))
-        raise ConfigError(f"straggler {text!r} does not say {needed}", hint=f"{kind}:{_example(trouble)}")
+        raise ConfigError(f"straggler {text!r} needs {needed}", hint=f"{kind}:{_example(trouble)}")
     whole = {key: _whole(text, key, values[key]) for key in _WHERE if key in values}
     return Disturbance(
         trouble,

@@ -145,6 +145,6 @@ def _check_writer(directory: RunDirectory) -> None:
     if os.geteuid() not in may_write(directory.path):
         owner = directory.path.stat().st_uid
         raise PerseusError(
-            f"{directory.path} belongs to user {owner}: the job hears nobody but them and root",
+            f"{directory.path} belongs to user {owner}: the job believes only them and root",
             hint=f"run this as user {owner}",
         )

@@ -98,7 +98,7 @@ class Notices:
         pipeline = pipeline_of(name)
         assert pipeline is not None
         if pipeline >= self._replicas:
-            raise PerseusError(f"speaks of pipeline {pipeline}, the job has 0 to {self._replicas - 1}")
+            raise PerseusError(f"names pipeline {pipeline}, the job has 0 to {self._replicas - 1}")
 
     def _vector(self) -> NDArray[np.float64]:
         announced = np.ones(self._replicas)

@@ -139,7 +139,7 @@ def test_an_idle_gpu_shows_no_clock_and_its_journal_is_kept_as_done(node: FakeNv
     left_locked(node)
     node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, 1 << 40  # it says yes and does nothing
     told = reset(node)
-    assert (told.returncode, told.stdout) == (0, f"{UUID.format(0)}: put back, not to be seen while idle\n")
+    assert (told.returncode, told.stdout) == (0, f"{UUID.format(0)}: put back, not confirmed while idle\n")
     assert done_files(node) == [UUID.format(0)]
     assert reset(node).stdout == told.stdout, "it is looked at again"
     node.state.gpu[0].utilization = 50

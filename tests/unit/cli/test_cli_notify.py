@@ -159,9 +159,7 @@ def test_a_journal_without_the_number_of_pipelines(tmp_path: Path, perseus: Prog
 def test_a_user_who_is_not_believed(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = run_dir.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4321)
-    with pytest.raises(
-        PerseusError, match=f"belongs to user {owner}: the job hears nobody but them and root"
-    ):
+    with pytest.raises(PerseusError, match=f"belongs to user {owner}: the job believes only them and root"):
         perseus_ds.notify(run_dir, pipeline=0, slowdown=1.2)
     assert not (run_dir / "notices").exists()
 

@@ -167,10 +167,10 @@ def test_a_failed_check_is_a_refusal(
     refused: Callable[..., str], profile_csv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> int:
-        raise CertificateError("plan 3 says iteration time 1 s; played again it is 2 s")
+        raise CertificateError("plan 3 states iteration time 1 s; recomputed it is 2 s")
 
     monkeypatch.setattr("perseus_ds.cli.planning.plan.verify", fail)
-    assert "plan 3 says" in refused("plan", profile_csv, *SIZES, "--verify")
+    assert "plan 3 states" in refused("plan", profile_csv, *SIZES, "--verify")
 
 
 def test_the_profile_is_left_alone(perseus: Program, profile_csv: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_reserve_that_is_too_little_is_said(perseus: Program, profile_csv: Pat
     calm, wild = (_varying(profile_csv, tmp_path, share) for share in (0.002, 0.2))
     answer = perseus("plan", wild, *words)
     assert "a reserve of 5 %, the most that automatic keeps, is too little" in answer.err
-    assert "% longer on average at the fastest plan; reserve_pct 10 keeps more" in answer.err
+    assert "% longer on average; reserve_pct 10 keeps more" in answer.err
     assert "an iteration of the fastest plan lasts" in answer.out
     assert perseus("plan", calm, *words).err == ""
     found = [json.loads(perseus("plan", path, *words, "--json").out) for path in (calm, wild)]
@@ -232,7 +232,7 @@ def test_a_word_that_a_flag_does_not_know_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         perseus("plan", profile_csv, *SIZES, flag, "always")
-    assert f"{flag}: 'always' is none of {{automatic,never}}" in capsys.readouterr().err
+    assert f"{flag}: 'always' is not one of {{automatic,never}}" in capsys.readouterr().err
 
 
 def test_a_reserve_that_is_none_is_refused(

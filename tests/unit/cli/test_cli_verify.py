@@ -25,7 +25,7 @@ def test_a_bound_that_is_too_good_is_refused(refused: Callable[..., str], plan_f
     bounds[0] -= 0.02 * content["baseline"]["energy_j"]
     plan_file.write_text(json.dumps(content | {KEY: digest_of(content)}))
     line = refused("verify", plan_file)
-    assert line.startswith(f"{plan_file} is not what it says: plan 0: its bound on effective energy")
+    assert line.startswith(f"{plan_file} contradicts itself: plan 0: its bound on effective energy")
 
 
 def test_low_waits_save_more(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ DAMAGE = {
     ),
     "a baseline that is doubled": (
         change("baseline", "energy_j", to=3200.0),
-        "the baseline says an energy of 3200 J; recomputed it is 1600 J",
+        "the baseline states an energy of 3200 J; recomputed it is 1600 J",
     ),
     "choices of another type": (change("choice", "dtype", to="object"), "choice is of type 'object'"),
     "choices of another shape": (

@@ -96,7 +96,7 @@ def test_played_in_running_order_stage_after_stage(plans: PlanSet) -> None:
 @pytest.mark.parametrize("field", ["iteration_time_s", "energy_j"])
 def test_a_baseline_that_is_not_the_schedules_is_refused(plans: PlanSet, field: str) -> None:
     wrong = dataclasses.replace(plans.baseline, **{field: 2.0 * getattr(plans.baseline, field)})
-    with pytest.raises(CertificateError, match="the baseline says"):
+    with pytest.raises(CertificateError, match="the baseline states"):
         verify(dataclasses.replace(plans, baseline=wrong))
 
 

@@ -218,7 +218,7 @@ def test_the_same_seed_is_the_same_job_whatever_the_threads(plans: PlanSet) -> N
         (lambda: ClusterShape(pipelines=0), "pipelines is 0"),
         (lambda: ClusterShape(tensor=0), "tensor is 0"),
         (lambda: parse_disturbance("sleepy:pipeline=1"), "not a kind"),
-        (lambda: parse_disturbance("slow:pipeline=1"), "does not say pipeline and factor"),
+        (lambda: parse_disturbance("slow:pipeline=1"), "needs pipeline and factor"),
         (lambda: parse_disturbance("slow:pipeline=1,factor=0.5"), "factor is '0.5'"),
         (lambda: parse_disturbance("slow:pipeline=-1,factor=2"), "pipeline is '-1'"),
         (lambda: parse_disturbance("slow:pipeline=1,factor=2,where=3"), "'where=3' is not understood"),

@@ -109,7 +109,7 @@ def test_no_path_is_longer_than_the_time(problem: Problem, frontier: Frontier) -
 
 def test_durations_cost_what_the_breakpoint_says(problem: Problem, frontier: Frontier) -> None:
     dearer = dataclasses.replace(frontier, cost_j=frontier.cost_j + 1e-4)
-    refused(problem, dearer, r"breakpoint \d+ costs .*, it says")
+    refused(problem, dearer, r"breakpoint \d+ costs .*, stated as")
 
 
 def test_no_flow_is_negative(problem: Problem, frontier: Frontier) -> None:
@@ -182,7 +182,7 @@ def test_a_plan_takes_what_it_says(problem: Problem, plans: Plans, factor: float
 
 @pytest.mark.parametrize("more_j", [1e-4, -1e-4, np.nan])
 def test_a_plan_costs_what_it_says(problem: Problem, plans: Plans, more_j: float) -> None:
-    plans_refused(problem, changed(plans, "cost_j", 1, lambda j: j + more_j), "plan 1 costs .*, it says")
+    plans_refused(problem, changed(plans, "cost_j", 1, lambda j: j + more_j), "plan 1 costs .*, stated as")
 
 
 def test_a_bound_is_not_above_the_cost(problem: Problem, plans: Plans) -> None:

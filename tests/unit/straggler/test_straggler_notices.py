@@ -110,7 +110,7 @@ def test_an_unknown_pipeline_is_named_with_those_that_exist(folder: Path) -> Non
     path = folder / "pipeline_7.json"
     path.write_text('{"slowdown": 1.2}')
     observed = Notices(folder, replicas=4).poll()
-    assert observed.complaints == (f"{path} speaks of pipeline 7, the job has 0 to 3: ignored",)
+    assert observed.complaints == (f"{path} names pipeline 7, the job has 0 to 3: ignored",)
     assert observed.announced.tolist() == [1.0] * 4
 
 

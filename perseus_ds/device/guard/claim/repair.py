@@ -26,7 +26,7 @@ class Outcome(Enum):
     """What became of one GPU."""
 
     RESTORED = "put back"
-    UNSEEN = "put back, not to be seen while"
+    UNSEEN = "put back, not confirmed while"
     NOTHING = "nothing to put back: its journal is of an earlier boot"
     GONE = "not on this machine any more: its journal is filed as .gone"
     HELD = "left alone: a living guard holds it"

@@ -35,7 +35,7 @@ def may_open(peer: Peer, device: str) -> bool:
     groups = _groups_of(peer)
     if not groups:
         raise DevicePermissionError(
-            f"cannot tell which GPUs {peer} may open: its control group is not to be seen from here",
+            f"cannot find out which GPUs {peer} may open: its control group is not visible from here",
             hint="the service needs the node's process numbers and /sys/fs/cgroup",
         )
     command = ["/bin/sh", "-c", _TRY, "sh", device, *map(str, groups)]
@@ -44,10 +44,10 @@ def may_open(peer: Peer, device: str) -> bool:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise DevicePermissionError(f"cannot tell which GPUs {peer} may open: {error}") from error
+        raise DevicePermissionError(f"cannot find out which GPUs {peer} may open: {error}") from error
     if tried.returncode == _CANNOT_JOIN:
         group = tried.stdout.strip()
-        raise DevicePermissionError(f"cannot tell which GPUs {peer} may open: {group} cannot be joined")
+        raise DevicePermissionError(f"cannot find out which GPUs {peer} may open: {group} cannot be joined")
     return tried.returncode == _MAY
 
 

@@ -50,7 +50,7 @@ def service_status(connect: Callable[[], socket.socket]) -> ServiceStatus:
                     refusal = refused(answer)
         except (OSError, MalformedError) as error:
             raise refusal or DeviceUnavailableError("the service does not answer") from error
-    raise refusal or DeviceUnsupportedError("the service is of an older release: it does not tell its leases")
+    raise refusal or DeviceUnsupportedError("the service is of an older release: it does not list its leases")
 
 
 def _status(answer: Message, leases: list[Message]) -> ServiceStatus:

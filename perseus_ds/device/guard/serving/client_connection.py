@@ -245,7 +245,7 @@ class ClientConnection:
         with self._open_gpu(backend, uuid) as gpu:
             device = gpu.device_file()
         if device is None:
-            raise DevicePermissionError(f"{uuid} has no device file that we know: whose it is cannot be told")
+            raise DevicePermissionError(f"{uuid} has no known device file: its owner cannot be found out")
         return self._may_open(self.peer, device)
 
     def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:

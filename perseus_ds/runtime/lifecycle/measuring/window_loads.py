@@ -113,8 +113,8 @@ class WindowLoads:
                 times = tokens.max() / tokens.min()
                 self._context.log.event(
                     "sizes_differ",
-                    f"microbatches differ in size, by {times:.2g} times so far: what is measured is brought "
-                    "to one size, and the plan is for that of the mean",
+                    f"microbatches differ in size, by {times:.2g} times so far: measurements are brought "
+                    "to one size, and the plan is for the mean size",
                 )
 
 
