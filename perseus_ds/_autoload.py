@@ -73,11 +73,11 @@ class _Awaiting(MetaPathFinder):
             sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)  # type: ignore[arg-type]  # passed on as it came
         if spec is not None and spec.loader is not None:
-            spec.loader = _Following(spec.loader, door)
+            spec.loader = _PassingLoader(spec.loader, door)
         return spec
 
 
-class _Following(Loader):
+class _PassingLoader(Loader):
     """Run a module with its own loader, then open the door."""
 
     def __init__(self, loader: Loader, door: str) -> None:

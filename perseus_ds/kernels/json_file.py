@@ -18,7 +18,7 @@ TRACE, PROFILE, PLAN = "perseus-kernel-trace", "perseus-kernel-profile", "perseu
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _MeasuredPair:
     kernel: KernelClass
     first: tuple[KernelPoint, ...]
     second: tuple[KernelPoint, ...] = ()
@@ -34,7 +34,7 @@ class _LeftOut:
 class _ProfileFile:
     """A profile as JSON can hold it: no mapping with a kernel class for its key."""
 
-    measured: tuple[_Measured, ...]
+    measured: tuple[_MeasuredPair, ...]
     left_out: tuple[_LeftOut, ...]
     why_not_memory: str | None
     fingerprint: Mapping[str, str]
@@ -59,7 +59,7 @@ def write_kernel_profile(profile: KernelProfile, path: Path) -> None:
     """Write atomically: a reader sees the old file or the new one."""
     content = _ProfileFile(
         tuple(
-            _Measured(kernel, first, profile.second.get(kernel, ()))
+            _MeasuredPair(kernel, first, profile.second.get(kernel, ()))
             for kernel, first in profile.points.items()
         ),
         tuple(_LeftOut(kernel, reason) for kernel, reason in profile.left_out.items()),

@@ -48,7 +48,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _ClockWindow:
     time_s: float
     power_w: float
 
@@ -113,7 +113,7 @@ def _block(gpu: Gpu, replay: Replay) -> int:
     return launches
 
 
-def _window(gpu: Gpu, replay: Replay, launches: int, window_s: float) -> _Window:
+def _window(gpu: Gpu, replay: Replay, launches: int, window_s: float) -> _ClockWindow:
     """Run for so long; time by the launches, power between the first and the last tick of the counter."""
     start_s, reading_j = gpu.now_s(), gpu.energy_j()
     first: tuple[float, float] | None = None
@@ -129,7 +129,7 @@ def _window(gpu: Gpu, replay: Replay, launches: int, window_s: float) -> _Window
         elif now_s - last[0] > max(10.0 * window_s, 10.0):
             raise DeviceError(f"{gpu.identify().name}: the energy counter stands still under load")
     power_w = (last[1] - first[1]) / (last[0] - first[0])
-    return _Window((now_s - start_s) / (blocks * launches), power_w)
+    return _ClockWindow((now_s - start_s) / (blocks * launches), power_w)
 
 
 def _error(values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.device import ClockChange
 from perseus_ds.kernels.choose import (
     EDP,
-    Chosen,
+    ChosenPairs,
     Goal,
     LaunchCosts,
     Level,
@@ -140,7 +140,7 @@ def _total(
     )
 
 
-def _rows(best: Chosen, trace: KernelTrace) -> tuple[ClassRow, ...]:
+def _rows(best: ChosenPairs, trace: KernelTrace) -> tuple[ClassRow, ...]:
     table = best.table
     launches = {
         str(kernel): sum(one.times * one.counts[place] for one in trace.sequences)

@@ -14,7 +14,7 @@ from perseus_ds.runtime.adapter import untested
 _EVERY = 10  # DeepSpeed's own default for steps_per_print
 
 
-class _Engine(Protocol):
+class _HostEngine(Protocol):
     """What we use of an engine."""
 
     global_rank: int
@@ -32,7 +32,7 @@ class _Monitor(Protocol):
 class EngineAdapter:
     """The members of an adapter that need no more than an engine, of whatever kind."""
 
-    def __init__(self, engine: _Engine) -> None:
+    def __init__(self, engine: _HostEngine) -> None:
         self._engine = engine
 
     @property

@@ -11,7 +11,7 @@ from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskingEngine:
     """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` has it."""
 
     content: Mapping[str, object]
@@ -23,11 +23,11 @@ class Asked:
         return switched_on(self.content.get("autotuning"))
 
 
-def asked(engine: object, config: Mapping[str, object] | None) -> Asked | None:
+def asked(engine: object, config: Mapping[str, object] | None) -> AskingEngine | None:
     """Return what an engine asks for, None where nobody does."""
     content = dict(raw_config(engine))
     if config is not None:
         content["perseus"] = {"enabled": True, **config}
     if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
         return None
-    return Asked(content, content.get("perseus"))
+    return AskingEngine(content, content.get("perseus"))

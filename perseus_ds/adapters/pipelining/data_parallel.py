@@ -37,7 +37,7 @@ class DataParallel:
         return f"{self.name}{gathers}{self.precision and f', in {self.precision}'}"
 
 
-class _Policy(Protocol):
+class _MixedPrecision(Protocol):
     """What we use of ``MixedPrecisionPolicy``."""
 
     param_dtype: object
@@ -47,11 +47,11 @@ class _ParamGroup(Protocol):
     """What we use of ``FSDPParamGroup``."""
 
     mesh_info: object
-    mp_policy: _Policy
+    mp_policy: _MixedPrecision
     _reshard_after_forward: bool
 
 
-class _State(Protocol):
+class _FsdpState(Protocol):
     """What we use of ``FSDPState``."""
 
     _auto_reshard_after_forward: bool | None
@@ -96,7 +96,7 @@ def _of_fsdp(module: Module) -> DataParallel:
         for part in module.modules():
             if not isinstance(part, FSDPModule):
                 continue
-            state = cast("_State", part._get_fsdp_state())  # noqa: SLF001  # the seam
+            state = cast("_FsdpState", part._get_fsdp_state())  # noqa: SLF001  # the seam
             kept = part is module and state._auto_reshard_after_forward  # noqa: SLF001
             for group in state._fsdp_param_groups:  # noqa: SLF001
                 places.add(_place(group.mesh_info))

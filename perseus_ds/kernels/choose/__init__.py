@@ -1,6 +1,6 @@
 """Which pair of clocks every kernel, instruction or pass should have: exact, with a certified gap."""
 
-from perseus_ds.kernels.choose.choose import EDP, Chosen, Goal, Scope, choose, choose_at
+from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, choose_at
 from perseus_ds.kernels.choose.confirm import Confirmed, confirm
 from perseus_ds.kernels.choose.knapsack import Picks, solve_knapsack
 from perseus_ds.kernels.choose.smooth import smoothed
@@ -15,7 +15,7 @@ from perseus_ds.kernels.choose.table import (
 
 __all__ = [
     "EDP",
-    "Chosen",
+    "ChosenPairs",
     "Confirmed",
     "CostTable",
     "Goal",

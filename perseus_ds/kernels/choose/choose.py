@@ -45,7 +45,7 @@ EDP = Goal(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
+class ChosenPairs:
     """A pair for every row, what it costs as measured, and the least that any choice could cost.
 
     Shape: ``option`` [rows], positions in the table's pairs.
@@ -84,7 +84,7 @@ class Chosen:
         return values[np.arange(len(self.option)), self.option]
 
 
-def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> Chosen:
+def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenPairs:
     """Choose exactly.
 
     Under EDP the products of all choices are least at a corner of their common hull: a product of two
@@ -99,22 +99,22 @@ def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> Chosen:
         )
     elif scope is Scope.GLOBAL:
         found = solve_knapsack(table.time_s, table.energy_j, (1.0 + goal.tau) * table.default_s)
-        return Chosen(table, found.option, found.bound_j)
+        return ChosenPairs(table, found.option, found.bound_j)
     else:
         fits = table.time_s <= (1.0 + goal.tau) * table.time_s[:, :1]
         option = _first_least(np.where(fits, table.energy_j, np.inf))
-    chosen = Chosen(table, option, 0.0)
-    return Chosen(table, option, chosen.energy_j)
+    chosen = ChosenPairs(table, option, 0.0)
+    return ChosenPairs(table, option, chosen.energy_j)
 
 
-def choose_at(table: CostTable, price_w: float) -> Chosen:
+def choose_at(table: CostTable, price_w: float) -> ChosenPairs:
     """Choose for each row what costs least at a price of time: a corner of the frontier.
 
     Units: watts.
     """
     priced = np.where(np.isfinite(table.time_s), table.energy_j + price_w * table.time_s, np.inf)
-    chosen = Chosen(table, _first_least(priced), 0.0)
-    return Chosen(table, chosen.option, chosen.energy_j)
+    chosen = ChosenPairs(table, _first_least(priced), 0.0)
+    return ChosenPairs(table, chosen.option, chosen.energy_j)
 
 
 def _first_least(values: Floats) -> Ints:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.kernels.choose.choose import Chosen
+from perseus_ds.kernels.choose.choose import ChosenPairs
 from perseus_ds.kernels.choose.table import CostTable
 from perseus_ds.solver.problem import Floats, Ints
 
@@ -21,7 +21,7 @@ class Confirmed:
     energy_se_pct: float
 
 
-def confirm(chosen: Chosen, second: CostTable, spread: CostTable) -> Confirmed | None:
+def confirm(chosen: ChosenPairs, second: CostTable, spread: CostTable) -> Confirmed | None:
     """Add the second measurements up; ``None`` where a row that changes its pair has none.
 
     The numbers that a choice was made from are too good, since the lucky ones were chosen; a second
@@ -37,7 +37,7 @@ def confirm(chosen: Chosen, second: CostTable, spread: CostTable) -> Confirmed |
 
 
 def _change(
-    chosen: Chosen, moved: Ints, first: Floats, second: Floats, spread: Floats
+    chosen: ChosenPairs, moved: Ints, first: Floats, second: Floats, spread: Floats
 ) -> tuple[float, float]:
     """The change of the sum in percent, and its standard error: rows that stay at the default add none."""
     option = chosen.option[moved]

@@ -38,7 +38,7 @@ def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
     planned_s = np.append(0.0, np.cumsum(costs.time_s[kernels, wanted]))
     begin_s = planned_s[runs.starts]
     asked = _asked_at(sequence, runs, begin_s) if ahead else begin_s
-    state = _Play(sequence, int(runs.option[0]))
+    state = _DevicePlay(sequence, int(runs.option[0]))
     coming = 1
     for launch in range(len(kernels)):
         state.launch, state.wanted = int(kernels[launch]), int(wanted[launch])
@@ -73,7 +73,7 @@ def _ranks(before: ClockPair, after: ClockPair) -> tuple[float, float]:
     return (core_0, core_1) if core_0 != core_1 else (memory_0, memory_1)
 
 
-class _Play:
+class _DevicePlay:
     """The device while a sequence is run: time, energy, the pair in force and those on their way."""
 
     def __init__(self, sequence: Sequence, option: int) -> None:

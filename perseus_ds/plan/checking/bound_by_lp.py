@@ -24,7 +24,7 @@ def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:
         CertificateError: a bound above what is true, or far below it.
     Cost: a linear program of nodes times options each: a second for some thousand nodes.
     """
-    program = _Program(plans)
+    program = _LinearProgram(plans)
     waiting_w = plans.blocking_total_w
     for index in indexes:
         time_s, scale_j = float(plans.iteration_time_s[index]), float(plans.energy_j[index])
@@ -40,7 +40,7 @@ def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:
                 )
 
 
-class _Program:
+class _LinearProgram:
     """Variables: a share of work for every option of every computation, starts, and the iteration time."""
 
     def __init__(self, plans: PlanSet) -> None:

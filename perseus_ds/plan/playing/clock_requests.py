@@ -35,7 +35,7 @@ class ClockRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _DueClock:
     """A clock that must be in force at ``at_s``, and was not before."""
 
     at_s: float
@@ -168,7 +168,7 @@ def _wanted(
     *,
     on_pace: bool,
     low: frozenset[int],
-) -> list[_Wanted]:
+) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted = []
     for position, (one, following) in enumerate(zip(own, [*own[1:], None], strict=True)):
@@ -176,7 +176,7 @@ def _wanted(
         for here, there in zip(one.parts, one.parts[1:], strict=False):
             at_s += here.duration_s
             if here.clocks != there.clocks:
-                wanted.append(_Wanted(at_s, there.clocks, _latency_s(change, here.clocks, there.clocks)))
+                wanted.append(_DueClock(at_s, there.clocks, _latency_s(change, here.clocks, there.clocks)))
         before = one.parts[-1].clocks
         after = (following or own[0]).parts[0].clocks
         start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
@@ -188,19 +188,19 @@ def _wanted(
             late_s = latency_s
         elif _lower(before, after):
             late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
-        wanted.append(_Wanted(one.end_s + late_s, after, latency_s))
+        wanted.append(_DueClock(one.end_s + late_s, after, latency_s))
     return wanted
 
 
-def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_Wanted]:
+def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_DueClock]:
     """Down as an idle time begins, and up again a little before it ends."""
     times_s = np.array([one.start_s for one in own]), np.array([one.end_s for one in own])
     begin_s, until_s = (float(moment) for moment in idle.span_s(*times_s, np.array(total_s)))
     back_s = until_s - float(clock.guard_s(np.array(until_s - begin_s)))
     low_clocks = clock.clock_mhz, own[idle.position].parts[-1].clocks[1]
     return [
-        _Wanted(begin_s + clock.down_s, low_clocks, clock.down_s),
-        _Wanted(back_s, own[idle.until or 0].parts[0].clocks, clock.up_s),
+        _DueClock(begin_s + clock.down_s, low_clocks, clock.down_s),
+        _DueClock(back_s, own[idle.until or 0].parts[0].clocks, clock.up_s),
     ]
 
 

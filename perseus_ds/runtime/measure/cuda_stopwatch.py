@@ -17,7 +17,7 @@ from perseus_ds.runtime.measure.threads import HostThreads, Threads
 _PATIENCE_S = 2.0
 
 
-class _Moment:
+class _CudaMoment:
     """A mark whose event a thread may sleep on; without one, it was passed and read, or lost."""
 
     __slots__ = ("_event", "_events", "_mark", "_reader")
@@ -98,14 +98,14 @@ class CudaStopwatch(Stopwatch):
         """Read the host's clock: the device has nothing of ours between an iteration's end and here."""
         return self._now_s()
 
-    def moment(self) -> _Moment:
+    def moment(self) -> _CudaMoment:
         """Have the last mark's event be one to sleep on."""
         mark = self._last
         event = None if mark.event is None else self._events.sleepable(mark.event)
         if event is not None:
             mark.event = event
             event.hold()
-        return _Moment(self._events, self._reader, mark, event)
+        return _CudaMoment(self._events, self._reader, mark, event)
 
     def passed(self, mark: Mark) -> bool:
         """Ask the event, unless a graph is being captured."""

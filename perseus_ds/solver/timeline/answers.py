@@ -12,7 +12,7 @@ from perseus_ds.solver.compiling.compiled import inner, number
 from perseus_ds.solver.problem import Floats, Indices
 
 
-class Lane(NamedTuple):
+class LaneTable(NamedTuple):
     """A lane's activities in running order, what they may run at, and what is written of their answer.
 
     ``ahead`` is the least that the lane costs from each activity on by the level before it, ``answer`` the
@@ -30,7 +30,7 @@ class Lane(NamedTuple):
 
 
 @inner
-def look_back(lane: Lane, price: Floats, toll: float, home: int) -> int:
+def look_back(lane: LaneTable, price: Floats, toll: float, home: int) -> int:
     """Fill what is ahead and the answer; return the level it would begin at were none before it."""
     order, ahead, answer = lane.order, lane.ahead, lane.answer
     table, place, length, cost = lane.levels.table, lane.levels.place, lane.choices.length, lane.choices.cost
@@ -57,7 +57,7 @@ def look_back(lane: Lane, price: Floats, toll: float, home: int) -> int:
 
 
 @inner
-def follow(lane: Lane, home: int, duration: Floats) -> float:
+def follow(lane: LaneTable, home: int, duration: Floats) -> float:
     """Write what each activity lasts by the answer; return how often the lane changes."""
     order, answer, length = lane.order, lane.answer, lane.choices.length
     table, place = lane.levels.table, lane.levels.place

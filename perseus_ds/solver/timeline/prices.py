@@ -21,7 +21,7 @@ from perseus_ds.solver.compiling.compiled import compiled, inner
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung
-from perseus_ds.solver.timeline.answers import Lane, follow, look_back
+from perseus_ds.solver.timeline.answers import LaneTable, follow, look_back
 from perseus_ds.solver.timeline.spread import Spread, spread_out
 from perseus_ds.solver.whole import Whole
 
@@ -86,7 +86,7 @@ class Game(NamedTuple):
     wanted: int
 
 
-class Standing(NamedTuple):
+class RunningPrices(NamedTuple):
     """What has come of the answers so far: prices, tolls, homes and mean durations, changed in place.
 
     Shape: ``price``, ``mean`` [activities]; ``across`` [precedences]; ``lane_toll``, ``home`` [lanes];
@@ -122,7 +122,7 @@ def priced(
     """
     limits = Limits(*rung.limits(), rung.group_of)
     start_toll = START * max(float(np.ptp(table.cost_j)) for table in whole.problem.tables)
-    now = Standing(
+    now = RunningPrices(
         price=flows[0].copy(),
         across=flows[1].copy(),
         lane_toll=np.full(len(limits.lane), start_toll) * np.isfinite(limits.lane),
@@ -137,7 +137,7 @@ def priced(
 
 
 @compiled
-def _play(game: Game, now: Standing, rounds: int) -> float:
+def _play(game: Game, now: RunningPrices, rounds: int) -> float:
     """Average answers; return the bound that the prices prove at the end."""
     graph, limits, price, mean = game.graph, game.limits, now.price, now.mean
     count, value = len(price), 0.0
@@ -173,13 +173,13 @@ def _play(game: Game, now: Standing, rounds: int) -> float:
 
 @inner
 def _answer(
-    game: Game, now: Standing, ahead: Floats, answer: Indices, duration: Floats, changes: Floats
+    game: Game, now: RunningPrices, ahead: Floats, answer: Indices, duration: Floats, changes: Floats
 ) -> None:
     """Let every lane answer prices and tolls: durations, changes, and the level that it begins at."""
     lanes, home = game.lanes, now.home
     for which in range(len(changes)):
         order = lanes.order[lanes.first[which] : lanes.first[which + 1]]
-        lane = Lane(order, game.choices, game.levels, ahead, answer)
+        lane = LaneTable(order, game.choices, game.levels, ahead, answer)
         toll = now.lane_toll[which] + now.group_toll[game.limits.group_of[which]]
         begins = look_back(lane, now.price, toll, home[which])
         changes[which] = follow(lane, home[which], duration)
@@ -203,7 +203,7 @@ def _turn(toll: Floats, changes: Floats, most: Floats, pace: float) -> None:
 
 
 @inner
-def _bound(game: Game, now: Standing, ahead: Floats, answer: Indices, value: float) -> float:
+def _bound(game: Game, now: RunningPrices, ahead: Floats, answer: Indices, value: float) -> float:
     """What these prices prove; every lane's home is the best of all."""
     choices, levels, lanes, limits = game.choices, game.levels, game.lanes, game.limits
     found = -value * game.wanted
@@ -215,7 +215,7 @@ def _bound(game: Game, now: Standing, ahead: Floats, answer: Indices, value: flo
             found += choices.cost[only] + now.price[activity] * choices.length[only]
     for which in range(len(limits.lane)):
         order = lanes.order[lanes.first[which] : lanes.first[which + 1]]
-        lane = Lane(order, choices, levels, ahead, answer)
+        lane = LaneTable(order, choices, levels, ahead, answer)
         toll, least = now.lane_toll[which] + now.group_toll[limits.group_of[which]], np.inf
         for level in range(levels.place.shape[1]):
             look_back(lane, now.price, toll, level)

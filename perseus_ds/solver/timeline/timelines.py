@@ -74,7 +74,7 @@ def timelines(
     frontier.refuse_below(times_s)
     wanted_s = np.unique(np.asarray(times_s))
     anchors = _anchors(len(wanted_s), min(max(ACTIVITIES // len(problem), FEWEST), MOST))
-    search = _Search(frontier, lanes, allowance, least_part_s)
+    search = _TimelineSearch(frontier, lanes, allowance, least_part_s)
     found: list[Timelines] = []
     for number, anchor in enumerate(anchors.tolist()):
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
@@ -102,7 +102,7 @@ def _anchors(times: int, most: int) -> Indices:
     return np.unique(np.linspace(0, times - 1, min(times, most)).round()).astype(np.int32)
 
 
-class _Search:
+class _TimelineSearch:
     """Plans for one time after another, each by itself."""
 
     def __init__(self, frontier: Frontier, lanes: Lanes, allowance: Allowance, least_part_s: float) -> None:

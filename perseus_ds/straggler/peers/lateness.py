@@ -34,7 +34,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class _Reference:
+class _PeerReference:
     first: deque[Ran] = field(default_factory=lambda: deque(maxlen=REFERENCE))
     usual: Ran | None = None
 
@@ -50,7 +50,7 @@ class PeerLateness:
 
     def __init__(self) -> None:
         self._blocking_w = 0.0
-        self._references: dict[Hashable, _Reference] = {}
+        self._references: dict[Hashable, _PeerReference] = {}
 
     def expect(self, blocking_w: float) -> None:
         """Know what this GPU draws while it waits."""
@@ -63,7 +63,7 @@ class PeerLateness:
 
         No more than all peers together are late: what only costs energy makes nobody wait.
         """
-        reference = self._references.setdefault(key, _Reference())
+        reference = self._references.setdefault(key, _PeerReference())
         if reference.usual is None:
             reference.first.append(ran)
             if len(reference.first) == REFERENCE:

@@ -43,19 +43,6 @@ def test_the_contracts_commands_are_there() -> None:
     assert set(COMMANDS) >= {"doctor", "run", "plan", "show", "report", "clocks", "hook"}
 
 
-def test_the_readme_names_commands_that_exist() -> None:
-    readme = Path(__file__).parents[3] / "README.md"
-    if not readme.exists() or "## Commands" not in readme.read_text():
-        pytest.skip("README.md has no section Commands yet")
-    section = readme.read_text().split("## Commands", 1)[1].split("\n## ", 1)[0]
-    words = [
-        line.split("perseus-ds ", 1)[1].split() for line in section.splitlines() if "perseus-ds " in line
-    ]
-    named = {word[0].strip("`|") for word in words if word[0].strip("`|").isalpha()}
-    assert named
-    assert named - set(COMMANDS) - {"command", "COMMAND"} == set()
-
-
 def test_the_document_names_every_command() -> None:
     text = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
     missing = [command for command in COMMANDS if f"## {command}" not in text]

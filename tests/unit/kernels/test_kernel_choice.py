@@ -9,7 +9,7 @@ from perseus_ds.errors import ConfigError, IncompleteProfileError
 from perseus_ds.kernels import KernelClass, KernelPoint, KernelProfile
 from perseus_ds.kernels.choose import (
     EDP,
-    Chosen,
+    ChosenPairs,
     Goal,
     Level,
     Scope,
@@ -26,7 +26,7 @@ SEEDS = 30
 NOISE = 0.01
 
 
-def chosen_from(profile: KernelProfile, level: Level = Level.KERNEL, goal: Goal = Goal()) -> Chosen:  # noqa: B008
+def chosen_from(profile: KernelProfile, level: Level = Level.KERNEL, goal: Goal = Goal()) -> ChosenPairs:  # noqa: B008
     trace = trace_of()
     return choose(cost_table(launch_costs(profile, trace), trace, level), goal)
 
@@ -44,7 +44,7 @@ def test_the_bound_is_kept(goal: Goal) -> None:
 
 
 def test_least_product_is_below_that_of_any_tolerance() -> None:
-    def product(chosen: Chosen) -> float:
+    def product(chosen: ChosenPairs) -> float:
         return chosen.time_s * chosen.energy_j
 
     least = product(chosen_from(exact(), goal=EDP))

@@ -15,7 +15,7 @@ _EVERY_S = 0.25
 _LOOKS = 8  # at a clock that stands still under load: longer than the driver's figure of the load is old
 
 
-class Standing:
+class FirstLooks:
     """Looks at a claimed GPU until the first clock is asked for, while the job warms up at what it found."""
 
     def __init__(self, claim: GpuClaim, now_s: Callable[[], float]) -> None:

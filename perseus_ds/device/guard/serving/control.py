@@ -12,7 +12,7 @@ from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
 from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
-from perseus_ds.device.guard.claim.standing import Standing
+from perseus_ds.device.guard.claim.standing import FirstLooks
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
 
@@ -77,7 +77,7 @@ class Control:
         self._stored_mhz: int | None = None
         self._done = self._late_raises = 0
         self._expected = ExpectedChange()
-        self._found = Standing(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
+        self._found = FirstLooks(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
         self._profiles: frozenset[int] | None = None
 

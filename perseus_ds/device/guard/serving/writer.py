@@ -62,7 +62,7 @@ class WriterFigures:
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Refusals:
     """A driver that refuses: since when, and when it is asked again."""
 
     since_s: float
@@ -78,7 +78,7 @@ class ClockWriter:
         self._now_s = now_s
         self._wanted: tuple[int, int | None] | None = None
         self._releasing = False
-        self._trouble: _Trouble | None = None
+        self._trouble: _Refusals | None = None
         self._unread_s: float | None = None
         self._stored_mhz: int | None = None
         self._known = True
@@ -199,7 +199,7 @@ class ClockWriter:
         now_s, self._known = self._now_s(), False
         self._freed_mhz = self._freed_mhz or self._stored_mhz
         if self._trouble is None:
-            self._trouble = _Trouble(now_s, pauses_s())
+            self._trouble = _Refusals(now_s, pauses_s())
         if not self._releasing and (not may_pass(error) or now_s > self._trouble.since_s + _PATIENCE_S):
             self._wanted = self._trouble = None
             raise error

@@ -24,7 +24,7 @@ from perseus_ds.runtime.measure.arrivals import Arrivals
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundPlans:
     """What rank 0 found: plans, or that they can be made, or why neither."""
 
     texts: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class BatchPlans:
         job = self.sizes.join(microbatches)
         if job is None:
             return Unplanned()
-        found: _Found = self._context.channel.broadcast_result(lambda: self._look(job))
+        found: _FoundPlans = self._context.channel.broadcast_result(lambda: self._look(job))
         if found.texts:
             return self.running(job, found.texts)
         if found.why_not:
@@ -151,20 +151,20 @@ class BatchPlans:
         """Say which batches a line is about, where there are several."""
         return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
 
-    def _look(self, job: Job) -> _Found:
+    def _look(self, job: Job) -> _FoundPlans:
         context = self._context
         texts, _ = found_plans(job, context.directory)
         if texts:
-            return _Found(texts)
+            return _FoundPlans(texts)
         why_not = f"no plan in {context.directory.path} is for them"
         if context.config.mode == "run":
-            return _Found(why_not=f"mode is run, and {why_not}")
+            return _FoundPlans(why_not=f"mode is run, and {why_not}")
         try:
             for group in range(len(job.groups)):
                 _fitting_profile(context, job, group)
         except PerseusError as error:
-            return _Found(why_not=f"{why_not}, and no profile to make one from: {error}")
-        return _Found()
+            return _FoundPlans(why_not=f"{why_not}, and no profile to make one from: {error}")
+        return _FoundPlans()
 
     def _start_next(self) -> None:
         if self._planner is None and self._wanted and self._context.job.rank == 0:

@@ -12,7 +12,7 @@ from perseus_ds.solver.compiling.compiled import compiled
 from perseus_ds.solver.paths import Graph
 from perseus_ds.solver.problem import Floats, Indices, Ints
 from perseus_ds.solver.timeline.allowance import Rung
-from perseus_ds.solver.timeline.answers import Lane, follow, look_back
+from perseus_ds.solver.timeline.answers import LaneTable, follow, look_back
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
 from perseus_ds.solver.timeline.prices import packed, priced
 from perseus_ds.solver.timeline.spread import Spread, spread_out
@@ -36,7 +36,7 @@ def a_row(seed: int) -> tuple[Whole, Lanes, Choices, Levels]:
 
 
 @compiled
-def answered(lane: Lane, price: Floats, toll: float, home: int, duration: Floats) -> float:
+def answered(lane: LaneTable, price: Floats, toll: float, home: int, duration: Floats) -> float:
     """Look back, then follow."""
     look_back(lane, price, toll, home)
     return follow(lane, home, duration)
@@ -54,7 +54,9 @@ def test_no_row_of_levels_is_cheaper_than_the_answer(seed: int) -> None:
     whole, lanes, choices, levels = a_row(seed)
     draw = np.random.default_rng(seed)
     price, toll, home = draw.random(COUNT) * 4.0 / float(whole.tick.whole(np.array(1.0))), draw.random(), 1
-    lane = Lane(lanes.orders[0], choices, levels, np.empty((COUNT + 1, 3)), np.empty((COUNT, 3), np.int32))
+    lane = LaneTable(
+        lanes.orders[0], choices, levels, np.empty((COUNT + 1, 3)), np.empty((COUNT, 3), np.int32)
+    )
     duration = np.zeros(COUNT)
     changes = answered(lane, price, toll, home, duration)
 
