@@ -29,7 +29,7 @@ def detach(engine: object) -> None:
 
 
 def set_load(function: Callable[[int, int], object] | None) -> None:
-    """Say how much each microbatch of an iteration works on, before it begins; None takes the function back.
+    """State what each microbatch of an iteration works on, before it begins; None takes the function back.
 
     ``function(iteration, microbatches)`` returns one entry for each microbatch: its number of tokens, or a
     list of the lengths of its sequences. Call it on every rank, before the first iteration. A function that

@@ -1,8 +1,8 @@
 """What PyTorch calls at the end of ``import torch``: wait for training frameworks, and nothing else.
 
 Standard library only, never raises, does its work once. The finder stays first in ``sys.meta_path`` until
-every module that it waits for has been imported. Frameworks whose jobs say nothing of us in their own
-configuration are waited for only where ``PERSEUS_CONFIG`` is set.
+every module that it waits for has been imported. Frameworks whose own configuration has no place for our
+block are waited for only where ``PERSEUS_CONFIG`` is set.
 
 Source: the ``torch.backends`` entry-point group, documented as autoload since PyTorch 2.5; the pattern of a
 post-import hook is that of PEP 369 and wrapt.

@@ -25,8 +25,8 @@
       EngineError
         UnsupportedEngineError      a DeepSpeed (or a use of it) that we do not attach to
 
-A message says what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are
-translated once, at the border, and raised ``from`` the original.
+A message states what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are translated
+once, at the border, and raised ``from`` the original.
 """
 
 from __future__ import annotations

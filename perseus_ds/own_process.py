@@ -1,7 +1,7 @@
 """What the compiler need not bring into a process that is ours alone.
 
-numba asks for scipy's BLAS as it loads, and with it come ``scipy.linalg`` and ``numpy.f2py``: a third of a
-second for what no kernel here uses. In a process of somebody else numba is left whole.
+numba asks for scipy's BLAS as it loads, and with it come ``scipy.linalg`` and ``numpy.f2py``. That takes a
+third of a second, and no kernel here uses it. In a process of somebody else numba is left whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OwnProcess:
 
     @classmethod
     def declare(cls) -> None:
-        """Say so, before anything is compiled."""
+        """Mark the process as ours alone, before anything is compiled."""
         cls.declared = True
 
 

@@ -1,7 +1,7 @@
 """The word "automatic", which stands for "auto" in every key and flag.
 
-HF Trainer and Accelerate end a job whose DeepSpeed JSON holds the word "auto" where they do not know the key,
-so a block must be able to do without it.
+HF Trainer and Accelerate end a job whose DeepSpeed JSON holds the word "auto" where they do not know the key.
+So a block must be able to do without it.
 Source: accelerate/utils/dataclasses.py @ 1.15.0, ``DeepSpeedPlugin.fill_match``.
 """
 

@@ -65,7 +65,7 @@ def each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _decoded(word: str) -> str | None:
-    """Decode base64, either alphabet; None where it is none."""
+    """Decode base64, either alphabet; None where the text is not base64."""
     try:
         return base64.b64decode(word.translate(_URL_SAFE), validate=True).decode()
     except (binascii.Error, ValueError):

@@ -25,7 +25,7 @@ def set_function(function: LoadFunction | None) -> None:
 
 
 def load_function(named: str | None) -> LoadFunction | None:
-    """Return the function that was set in code, else the one of a dotted name; None where there is none.
+    """Return the function that was set in code, else the one of a dotted name; None without either.
 
     Raises:
         ConfigError: there is no such function.

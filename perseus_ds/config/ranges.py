@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 
 
 def range_of(wanted: object) -> str:
-    """Say what an annotated type allows: ``a number above 0, at most 1000``; empty where it has no range."""
+    """Describe what an annotated type allows: ``a number above 0, at most 1000``; empty without a range."""
     bounds = list(_bounds(wanted))
     if any(isinstance(bound, MinLen) for bound in bounds):
         return "a text that is not empty"

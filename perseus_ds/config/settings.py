@@ -24,14 +24,13 @@ Folder = Annotated[str, Field(min_length=1, max_length=4096)]
 class Objective:
     """Which point of the frontier to run at when nobody straggles.
 
-    ``reserve_pct`` keeps that much of every stretched computation's duration in reserve: durations vary,
-    and a plan that fills all slack to the last bit would lose speed to the variation; "auto" keeps what the
-    variation that was profiled asks for. ``split`` lets a
-    computation change its clock while it runs, ``waits`` lowers the clock in long waits. ``timelines`` names
-    a file of further ways to run each instruction (`perseus-ds kernels plan --timelines`).
-    ``changes_per_s`` and ``node_changes_per_s`` are how often the clock of a GPU may change, and those of a
-    node's GPUs together. ``feedback`` corrects clocks while the plan runs by how late
-    computations begin, where durations vary and that saves.
+    ``reserve_pct`` keeps that much of every stretched computation's duration in reserve. Durations vary, and
+    a plan that fills all slack to the last bit would lose speed to the variation. "auto" keeps what the
+    profiled variation asks for. ``split`` lets a computation change its clock while it runs, ``waits`` lowers
+    the clock in long waits. ``timelines`` names a file of further ways to run each instruction
+    (`perseus-ds kernels plan --timelines`). ``changes_per_s`` and ``node_changes_per_s`` are how often the
+    clock of a GPU may change, and those of a node's GPUs together. ``feedback`` corrects clocks while the
+    plan runs by how late computations begin, where durations vary and that saves.
     """
 
     policy: Policy = "no_slowdown"
@@ -51,10 +50,9 @@ class Objective:
 class ProfileSettings:
     """How the sweep over clocks is done inside training.
 
-    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator);
-    ``min_window_s`` is the least time measured at one clock, ``max_clocks`` the most clocks tried.
-    ``settle_s`` is how long a GPU that was cold warms up before the first of them is measured; at most half
-    as long as the sweep takes.
+    ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
+    the least time measured at one clock, ``max_clocks`` the most clocks tried. ``settle_s`` is how long a
+    cold GPU warms up before the first of them is measured, at most half as long as the sweep takes.
     """
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
@@ -68,8 +66,8 @@ class ProfileSettings:
 class AuditSettings:
     """How often a few iterations run at default clocks, so that the saving is measured, not promised.
 
-    ``settle_s`` is how long a GPU is given after a change of sides: for that long it has the other side's
-    temperature, and what leaks follows the temperature. It takes at most a fifth of ``every_iterations``.
+    ``settle_s`` is how long a GPU is given after a change of sides. For that long it has the other side's
+    temperature, and leakage follows the temperature. It takes at most a fifth of ``every_iterations``.
     """
 
     every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
@@ -83,12 +81,10 @@ class StragglerSettings:
 
     ``set_load`` names a function ("module.function") that gives the loads of an iteration's microbatches
     before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
-    the data iterator beforehand and counts them.
-    ``pacing`` is whether a straggler's recovery is answered within the iteration ("auto"), and whether
-    replicas are paced to the longest by the loads of their microbatches as well, and each iteration runs a
-    plan that follows them ("loads").
-    ``peers`` is what follows from a slow GPU among ranks that meet in every layer: it is named ("name"), or
-    its peers run slower clocks as well ("answer").
+    the data iterator beforehand and counts them. ``pacing`` "auto" answers a straggler's recovery within the
+    iteration. "loads" also paces replicas to the longest by the loads of their microbatches, and each
+    iteration runs a plan that follows them. ``peers`` is what follows from a slow GPU among ranks that meet
+    in every layer. It is named ("name"), or its peers run slower clocks as well ("answer").
     """
 
     enabled: bool = True
@@ -128,7 +124,7 @@ class MetricsSettings:
 
     ``folder`` is where the files of node_exporter's textfile collector go; None: ``metrics`` in the run
     directory. They are written every ``every_s`` seconds. ``port`` is that of an endpoint for Prometheus on
-    the node's first rank, the next rank's is one higher; ``otlp`` the address that takes OpenTelemetry's
+    the node's first rank; the next rank's is one higher. ``otlp`` is the address that takes OpenTelemetry's
     metrics over HTTP.
     """
 

@@ -24,7 +24,7 @@ def check_digest(content: Mapping[str, object]) -> None:
     """Refuse what was changed since it was written.
 
     Raises:
-        PerseusError: the content is not what the digest was made of, or there is none.
+        PerseusError: the content does not match its digest, or has no digest.
     """
     if KEY not in content:
         raise PerseusError(f"has no {KEY}")

@@ -15,10 +15,10 @@ def read_bounded(
 ) -> bytes:
     """Read a whole file; what was opened is what is checked, and nothing that blocks is opened.
 
-    With ``writers`` the file is believed only where nobody else could have written it: it is no link,
-    belongs to one of these users, and nobody else may write to it. With ``shared`` as well a link is
-    followed, since what it leads to is checked alike, and a group may write: project directories are shared.
-    Without ``writers``, what the file states is checked by who reads it.
+    With ``writers`` the file is believed only where nobody else could have written it. It is no link, belongs
+    to one of these users, and nobody else may write to it. With ``shared`` as well a link is followed, since
+    what it leads to is checked alike, and a group may write: project directories are shared. Without
+    ``writers``, what the file states is checked by who reads it.
 
     Raises:
         OSError: it cannot be opened or read.

@@ -1,9 +1,9 @@
 """Files between users: who is believed, and how to write what only its owner could have written.
 
 A file is believed where nobody but its reader, the owner of its folder and root could have written it. A
-group that may write counts as others, unless it is its owner's private one: a umask of 002 gives every
-file to that group. Folders that a whole project may write to are common: what lies in them is judged file
-by file, and the folder itself is worth a warning (`who_else`), not an end.
+group that may write counts as others, unless it is its owner's private one: a umask of 002 gives every file
+to that group. Folders that a whole project may write to are common. What lies in them is judged file by file,
+and the folder itself is worth a warning (`who_else`), not an end.
 """
 
 from __future__ import annotations

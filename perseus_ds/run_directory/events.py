@@ -23,8 +23,8 @@ _MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
     """Add one line: what happened, at which wall-clock time, and the facts that explain it.
 
-    Half a line at the end, of a writer that was killed or a disk that was full, is taken away first: one
-    job writes here, and no reader was ever given it.
+    Half a line at the end, of a writer that was killed or a disk that was full, is taken away first. One job
+    writes here, and no reader was ever given it.
 
     Raises:
         OSError: it cannot be written, or something else than an ordinary file has its name.

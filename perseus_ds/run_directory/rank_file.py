@@ -53,7 +53,7 @@ class RankRecord:
 
 
 def read_ranks(folder: Path) -> list[RankRecord]:
-    """Read every rank's file that has totals, by rank; empty where there is none.
+    """Read every rank's file that has totals, by rank; empty if no file has them.
 
     Raises:
         PerseusError: naming the file and what is wrong in it.

@@ -33,9 +33,9 @@ _FACTS = {
 class MeasuredSide:
     """Iterations of one side, each from its first instruction to its last.
 
-    Duration and energy (of all GPUs of the job) are means of the middle half, with their standard errors
-    (None where too few were measured to show) and the degrees of freedom of these: ``time_freedom`` of the
-    duration's, where it has others than the energy's.
+    Duration and energy (of all GPUs of the job) are means of the middle half. They have standard errors (None
+    where too few were measured to show) and degrees of freedom. ``time_freedom`` is the duration's, where it
+    differs from the energy's.
     """
 
     iteration_time_s: float

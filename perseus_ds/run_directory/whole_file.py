@@ -26,7 +26,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder where there is none.
+    """Make a folder unless it exists.
 
     Raises:
         OSError: it cannot be made, or is a link that neither we nor the owner of its own folder made.

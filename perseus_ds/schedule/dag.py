@@ -24,9 +24,9 @@ Edge = tuple[int, int]
 class Dag:
     """Instructions and the pairs (before, after) of their positions.
 
-    ``buffered`` are the edges along which data travels from rank to rank while both go on: what follows
-    starts a transfer's duration after the end of what precedes. Each is named after its send, (sending
-    stage, ``SA`` or ``SG``), the key under which profiles and plans keep the duration.
+    ``buffered`` are the edges along which data travels from rank to rank while both go on. What follows
+    starts a transfer's duration after the end of what precedes. Each is named after its send, (sending stage,
+    ``SA`` or ``SG``), the key under which profiles and plans keep the duration.
     """
 
     nodes: tuple[Instruction, ...]

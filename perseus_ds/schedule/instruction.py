@@ -14,10 +14,10 @@ _TEXT = re.compile(r"(\d+)([A-Z]+)(\d+)", re.ASCII)
 class Kind(Enum):
     """What an instruction does; the value is its letter in text and in files.
 
-    A backward is whole (``B``), or split in the input gradient (``I``), which the stage before waits for,
-    and the weight gradient (``W``), which may follow at any distance. ``UNKNOWN`` is work of the host that
-    we have no word for and that takes the time it takes; ``UNKNOWN_COMPUTE`` such work that computes for
-    long, so that a plan chooses a clock for it. ``COMMIT`` waits for all transfers queued before it.
+    A backward is whole (``B``), or split. The stage before waits for the input gradient (``I``); the weight
+    gradient (``W``) may follow at any distance. ``UNKNOWN`` is work of the host that we have no word for and
+    that takes the time it takes. ``UNKNOWN_COMPUTE`` is such work that computes for long, so that a plan
+    chooses a clock for it. ``COMMIT`` waits for all transfers queued before it.
     """
 
     FORWARD = "F"

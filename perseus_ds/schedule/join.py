@@ -24,10 +24,10 @@ _SENDS = frozenset(kind for kind, _ in _SENDER.values())
 def dag_of(schedule: Schedule) -> Dag:
     """Join the orders of all ranks into one graph; the last few are kept, as one is asked for many times.
 
-    A transfer that stands in the orders is one node, named after its sender: both ends wait for each other
-    (gloo always, NCCL for all but small messages), so what follows it on either rank follows what came
-    before it on both. Transfers queued for a ``COMMIT`` are posted by it together and each waits for its
-    own other end. In orders without transfers the data of neighbouring stages is handed over through
+    A transfer that stands in the orders is one node, named after its sender. Both ends wait for each other
+    (gloo always, NCCL for all but small messages). So what follows it on either rank follows what came before
+    it on both. Transfers queued for a ``COMMIT`` are posted by it together and each waits for its own other
+    end. In orders without transfers the data of neighbouring stages is handed over through
     buffers: nobody waits to send. A tied reduction is one node for all stages that take part.
 
     Raises:

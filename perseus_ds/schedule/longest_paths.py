@@ -15,7 +15,7 @@ class LongestPaths:
     """When every node ends if nothing waits longer than it must, for one set of durations after another.
 
     ``delay`` [edges] is as in `starts`. Nodes that wait for more than two others get places between that last
-    for no time, so that a pass looks at two places for each.
+    for no time. So a pass looks at two places for each.
 
     Cost: a pass takes about 0.08 us for each node, some twelve times less than `starts`.
     """

@@ -16,8 +16,8 @@ _Ends = Mapping[Instruction, Instruction]
 def with_rendezvous(schedule: Schedule) -> Schedule:
     """Send every result right after it is made, receive every input right before it is used, and wait.
 
-    A send and the receive after it are one call, and wait for both, where a forward is followed by a
-    backward or the reverse; else the send is waited for first. What stays on its rank is not sent.
+    A send and the receive after it are one call, and wait for both, where a forward is followed by a backward
+    or the reverse. Else the send is waited for first. What stays on its rank is not sent.
 
     Raises:
         InvalidScheduleError: a result that nobody makes or takes.

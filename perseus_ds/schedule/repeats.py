@@ -19,8 +19,8 @@ Names = dict[Instruction, Instruction]
 def with_repeats_named(schedule: Schedule) -> Schedule:
     """Give every transfer beyond one per microbatch a number of its own, from ``microbatches`` on.
 
-    Between two stages the n-th send meets the n-th receive. Of those that leave after a result is made and
-    arrive before it is used, the first bears the microbatch's number; the others (a reference model's
+    Between two stages the n-th send meets the n-th receive. Some leave after a result is made and arrive
+    before it is used; the first of them bears the microbatch's number. The others (a reference model's
     activations beside the trained one's, state) only make their ranks wait for each other. Stages whose
     transfers come once for each microbatch stay as they are.
     """

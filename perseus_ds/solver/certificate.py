@@ -26,9 +26,9 @@ BLOCK = 16
 def check_frontier(problem: Problem, frontier: Frontier) -> None:
     """Prove every kept breakpoint: a feasible schedule and a feasible flow with the same value.
 
-    At each: durations within their tables, no path longer than the breakpoint's time, flow not negative
-    and conserved at every activity, its value the price, and the bound that it proves equal to the cost
-    of the durations (which is complementary slackness, summed up). And prices that fall as time grows.
+    At each: durations within their tables, no path longer than the breakpoint's time, flow not negative and
+    conserved at every activity, its value the price. The bound that it proves equals the cost of the
+    durations, which is complementary slackness, summed up. And prices that fall as time grows.
 
     Raises:
         CertificateError: the first statement that does not hold.

@@ -54,8 +54,8 @@ def dual_values(
     """Return the bounds' values at time zero, and how much each falls per second.
 
     For a flow that is conserved, every plan within ``T`` costs at least the first less ``T`` times the
-    second: a plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
-    each activity can have, and all paths together carry the flow for at most ``T``.
+    second. A plan's cost plus its flow-weighted durations and delays is at least the sum of the least that
+    each activity can have. All paths together carry the flow for at most ``T``.
 
     Shape: ``members`` [tables], the activities of each; ``through_w`` [flows, activities]; ``across_w``
     [flows, precedences]; returns [flows] twice.
@@ -83,9 +83,9 @@ def bounds_at(frontier: Frontier, times_s: Floats) -> Floats:
 def total_bounds(frontier: Frontier, times_s: Floats, base_power_w: float) -> Floats:
     """Bound cost plus ``base_power_w`` times duration, over all plans that take at most each time.
 
-    A flow's line falls with the time as long as the flow is worth more than the base power: its least value
-    is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power
-    mix to one that is worth exactly that: a bound that holds for every duration.
+    A flow's line falls with the time as long as the flow is worth more than the base power. Its least value
+    is then the one at the wanted time, else the one at T_min. Two flows on either side of the base power mix
+    to one that is worth exactly that: a bound that holds for every duration.
     """
     worth_w = np.append(frontier.price_w, 0.0)[frontier.kept]
     turn = int(np.searchsorted(-worth_w, -base_power_w))

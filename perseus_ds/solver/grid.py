@@ -22,8 +22,8 @@ def plan_times(
 ) -> Floats:
     """Choose times from T_min to the frontier's end, time ascending, corners of the frontier where near.
 
-    A look-up by a time between two gets the plan of the faster: it loses at most ``step`` of the total,
-    which is the cost plus ``base_power_w`` over the iteration time.
+    A look-up by a time between two gets the plan of the faster. It loses at most ``step`` of the total, which
+    is the cost plus ``base_power_w`` over the iteration time.
 
     Cost: linear in the times chosen.
     """

@@ -14,10 +14,10 @@ from perseus_ds.solver.problem import Floats, Indices, Problem
 class Plans:
     """Plans, time ascending and cost falling.
 
-    ``time_s`` is the longest path, ``bound_j`` a lower bound on the cost of every plan that takes no
-    longer. ``choice`` and ``other`` are positions in the activities' option tables: ``share`` of an
-    activity's work is done at ``choice``, the rest at ``other``; time and cost are linear in it. Where
-    the activity is not split both are the same and the share is 1.
+    ``time_s`` is the longest path, ``bound_j`` a lower bound on the cost of every plan that takes no longer.
+    ``choice`` and ``other`` are positions in the activities' option tables. ``share`` of an activity's work
+    is done at ``choice``, the rest at ``other``; time and cost are linear in it. Where the activity is not
+    split both are the same and the share is 1.
 
     Shape: ``time_s``, ``cost_j``, ``bound_j`` [plans]; ``choice``, ``other``, ``share`` [plans, activities].
     """

@@ -1,6 +1,6 @@
 """What every framework adapter keeps to, as a test class that an adapter's own test inherits.
 
-It runs real engines in real processes. An adapter's test says how to start ranks (`run`) and how to build
+It runs real engines in real processes. An adapter's test defines how to start ranks (`run`) and how to build
 a small engine on each (`host`); everything else is here.
 """
 
@@ -76,8 +76,8 @@ class Host(Protocol):
 class AdapterContract:
     """Inherit; give `run` and `host`, and what is true of the framework.
 
-    ``ranks`` is the number of ranks, none of them tensor-parallel peers; ``marked`` are the kinds that the
-    hooks see, of all that stand in the orders; ``required`` some names that the adapter relies on;
+    ``ranks`` is the number of ranks, none of them tensor-parallel peers. ``marked`` are the kinds that the
+    hooks see, of all that stand in the orders. ``required`` are some names that the adapter relies on,
     ``framework`` the modules that must not be imported by ``door`` alone.
     """
 
@@ -181,7 +181,7 @@ class AdapterContract:
         assert after != before
 
     def test_an_iteration_that_is_not_wanted_is_not_announced(self) -> None:
-        """Who answers False hears of no instruction."""
+        """A listener that answers False receives no further instruction."""
 
         def body(rank: int) -> Noting:
             del rank
@@ -220,7 +220,7 @@ class AdapterContract:
         assert all(self.run(body, ranks=self.ranks))
 
     def test_the_hosts_exception_passes_unchanged(self) -> None:
-        """The very object, and the listener hears that the iteration broke."""
+        """The very object, and the listener is informed that the iteration broke."""
 
         def body(rank: int) -> tuple[bool, str | None]:
             del rank
@@ -358,7 +358,7 @@ class AdapterContract:
 
 
 def _gathered(place: T) -> list[T]:
-    """What every rank says, on every rank."""
+    """The answer of every rank, on every rank."""
     import torch.distributed as dist  # noqa: PLC0415  # in a rank's own process
 
     everyone: list[T | None] = [None] * dist.get_world_size()

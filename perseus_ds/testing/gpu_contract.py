@@ -43,7 +43,7 @@ class GpuContract:
                 gpu.lock_clock(able.default_clock_mhz)
 
     def test_a_locked_clock_is_achieved_after_the_latency(self, gpu: Gpu) -> None:
-        """Lowest and middle clock, unless the device itself says why not."""
+        """Lowest and middle clock, unless the device itself states why not."""
         for clock_mhz in self._some_clocks_mhz(gpu):
             gpu.lock_clock(clock_mhz)
             self.settle(gpu)

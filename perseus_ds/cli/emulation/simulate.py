@@ -1,20 +1,20 @@
-"""Play a plan in a job of any size, on emulated GPUs in virtual time.
+"""Run a plan in a job of any size, on emulated GPUs in virtual time.
 
-PLAN is what `plan -o` wrote or a run directory's plan.json; PROFILE the measurements that are taken for
-the truth (profile.json, or a CSV of Zeus). Every instruction of every GPU is played, with clocks that
-change when they would; stragglers are found and answered by the same code as in training. The table
-compares the plan with default clocks under the same conditions.
+PLAN is what `plan -o` wrote or a run directory's plan.json; PROFILE the measurements that are taken
+for the truth (profile.json, or a CSV of Zeus). Every instruction of every GPU is emulated, with
+clocks that change when they would. Stragglers are found and answered by the same code as in
+training. The table compares the plan with default clocks under the same conditions.
 
-A straggler is KIND:pipeline=P,... with from= and to= (iterations): slow (factor=), cap (mhz=; thermal or
-power cap), link (seconds= for all that is sent), input (seconds= before the first instruction), lost,
-announced (factor=); rank= and gpu= narrow slow and cap down.
+A straggler is KIND:pipeline=P,... with from= and to= (iterations). Kinds: slow (factor=), cap
+(mhz=; thermal or power cap), link (seconds= for all that is sent), input (seconds= before the first
+instruction), lost, announced (factor=). rank= and gpu= narrow slow and cap down.
 
-Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV with the column length (a microbatch a
-row, taken in turn) or the columns iteration,replica,microbatch,length (a sequence a row). What a load
-costs is what the profile fitted; where it has no fit, time is in proportion to the length.
+Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
+microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a
+load costs is what the profile fitted; where it has no fit, time is in proportion to the length.
 
-With --clocks a plan of your own is played in PLAN's schedule: a CSV with the columns stage,
-microbatch, kind (F, B, I, W) and clock_mhz, a row for every computation; every clock must be in
+With --clocks a plan of your own runs in PLAN's schedule: a CSV with the columns stage, microbatch,
+kind (F, B, I, W) and clock_mhz. It has a row for every computation, and every clock must be in
 PROFILE. A computation that changes its clock has two rows, with duration_s. `show --format csv`
 writes such a file.
 """
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play default clocks and the plan; print the comparison."""
+    """Run default clocks and the plan; print the comparison."""
     emulator = _emulator(options)
     troubles = [parse_disturbance(text) for text in options.straggler]
     with bar("default clocks") as progress:
@@ -189,7 +189,7 @@ def _change(options: argparse.Namespace) -> ClockChange:
 
 
 def _waiting_w(options: argparse.Namespace, profile: Profile) -> dict[int, float] | None:
-    """By clock where the GPU model or the profile says so; None is what the plan was made with."""
+    """By clock where the GPU model or the profile has it; None is what the plan was made with."""
     if options.gpu is not None:
         return {int(mhz): watts for mhz, watts in model_named(options.gpu).blocking_w}
     return dict(profile.blocking_w) or None

@@ -39,8 +39,9 @@ class Decided:
 class SimulateSummary:
     """A simulated job: everything is simulated, nothing measured.
 
-    ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000 iterations;
-    ``imbalance`` what of the time at default clocks goes when a cause of imbalance goes.
+    ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000
+    iterations. ``imbalance`` is the share of the time at default clocks that goes when a cause of
+    imbalance goes.
     """
 
     gpus: int

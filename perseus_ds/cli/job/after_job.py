@@ -1,4 +1,4 @@
-"""What a job leaves when it is over: a report where something was measured, else one line that says why not.
+"""What a job leaves at its end: a report where something was measured, else one line that gives the reason.
 
 ``python -m perseus_ds.cli.job.after_job RUN_DIR PID`` waits for the job's process to end without a farewell
 (a worker that calls ``os._exit``, a kill) and does it then.

@@ -22,8 +22,8 @@ _MOST_BYTES = 16 << 20  # at one look
 class Follower:
     """Reads what is appended to ``events.jsonl`` from now on, in a thread of its own.
 
-    The job prints the events that have a ``line`` itself: with ``quiet_about_lines`` they are not reported
-    again, which is right when its output and ours go to the same place.
+    The job prints the events that have a ``line`` itself. With ``quiet_about_lines`` they are not
+    reported again, which is right when its output and ours go to the same place.
     """
 
     def __init__(self, events: Path, *, quiet_about_lines: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Tell a running job about a straggler that is known in advance, or have it hold a power ceiling.
+"""Inform a running job about a straggler that is known in advance, or have it hold a power ceiling.
 
 A straggler: the others of its pipelines (data-parallel replicas) then run as slowly as that one, at the
 plan of least energy for it. A slowdown of 1 ends it.
@@ -6,8 +6,8 @@ plan of least energy for it. A slowdown of 1 ends it.
 A ceiling: the job runs the fastest plan whose mean power stays below it. Where both are set the slower
 plan runs. The job follows within two iterations, and believes the run directory's owner and root.
 
-A scheduler can also write the files directly: write a temporary file, then rename it to
-RUN_DIR/notices/pipeline_P.json with {"slowdown": X}, or to RUN_DIR/notices/power_cap.json with
+A scheduler can also write the files directly: write a temporary file, then rename it. The file is
+RUN_DIR/notices/pipeline_P.json with {"slowdown": X}, or RUN_DIR/notices/power_cap.json with
 {"power_cap_w": W}. Delete the file to end the notice.
 """
 
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Leave or withdraw the notice, and say so."""
+    """Leave or withdraw the notice, and report it."""
     if options.node is None and options.power_cap is not None and len(options.run_dirs) > 1:
         raise PerseusError("one RUN_DIR has one ceiling: several share those of --node")
     if options.slowdown is not None:

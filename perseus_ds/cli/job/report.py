@@ -1,9 +1,9 @@
 """Write the page of a run directory, or compare two runs.
 
-One self-contained HTML page: what was saved and how sure that is, the run's course, one iteration before
-and after, the frontier with the clocks of every plan, each GPU, the profile, events. trace.json beside it
-opens in Perfetto. Parts that the job has not written are named, with the reason. With two run directories
-the page sets them side by side.
+One self-contained HTML page: the saving and its error, the run's course, and one iteration before
+and after. It also has the frontier with the clocks of every plan, each GPU, the profile, and
+events. trace.json beside it opens in Perfetto. Parts that the job has not written are named, with
+the reason. With two run directories the page sets them side by side.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measure the kernel classes of a trace.
 
-Each class is launched again and again at every pair of clocks, until power stands still, then for three
-windows of two seconds; what would be chosen is measured a second time. A class that cannot be replayed is
-named and stays at the default clocks. With --simulated the same is done on a simulated GPU, in virtual
-time. A profile whose name ends in .csv is written as a table.
+Each class is launched again and again at every pair of clocks, until power stands still, then for
+three windows of two seconds. What would be chosen is measured a second time. A class that cannot be
+replayed is named and stays at the default clocks. With --simulated the same is done on a simulated
+GPU, in virtual time. A profile whose name ends in .csv is written as a table.
 
 On a real GPU this sets its clocks through the guard: give it a GPU on which nothing else runs.
 """

@@ -1,9 +1,10 @@
 """Choose the pair of clocks of every kernel class.
 
-PROFILE states what each class costs at each pair (JSON of `kernels measure`, or a CSV with the columns
-kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j), TRACE how often and in which order they run.
-Prints the classes by their energy with their best pair, the totals by level, goal and scope, and what is
-left at switching latencies from 0 to 40 ms. With -o all of it goes to a file, for `kernels show`.
+PROFILE states what each class costs at each pair. It is the JSON of `kernels measure`, or a CSV
+with the columns kernel,shapes,dtype,memory_mhz,clock_mhz,time_s,energy_j. TRACE states how often
+and in which order they run. Prints the classes by their energy with their best pair, and the totals
+by level, goal and scope. Then prints what is left at switching latencies from 0 to 40 ms. With -o
+all of it goes to a file, for `kernels show`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Run a job and note what its instructions are made of.
 
-What stands after `--` is the job as you would start it. After a few iterations, --iterations of them run
-under PyTorch's profiler, at default clocks, and count for no measurement; the rest of the job is as ever.
-On CUDA a launch is an operator with its kernels, else an operator that computes. All ranks write what they
-saw to the run directory; TRACE joins it.
+What stands after `--` is the job as you would start it. After a few iterations, --iterations of
+them run under PyTorch's profiler, at default clocks, and count for no measurement. The rest of the
+job is as ever. On CUDA a launch is an operator with its kernels, else an operator that computes.
+All ranks write what they saw to the run directory; TRACE joins it.
 """
 
 from __future__ import annotations

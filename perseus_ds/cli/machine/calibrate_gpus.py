@@ -1,7 +1,7 @@
 """Time the clock changes of this machine's GPUs: only of those that nobody holds and nobody works on.
 
-The clocks are set by a guard that has taken the GPU's lease, as in training; so a running job of ours is
-refused with its name, and whatever befalls this command, the clocks are put back.
+The clocks are set by a guard that has taken the GPU's lease, as in training. So a running job of
+ours is refused with its name, and whatever befalls this command, the clocks are put back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Put default clocks back.
 
 A job restores clocks when it ends, however it ends. Should a machine have killed even the process
-that does so, its journal is still there: `perseus-ds clocks reset` finds what was left locked, puts
-back what was found before, and reads the clock back before it reports it; an idle GPU shows none, so its
-journal is kept as .done and looked at again. A driver that refuses is asked for 30 s. A GPU that stands
-as if locked and that no journal names is listed. With --all it also removes any lock that no journal
-knows, on every NVIDIA GPU of this machine, except where a running job holds the clock: that GPU is
-named and left alone. The journal of a GPU that this machine has no more is filed as .gone, and asked
-again should the GPU come back. Exit code 1 if a GPU could not be reset.
+that does so, its journal is still there. `perseus-ds clocks reset` finds what was left locked and
+puts back what was found before. It reads the clock back before it reports it. An idle GPU shows
+none, so its journal is kept as .done and looked at again. A driver that refuses is asked for 30 s.
+A GPU that stands as if locked and that no journal names is listed. With --all it also removes any
+lock that no journal knows, on every NVIDIA GPU of this machine. A GPU whose clock a running job
+holds is named and left alone. The journal of a GPU that this machine has no more is filed as .gone,
+and asked again should the GPU come back. Exit code 1 if a GPU could not be reset.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """What is here, what the plugin would use, and what would go wrong.
 
-Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook, and
-states which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed JSON, and
-where PERSEUS_CONFIG is set the file that it names: what in them would keep the job from training with the
-plugin is named. Sets nothing, unless --calibrate is given: then it also times clock changes on every GPU
-that no job holds and nobody works on, and puts the clocks back. --first-hour loads one GPU for some four
-minutes and checks, by reads alone, what measuring on it relies on; -o FILE is for people, a JSON lies
-beside it.
-Exit code 1 only if the configuration is refused or does not ask for the plugin, or if --calibrate could
-measure no GPU, or --first-hour finds none.
+Looks at GPUs, driver, the right to set clocks, clock grids, energy counters and the start-up hook,
+and states which backend `device: automatic` takes and why. With --config it also reads a DeepSpeed
+JSON, and where PERSEUS_CONFIG is set the file that it names. It names what in them would keep the
+job from training with the plugin. Sets nothing, unless --calibrate is given. Then it also times
+clock changes on every free GPU (no job holds it, no process uses it), and puts the clocks back.
+--first-hour loads one GPU for some four minutes and checks, by reads alone, what measuring on it
+relies on. -o FILE is for people, a JSON lies beside it. Exit code 1 only if the configuration is
+refused or does not ask for the plugin. Also if --calibrate could measure no GPU, or --first-hour
+finds none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _first_hour(path: Path, *, as_json: bool) -> int:
     """Check the GPU that torch takes, write what was found, and print it.
 
     Raises:
-        DeviceError: there is none.
+        DeviceError: there is no GPU.
     """
     from perseus_ds.runtime.first_hour import first_hour, torch_bench  # noqa: PLC0415  # imports torch
 

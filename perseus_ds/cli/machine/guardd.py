@@ -1,9 +1,10 @@
 """The privileged node service: it sets clocks for jobs that have no right to, and takes them back.
 
-Listens on a Unix socket (mode 0660, so that members of --group may connect to it) and asks the kernel who
-is at the other end. What a job may do is set by rules: in a file (--rules), which SIGHUP reads anew while
-leases go on, or by --allow, as often as needed. Without a rule nobody may do anything.
-A rule names the GPUs and, where not everybody is meant, a user or a control group:
+Listens on a Unix socket and asks the kernel who is at the other end. The socket's mode is 0660, so
+that members of --group may connect to it. Rules set what a job may do. They are in a file
+(--rules), which SIGHUP reads anew while leases go on, or given by --allow, as often as needed.
+Without a rule nobody may do anything. A rule names the GPUs and, where not everybody is meant, a
+user or a control group:
 
   perseus-ds guardd --group perseus --rules /etc/perseus/guardd.toml
   perseus-ds guardd --group perseus --allow "user=alice gpus=own"
@@ -17,7 +18,7 @@ clock is back; exit code 1 if one could not be put back.
 
   perseus-ds guardd status
 
-says who holds which GPU, at what clock, since when, and which journals a killed service has left.
+lists who holds which GPU, at what clock, since when, and which journals a killed service has left.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal, or say what a service that runs does."""
+    """Serve until a signal, or report what a running service does."""
     if options.action == "status":
         return _status(options.socket, as_json=options.json)
     if options.rules is not None and (options.allow or options.floor_mhz):
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> Policy:
-    """Read the file of rules, and say which of them cannot be kept."""
+    """Read the file of rules, and report which of them cannot be kept."""
     rules = read_rules(path)
     for line in rules.skipped:
         remark(f"{path}: {line}")
@@ -122,7 +123,7 @@ def _read(path: Path) -> Policy:
 
 
 def _status(path: Path, *, as_json: bool) -> int:
-    """Say who holds which GPU; a service that is not there still may have left journals."""
+    """Report who holds which GPU; a service that has ended may still have left journals."""
     left = [{"uuid": one.uuid, "what": one.what} for one in left_behind()]
     try:
         found = service_status(lambda: connect(path))

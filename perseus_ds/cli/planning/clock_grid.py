@@ -15,7 +15,7 @@ _NAME = 11  # characters of "F stage 12 "
 
 
 def headline(plan: FrequencyPlan, name: str) -> str:
-    """Say which plan it is and what it is worth."""
+    """State which plan it is and what it is worth."""
     plans, baseline = plan.of, plan.of.baseline
     return (
         f"{bold(f'{name}: {worth(plan.slowdown_pct, plan.saving_pct, float(plans.gap_pct[plan.index]))}')}\n"
@@ -25,7 +25,7 @@ def headline(plan: FrequencyPlan, name: str) -> str:
 
 
 def waiting(plan: FrequencyPlan, straggler_s: float) -> str:
-    """Say what the plan is worth while others are waited for: both sides over the straggler's time.
+    """State what the plan is worth while others are waited for: both sides over the straggler's time.
 
     Source: arXiv 2312.06902, equation 3.
     """

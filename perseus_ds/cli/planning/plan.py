@@ -1,12 +1,12 @@
 """Turn a profile into a frontier of plans.
 
-PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it
-(stage,instruction,frequency,time,energy with forward or backward, MHz, s, J). Beside the
-plan_request.json that the job left in the run directory it is planned as the job plans, and `mode: run`
-takes the file that -o writes there as plan.json; what flags change of that is named in a line. Prints
-the fastest time T_min, the time of least effective energy T*, what some points of the frontier save, and
-how far the plans are from a certified lower bound. With -o the whole frontier goes to a plan file, for
-`perseus-ds show` and for training.
+PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it:
+stage,instruction,frequency,time,energy with forward or backward, MHz, s, J. Beside the
+plan_request.json that the job left in the run directory it is planned as the job plans. `mode: run`
+takes the file that -o writes there as plan.json. A line names what flags change of that. Prints the
+fastest time T_min, the time of least effective energy T*, and what some points of the frontier
+save. Also prints how far the plans are from a certified lower bound. With -o the whole frontier
+goes to a plan file, for `perseus-ds show` and for training.
 """
 
 from __future__ import annotations

@@ -45,11 +45,12 @@ def write_graph(plan: FrequencyPlan, path: Path) -> str:
 def graph_of(plan: FrequencyPlan) -> nx.DiGraph:
     """Return the schedule's graph with what the plan makes of every instruction.
 
-    A node has ``stage``, ``kind``, ``microbatch``, ``rank``; ``start_s`` and ``duration_s`` as run on
-    paper, without reserve; ``slack_s``, how much later it could start with no later end of the iteration;
-    ``critical``, whether that is nothing; ``generation``, how many stand before it in the longest row. A
-    computation also has ``energy_j`` and its clocks in the order of time: ``clocks_mhz``, ``clock_mhz`` of
-    the longest part. An edge along which data travels has its ``transfer`` and ``delay_s``.
+    A node has ``stage``, ``kind``, ``microbatch``, ``rank``; ``start_s`` and ``duration_s`` are as
+    run on paper, without reserve. ``slack_s`` is how much later it could start with no later end of
+    the iteration; ``critical`` is whether that is nothing. ``generation`` is how many stand before
+    it in the longest row. A computation also has ``energy_j`` and its clocks in the order of time:
+    ``clocks_mhz``, ``clock_mhz`` of the longest part. An edge along which data travels has its
+    ``transfer`` and ``delay_s``.
     """
     plans = plan.of
     graph, ranks = dag_of(plans.schedule).to_networkx(), plans.schedule.rank_of_stages()

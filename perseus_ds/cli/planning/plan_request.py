@@ -1,4 +1,4 @@
-"""What ``perseus-ds plan`` is asked: as the job beside the profile asks, where flags do not say otherwise."""
+"""The request of ``perseus-ds plan``: as the job beside the profile asks, where flags do not override it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request_of(options: argparse.Namespace, profile: Profile) -> PlanRequest:
 
 
 def switching_of(request: PlanRequest, options: argparse.Namespace, profile: Profile) -> Switching:
-    """What the flags say, else the profile's calibration; a latency is a call and, as long, its settling."""
+    """Take the flags, else the profile's calibration; a latency is a call and, as long, its settling."""
     switching = Switching.of(profile)
     if options.switch_latency_ms is not None:
         half_s = options.switch_latency_ms / 2e3
@@ -57,7 +57,7 @@ def switching_of(request: PlanRequest, options: argparse.Namespace, profile: Pro
 
 
 def _request_beside(file: Path, profile: Profile) -> PlanRequest | None:
-    """The request of the job that measured this profile; None where there is none, or another job's."""
+    """The request of the job that measured this profile; None without one, or where it is another job's."""
     if (name := _OF_A_RUN.fullmatch(file.name)) is None:
         return None
     path = RunDirectory(file.parent).request_of(int(name[1] or 0))

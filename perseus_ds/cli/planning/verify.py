@@ -1,9 +1,9 @@
 """Check that a plan file is what it states.
 
 Baseline, iteration times, energies, waits and the shape of the frontier are recomputed for every
-plan from the orders, options and shares in the file. For the fastest plan, the one that loses no
-time, one in the middle and the slowest the longest path is found once more by networkx, and the bounds
-by a linear program. Nothing that made the file is used for that.
+plan from the orders, options and shares in the file. Four plans are checked once more: the fastest,
+the one that loses no time, one in the middle and the slowest. Their longest path is found by
+networkx, their bounds by a linear program. Nothing that made the file is used for that.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def textbook(
 ) -> Schedule:
     """Build a named schedule of ``stages`` model stages, ``chunks`` of them on every rank.
 
-    ``chunks`` is 1, or 2 where the order has two arms, if not given; interleaved orders take any number,
-    and in how large a ``group`` microbatches pass a chunk.
+    ``chunks`` is 1, or 2 where the order has two arms, if not given. Interleaved orders take any number, and
+    in how large a ``group`` microbatches pass a chunk.
 
     Raises:
         InvalidScheduleError: an unknown name, or sizes that make no such pipeline.

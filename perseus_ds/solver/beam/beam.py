@@ -27,12 +27,12 @@ def beam(
 ) -> Indices:
     """Choose a place for every activity; every end is early enough for the wanted time.
 
-    For a conserved flow, cost above the relaxed bound is a sum of parts that are never negative: of every
-    option, what it costs at the flow's price above the best; of every wait, its toll. So partial plans over
-    the same activities compare fairly, and ``width`` of them go on. ``leaning`` is the share of the strain
-    that counts against one: ends out of step will cost tolls later. Where changes of level cost, so does what
-    every lane still has to pay from its state on: one that has paid for a change and one that has not yet
-    compare fairly.
+    For a conserved flow, cost above the relaxed bound is a sum of parts that are never negative. Each option
+    adds what it costs at the flow's price above the best; every wait adds its toll. So partial plans over the
+    same activities compare fairly, and ``width`` of them go on. ``leaning`` is the share of the strain that
+    counts against one: ends out of step will cost tolls later. Where changes of level cost, the sum has what
+    every lane still has to pay from its state on. So a plan that has paid for a change and one that has not
+    yet compare fairly.
 
     Shape: returns [activities].
     Cost: activities times width times options in the band.

@@ -18,12 +18,12 @@ LONG_AGO = -(2**61)
 
 
 class Front(NamedTuple):
-    """Partial plans over the same activities, told apart by when the open ones end and where the lanes are.
+    """Partial plans over the same activities, distinguished by when the open ones end and where lanes are.
 
     An activity is open until all its followers have begun; ``end`` has a row for each that can be open at
-    once. ``spent``: by how much the plan is above the relaxed bound whatever follows, apart from a constant;
-    ``strain``: how far its open ends are from the relaxed ones, weighed with the flow; ``togo``: what all
-    lanes have to pay yet; ``code``: equal where all ends and states are. ``state`` is that of each lane,
+    once. ``spent``: by how much the plan is above the relaxed bound whatever follows, apart from a constant.
+    ``strain``: how far its open ends are from the relaxed ones, weighed with the flow. ``togo``: what all
+    lanes have to pay yet. ``code``: equal where all ends and states are. ``state`` is that of each lane,
     ``since`` when its level was taken.
 
     Shape: ``end`` [rows, plans]; ``state``, ``since`` [lanes, plans]; the others [plans].
@@ -55,8 +55,8 @@ def front_for(width: int, rows: int, home: Indices) -> Front:
 class Eve(NamedTuple):
     """Every partial plan just before one more activity: when that begins, and the plan without it.
 
-    ``code`` and ``strain`` are those of the ends that stay open, ``togo`` leaves out the activity's lane.
-    That is in ``state`` and at ``level`` since ``since``; a change costs ``fee`` and leaves it in the state
+    ``code`` and ``strain`` are those of the ends that stay open, ``togo`` leaves out the activity's lane. The
+    lane is in ``state`` and at ``level`` since ``since``. A change costs ``fee`` and leaves it in the state
     ``changed`` and as many more as the new level states.
 
     Shape: [plans].

@@ -19,9 +19,9 @@ BAND = 3
 class Guide(NamedTuple):
     """The relaxed optimum at one time, as a beam reads it.
 
-    ``order``: activities by relaxed start; ``start``, ``end``: relaxed starts and ends; ``due``: latest
-    ends from which the rest can keep the wanted time at its fastest; ``price``: the flow, cost per tick of
-    duration; ``toll``: cost per tick of waiting; ``low`` to ``high``: the places that are tried.
+    ``order``: activities by relaxed start; ``start``, ``end``: relaxed starts and ends. ``due``: latest ends
+    from which the rest can keep the wanted time at its fastest. ``price``: the flow, cost per tick of
+    duration; ``toll``: cost per tick of waiting. ``low`` to ``high``: the places that are tried.
 
     Units: ticks; cost per tick.
     Shape: ``toll`` [precedences]; the others [activities].

@@ -12,8 +12,8 @@ from perseus_ds.solver.problem import Floats, Indices
 class Levels(NamedTuple):
     """Lanes as compiled code reads them, with the places of one ``Choices``.
 
-    ``lane`` and ``at`` state where an activity runs (-1: nowhere) and as which of its lane; ``level`` is that
-    of a place, ``place`` the place of a table's option at a level (-1: it has none there), ``table`` an
+    ``lane`` and ``at`` state where an activity runs (-1: nowhere) and as which of its lane. ``level`` is that
+    of a place, ``place`` the place of a table's option at a level (-1: it has none there). ``table`` is an
     activity's table. No level is held for less than ``dwell`` ticks.
 
     Shape: ``lane``, ``at``, ``table`` [activities]; ``level`` [places]; ``place`` [tables, levels].

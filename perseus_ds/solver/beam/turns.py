@@ -207,7 +207,7 @@ def _offer_less(length: Ints, turn: Turn, begin: Ints, place: Indices) -> None:
 
 @inner
 def _weigh(search: Search, turn: Turn, scratch: Workspace, filled: int, size: int) -> None:
-    """Return what every step is worth; nothing where it is none, or ends too late."""
+    """Return what every step is worth; nothing where a step is not possible, or ends too late."""
     begin, spent, strain, togo, _, state, _, here, changed, fee = scratch.eve
     place, worth, _ = scratch.steps
     length, cost, level_of = search.choices.length, search.choices.cost, search.levels.level

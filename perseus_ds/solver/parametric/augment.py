@@ -35,7 +35,7 @@ def _pass(state: State, stamp: int) -> int:
     """Send flow over steps without wait, depth first; return the units sent.
 
     No step is looked at twice in one pass, so a pass is linear in the steps; it may leave some flow to the
-    next. What was sent along a path is written to a step only when the pass leaves that step: from there on
+    next. What was sent along a path is written to a step only when the pass leaves that step. From there on
     no path of this pass can use it. So a step costs one writing, however many paths share it.
     """
     nodes, steps, moves, path = state.nodes, state.steps, state.moves, state.path
@@ -69,7 +69,7 @@ def _pass(state: State, stamp: int) -> int:
 
 @inlined
 def _open_step(state: State, node: int, stamp: int) -> int:
-    """Return the next step without wait to a node not yet entered; below zero when there is none."""
+    """Return the next step without wait to a node not yet entered; below zero without such a step."""
     nodes, steps, here = state.nodes, state.steps, state.nodes[node]
     at, end, time = here.next, here.end, here.time
     while at < end:

@@ -35,9 +35,9 @@ class Frontier:
     """The exact piecewise-linear frontier of time against cost, time ascending.
 
     ``price_w[k]`` is what a second less costs between ``time_s[k]`` and ``time_s[k + 1]``. At the ``kept``
-    breakpoints (all of them, unless they would fill MEMORY) ``event`` holds the times of the network's
-    nodes in ticks, and ``flow`` the flow on its arcs in units of price: a certificate of optimality from
-    there to the next breakpoint.
+    breakpoints (all of them, unless they would fill MEMORY) ``event`` holds the times of the network's nodes
+    in ticks. ``flow`` holds the flow on its arcs in units of price: a certificate of optimality from there to
+    the next breakpoint.
 
     Shape: ``time_s``, ``cost_j`` [breakpoints]; ``price_w`` [breakpoints - 1]; ``kept`` [snapshots];
     ``event`` [snapshots, nodes]; ``flow`` [snapshots, arcs].

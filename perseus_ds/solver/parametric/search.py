@@ -108,7 +108,7 @@ def _trace(state: State) -> int:
 def _shift(state: State, count: int) -> int:
     """Move the nodes met towards the sink by what their labels allow, forget the labels.
 
-    A node moves by how much nearer than the sink it is; the sink stays and the source moves by the sink's
+    A node moves by how much nearer than the sink it is. The sink stays and the source moves by the sink's
     label, which is returned: the iteration is shorter by that. No wait becomes negative.
     """
     nodes, met = state.nodes, state.scratch.met

@@ -46,14 +46,14 @@ class Scratch(NamedTuple):
 class State(NamedTuple):
     """Event times, flow, and each arc's rung: the first whose top is above its flow.
 
-    A node's steps are ``first`` to ``end``. A step from ``v`` to ``w`` waits ``time of w - time of v + gap``:
-    ahead, the gap is the length, negated, of the rung that one more unit would use; back, the length of the
-    rung that the last unit uses. Between two calls no wait is negative. That is optimality for the iteration
-    time at hand. ``room`` is what may flow over a step before its gap changes; ``low`` is the top of the rung
-    below an arc's: its flow, but for the room back where the flow ``is_within`` its rung.
+    A node's steps are ``first`` to ``end``. A step from ``v`` to ``w`` waits ``time of w - time of v + gap``.
+    Ahead, the gap is the length, negated, of the rung that one more unit would use. Back, it is the length of
+    the rung that the last unit uses. Between two calls no wait is negative. That is optimality for the
+    iteration time at hand. ``room`` is what may flow over a step before its gap changes. ``low`` is the top
+    of the rung below an arc's: its flow, but for the room back where the flow ``is_within`` its rung.
 
-    A place of the path is a step, the ``node`` that it leaves, the flow sent ``before`` it was entered, and
-    how much may be sent, at ``most``, along all places up to it.
+    A place of the path is a step, the ``node`` that it leaves, and the flow sent ``before`` it was entered.
+    ``most`` is how much may be sent along all places up to it.
 
     What follows one another lies side by side: ``place`` and ``row`` state where the network's nodes and arcs
     are.

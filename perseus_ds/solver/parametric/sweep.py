@@ -17,7 +17,7 @@ from perseus_ds.solver.problem import Ints
 class Breakpoints(NamedTuple):
     """A stretch of breakpoints, time falling.
 
-    ``price`` is what a unit of time costs between a breakpoint and the one before; ``event`` the time of
+    ``price`` is what a unit of time costs between a breakpoint and the one before. ``event`` has the time of
     every node, ``flow`` the flow on every arc just before the price rises.
 
     Units: ticks and units of price.
@@ -41,9 +41,9 @@ def room_for(count: int, network: Network) -> Breakpoints:
 def sweep(state: State, least: int, found: Breakpoints) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
 
-    Longer than ``least`` (the longest path of all activities at their fastest), every critical path has an
-    arc that can still be shortened, so every pass sends a finite flow. A search that gains no time means
-    that several paths are critical at once: depth-first passes take them all.
+    Above ``least`` (the longest path of all activities at their fastest), every critical path has an arc that
+    can still be shortened. So every pass sends a finite flow. A search that gains no time means that several
+    paths are critical at once: depth-first passes take them all.
 
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """

@@ -49,10 +49,10 @@ class Groups(NamedTuple):
 def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     """Return optimal durations in ticks within ``time_s``, as many of them as can be those of an option.
 
-    The flow states what is optimal: an activity whose flow is at the edge of two rungs may last anything
-    between them, every other has its one duration, and where flow waits nothing waits longer. Between two
-    breakpoints the mean of both is optimal too, but splits what either splits; so events that hold each
-    other move as one until something else stops them, and so on: a corner.
+    The flow states what is optimal. An activity whose flow is at the edge of two rungs may last anything
+    between them, every other has its one duration. Where flow waits nothing waits longer. Between two
+    breakpoints the mean of both is optimal too, but splits what either splits. So events that hold each other
+    move as one until something else stops them, and so on: a corner.
 
     Raises:
         InfeasibleError: a time below T_min.

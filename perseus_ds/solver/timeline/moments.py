@@ -71,8 +71,8 @@ def freedom_of(
 ) -> Freedom:
     """Return which changes may move, and which activities may change once more.
 
-    A change between two activities may fall into the one before it or the one behind it, and an activity may
-    go on at the level beside its own where its lane has changes to spare. Those come first that the price is
+    A change between two activities may fall into the one before it or the one behind it. An activity may go
+    on at the level beside its own where its lane has changes to spare. Those come first that the price is
     most indifferent about; what is split already stays so.
 
     Shape: ``places`` that activities begin and end at, ``price`` [activities]; ``spare`` [lanes]: changes
@@ -130,8 +130,8 @@ def _beside(row: Indices, level: int) -> list[int]:
 def best_moments(frontier: Frontier, freedom: Freedom, times_s: Floats, *, least_part_s: float) -> Timelines:
     """Choose all shares at once, for many times: the exact optimum for these changes within each.
 
-    Every activity becomes one with its two options: a problem of the same kind, whose relaxed optimum is
-    run exactly, but for parts shorter than ``least_part_s``.
+    Every activity becomes one with its two options. The problem is of the same kind, and its relaxed optimum
+    is run exactly, but for parts shorter than ``least_part_s``.
 
     Cost: a small frontier, and linear in activities per time.
     """

@@ -27,7 +27,7 @@ def outlook_of(
 ) -> LaneOutlook:
     """For every lane, place in its order and state before it: the least that the rest costs at these prices.
 
-    With a price for every tick of duration and a toll for every change the lanes are apart, so each is one
+    With a price for every tick of duration and a toll for every change the lanes are apart. Each is one
     dynamic program over (activity, changes left, level): what a beam has to know of the future. At most so
     many changes (``most``) are counted, instead of tolls of their own.
 

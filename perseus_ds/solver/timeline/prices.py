@@ -1,7 +1,7 @@
 """Prices of time and tolls of changes for one rung of a budget: a game of paths against lanes.
 
 The relaxed optimum does not know that changes are few: its prices ask for more of them than there may be.
-Here lanes answer prices with the cheapest levels that few changes allow, paths answer durations with flow
+Here lanes answer prices with the cheapest levels that few changes allow. Paths answer durations with flow
 where it takes longest, and tolls rise where a lane changes too often. The more answers are averaged, the
 nearer the prices come to those that bound the cost of any such plan best.
 

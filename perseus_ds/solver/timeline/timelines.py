@@ -125,10 +125,10 @@ class _TimelineSearch:
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
         """Plans for the first time, moved to the others: of the budget's rung, and of stricter ones as well.
 
-        What a stricter rung finds is allowed here too. Rungs are searched alike whoever asks, and left out
-        only where their bound proves that they find nothing better: a budget never gets a worse plan than a
-        stricter one. So it is for the shortest time of problems that are not large; else the budget's own
-        number of changes is searched, and rungs only where that finds nothing.
+        What a stricter rung finds is allowed here too. Rungs are searched alike for every caller, and left
+        out only where their bound proves that they find nothing better. So a budget never gets a worse plan
+        than a stricter one. So it is for the shortest time of problems that are not large. Else the budget's
+        own number of changes is searched, and rungs only where that finds nothing.
         """
         time_s = float(times_s[0])
         found = self._uniform(times_s[:1])
