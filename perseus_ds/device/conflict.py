@@ -31,6 +31,15 @@ class ConflictKind(Enum):
         "the workload power profile changed, so that clock and power may no longer be as profiled",
         Reaction.KNOW,
     )
+    POWER_LIMIT = (
+        "the enforced power limit changed, so that clocks may no longer hold as profiled",
+        Reaction.KNOW,
+    )
+    APPLICATION_CLOCK = ("somebody changed the application clock or the customer boost", Reaction.KNOW)
+    POWER_SMOOTHING = (
+        "power smoothing changed, so that power may no longer be as profiled",
+        Reaction.KNOW,
+    )
     PERSISTENCE_OFF = (
         "persistence mode is off, so a locked clock may not hold (nvidia-smi -pm 1)",
         Reaction.KNOW,

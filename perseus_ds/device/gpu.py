@@ -9,6 +9,7 @@ from typing import Self
 
 from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.device.conflict import Sighting
+from perseus_ds.device.power_settings import PowerSettings
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
@@ -90,8 +91,12 @@ class Gpu(ABC):
         """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
         return None
 
-    def power_limit_w(self) -> float | None:
-        """Read the power limit that the driver enforces; ``None`` where it does not show."""
+    def power_settings(self) -> PowerSettings | None:
+        """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
+
+        Raises:
+            DeviceLostError: the GPU has fallen off the bus.
+        """
         return None
 
     @abstractmethod
@@ -113,10 +118,6 @@ class Gpu(ABC):
             DeviceUnsupportedError: it cannot be asked, as NVML cannot.
         """
         raise DeviceUnsupportedError(f"{self.identify().name} does not report whether its clock is locked")
-
-    def power_profiles(self) -> frozenset[int] | None:
-        """Number the workload power profiles in force; ``None`` where there is no such thing."""
-        return None
 
     def device_file(self) -> str | None:
         """Name the file that who uses this device opens; ``None``: there is none that we know."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.power_settings import PowerSettings
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceUnsupportedError
 
@@ -39,9 +40,9 @@ class ReadThroughGpu(Gpu):
         """As the reader's."""
         return self._reader.now_s()
 
-    def power_profiles(self) -> frozenset[int] | None:
+    def power_settings(self) -> PowerSettings | None:
         """As the reader states."""
-        return self._reader.power_profiles()
+        return self._reader.power_settings()
 
     def load_pct(self) -> int | None:
         """As the reader states."""

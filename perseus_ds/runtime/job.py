@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from perseus_ds.device.power_settings import FIELDS
 from perseus_ds.runtime.coupled_sets import Sets, named
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Instruction, Order, Schedule
@@ -15,6 +16,9 @@ PLAN_ONLY = ("microbatches", "schedule", "reserve_pct", "clock_changes")
 
 FOR_THE_READER = ("replicas",)
 """Parts that nothing depends on: a plan is one pipeline's, and serves it beside however many others."""
+
+NOT_ALWAYS_RECORDED = FIELDS
+"""Parts that older files lack, and some drivers do not state: only another value is a difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +132,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
     return "; ".join(
         f"{key} is {theirs.get(key, 'not given')}, this job's is {value}"
         for key, value in ours.items()
-        if key not in FOR_THE_READER and theirs.get(key) != value
+        if key not in FOR_THE_READER
+        and theirs.get(key) != value
+        and (key in theirs or key not in NOT_ALWAYS_RECORDED)
     )

@@ -61,6 +61,11 @@ _NUMBERS = [
     "app_mhz",
     "default_app_mhz",
     "boost_mhz",
+    "limit_mw",
+    "default_limit_mw",
+    "smoothing",
+    "floor_pct",
+    "override_pct",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

@@ -42,6 +42,8 @@ typedef struct {
   uint64_t clamp_mhz;                               /* the most that it holds under load, with no reason; 0 = any */
   uint64_t flicker_reasons;                         /* bits that are up at nine looks of ten */
   uint64_t app_mhz, default_app_mhz, boost_mhz;     /* application clock, its default, customer boost; 0 = none */
+  uint64_t limit_mw, default_limit_mw;              /* power limit in force, and the board's own; 0 = not told */
+  uint64_t smoothing, floor_pct, override_pct;      /* preset profile of power smoothing + 2, 1 = off, 0 = none */
 } gpu_t;
 
 typedef struct {
@@ -341,6 +343,22 @@ int nvmlDeviceGetMaxCustomerBoostClock(gpu_t *g, unsigned type, unsigned *clock)
   return type == 2 ? NOT_SUPPORTED : told(g->boost_mhz, clock);
 }
 
+static int told_mw(uint64_t mw, unsigned *limit) {
+  if (!mw) return NOT_SUPPORTED;
+  *limit = (unsigned)mw;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(gpu_t *g, unsigned *limit) {
+  CHECK(g);
+  return told_mw(g->limit_mw, limit);
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t *g, unsigned *limit) {
+  CHECK(g);
+  return told_mw(g->default_limit_mw, limit);
+}
+
 int nvmlDeviceGetMinorNumber(gpu_t *g, unsigned *minor) {
   CHECK(g);
   *minor = (unsigned)g->minor;
@@ -360,11 +378,29 @@ typedef struct {
   union { double d; unsigned ui; unsigned long long ull; } value;
 } field_t;
 
-int nvmlDeviceGetFieldValues(gpu_t *g, int count, field_t *fields) { /* power at this instant, of the GPU alone */
+static int field_value(const gpu_t *g, const field_t *field, unsigned *value) { /* Source: pynvml 13, NVML_FI_* */
+  if (field->field == 186 && !field->scope) { /* power at this instant, of the GPU alone */
+    *value = (unsigned)(clock_at(g, now_us()) * 200u); /* as count_energy has it, in mW */
+    return SUCCESS;
+  }
+  if (!g->smoothing) return NOT_SUPPORTED;
+  unsigned profile = g->smoothing > 1 ? (unsigned)g->smoothing - 2 : 0;
+  switch (field->field) {
+    case 251: *value = g->smoothing > 1; return SUCCESS;
+    case 256: *value = 90; return SUCCESS; /* the highest floor */
+    case 257: *value = 10; return SUCCESS; /* the lowest */
+    case 260: *value = (unsigned)g->floor_pct; return field->scope == profile ? SUCCESS : INVALID;
+    case 264: *value = profile; return SUCCESS;
+    case 265: *value = g->override_pct ? (unsigned)g->override_pct : 0xFFFFFFFFu; return SUCCESS;
+    default: return NOT_SUPPORTED;
+  }
+}
+
+int nvmlDeviceGetFieldValues(gpu_t *g, int count, field_t *fields) {
   CHECK(g);
   for (int i = 0; i < count; i++) {
-    fields[i].answer = fields[i].field == 186 && fields[i].scope == 0 ? SUCCESS : NOT_SUPPORTED;
-    fields[i].value.ui = (unsigned)(clock_at(g, now_us()) * 200u); /* as count_energy has it, in mW */
+    fields[i].type = 1; /* unsigned int */
+    fields[i].answer = (unsigned)field_value(g, &fields[i], &fields[i].value.ui);
   }
   return SUCCESS;
 }

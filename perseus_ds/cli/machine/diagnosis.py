@@ -17,6 +17,7 @@ from perseus_ds.cli.machine.findings import (
     of_hook,
     of_locks,
     of_network,
+    of_power,
 )
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
@@ -83,6 +84,7 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
             *of_control_group(chosen),
             *of_gpus(gpus, chosen),
             *of_locks(gpus),
+            *of_power(gpus),
             *of_network(),
             *of_config,
         ),

@@ -98,6 +98,9 @@ def _gpu(gpu: SeenGpu) -> Iterator[str]:
     yield f"         memory clock {memory}"
     counter = "none" if able.counter_period_s is None else f"every {1e3 * able.counter_period_s:.0f} ms"
     yield f"         energy counter {counter}; a clock change takes {1e3 * able.switch_latency_s:.0f} ms"
+    if gpu.power is not None and (stated := gpu.power.fields()):
+        told = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in stated.items())
+        yield f"         set by operators: {told}"
     if gpu.achieved is not None:
         reasons = gpu.achieved.event_reasons.name or "none"
         yield f"         now at {gpu.achieved.clock_mhz} MHz, reasons: {reasons.lower().replace('|', ', ')}"

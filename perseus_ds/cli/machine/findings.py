@@ -78,6 +78,18 @@ def of_locks(found: LocalGpus) -> Iterator[Finding]:
             )
 
 
+def of_power(found: LocalGpus) -> Iterator[Finding]:
+    """Return what operators or their tools have set of power and clocks, other than by default."""
+    for gpu in found.gpus:
+        unusual = "; ".join(() if gpu.power is None else gpu.power.unusual())
+        if unusual:
+            yield Finding(
+                f"GPU {gpu.identity.index} ({gpu.identity.name}) has {unusual}: "
+                "a profile serves only jobs under the same setting",
+                "leave it, if an operator, DCGM or the site means it; otherwise nvidia-smi -pl, -rac",
+            )
+
+
 def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
     """Return what each GPU lacks, or suffers from just now."""
     for gpu in found.gpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity
+from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, PowerSettings
 from perseus_ds.device.choose import backends
 from perseus_ds.device.guard import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.patience import insist, whatever
@@ -22,6 +22,7 @@ class SeenGpu:
     capabilities: Capabilities
     achieved: Achieved | None
     energy_j: float | None
+    power: PowerSettings | None
 
     @property
     def standing_mhz(self) -> int | None:
@@ -73,7 +74,7 @@ def _count() -> int:
 
 def _look(nvml: Backend, index: int) -> SeenGpu:
     with nvml.open_gpu(DeviceRequest("nvml", local_rank=index, lock=False)) as gpu:
-        return SeenGpu(gpu.identify(), gpu.capabilities(), _achieved(gpu), _energy_j(gpu))
+        return SeenGpu(gpu.identify(), gpu.capabilities(), _achieved(gpu), _energy_j(gpu), _power(gpu))
 
 
 def _achieved(gpu: Gpu) -> Achieved | None:
@@ -86,5 +87,12 @@ def _achieved(gpu: Gpu) -> Achieved | None:
 def _energy_j(gpu: Gpu) -> float | None:
     try:
         return gpu.energy_j()
+    except DeviceError:
+        return None
+
+
+def _power(gpu: Gpu) -> PowerSettings | None:
+    try:
+        return gpu.power_settings()
     except DeviceError:
         return None

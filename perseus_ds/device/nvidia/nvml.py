@@ -11,11 +11,11 @@ from perseus_ds.device.library_gpu import LibraryGpu
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.device.nvidia.nvml_optional import (
     SIGNS_OF_WORK,
-    ceiling_mhz_of,
-    enforced_profiles,
     instant_power_w,
     why_no_memory_clock,
 )
+from perseus_ds.device.nvidia.nvml_power import ceiling_mhz, power_settings
+from perseus_ds.device.power_settings import PowerSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
@@ -106,13 +106,9 @@ class NvmlGpu(LibraryGpu):
         """Read instantaneous power, of the GPU and not of its module; ``None`` on drivers before 530."""
         return self._optional(lambda: instant_power_w(self._nvml, self._handle))
 
-    def power_limit_w(self) -> float | None:
-        """Read the limit in force: the least of the user's, the board's and the module's."""
-        return self._optional(lambda: int(self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle)) / 1000)
-
-    def power_profiles(self) -> frozenset[int] | None:
-        """Read the enforced ones; ``None`` on drivers and GPUs that have none (all before Blackwell)."""
-        return self._optional(lambda: enforced_profiles(self._nvml, self._handle))
+    def power_settings(self) -> PowerSettings:
+        """Read power limit, application clock, power smoothing and workload power profiles."""
+        return power_settings(self._nvml, self._handle, self._optional)
 
     def count(self) -> int:
         """How many GPUs this process sees."""
@@ -181,8 +177,8 @@ class NvmlGpu(LibraryGpu):
             if memory
             else None
         )
-        ceiling_mhz = ceiling_mhz_of(nvml, handle)
-        clocks = tuple(one for one in clocks or () if ceiling_mhz is None or one <= ceiling_mhz)
+        most_mhz = ceiling_mhz(nvml, handle, self._optional)
+        clocks = tuple(one for one in clocks or () if not most_mhz or one <= most_mhz)
         counted = self._optional(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
         persistent = self._optional(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle)))
         why_not = missing_right() if clocks else f"{self._what} lists no clocks"

@@ -1,31 +1,12 @@
-"""What not every driver and GPU answers: power profiles, who works on it, whether memory clocks lock."""
+"""What not every driver and GPU answers: power just now, who works on it, whether memory clocks lock."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from ctypes import byref
 from types import ModuleType
 
 _AMPERE, _HOPPER = 7, 9  # nvml.h, NVML_DEVICE_ARCH_*
-_BITS = 32
 _OF_GPU = 0  # nvml.h, NVML_POWER_SCOPE_GPU
 _LEAST_USED_BYTES = 256 << 20  # assumed: less than any training job, more than a driver keeps for itself
-
-
-def enforced_profiles(nvml: ModuleType, handle: object) -> frozenset[int] | None:
-    """Number the workload power profiles in force; ``None`` where this binding knows none.
-
-    Source: nvml.h 13, ``nvmlDeviceWorkloadPowerProfileGetCurrentProfiles``.
-    """
-    if not hasattr(nvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
-        return None
-    current = nvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
-    current.version = nvml.nvmlWorkloadPowerProfileCurrentProfiles_v1
-    nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, byref(current))
-    words = current.enforcedProfilesMask.mask
-    return frozenset(
-        number for number in range(_BITS * len(words)) if words[number // _BITS] >> number % _BITS & 1
-    )
 
 
 def instant_power_w(nvml: ModuleType, handle: object) -> float | None:
@@ -58,22 +39,6 @@ def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tup
     if architecture == _HOPPER:
         return "Hopper takes one only at the next load of the driver"
     return None
-
-
-def ceiling_mhz_of(nvml: ModuleType, handle: object) -> int | None:
-    """The clock above which an operator does not want this GPU; ``None``: there is no such.
-
-    That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
-    would override both upwards. The default application clock is none: GPUs boost above it.
-    """
-    found = []
-    with suppress(nvml.NVMLError):
-        set_mhz = int(nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
-        if set_mhz != int(nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS)):
-            found.append(set_mhz)
-    with suppress(nvml.NVMLError):
-        found.append(int(nvml.nvmlDeviceGetMaxCustomerBoostClock(handle, nvml.NVML_CLOCK_GRAPHICS)))
-    return min(filter(None, found), default=None)
 
 
 def process_on(nvml: ModuleType, handle: object) -> str:

@@ -172,6 +172,7 @@ def _age_s(path: Path) -> float | None:
 
 def _power_limit_w(gpu: Gpu) -> float | None:
     try:
-        return gpu.power_limit_w()
+        settings = gpu.power_settings()
     except DeviceError:
         return None
+    return None if settings is None else settings.limit_w

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -26,7 +26,7 @@ class Member:
     """One rank of the job: where it stands, on which GPU, and its framework's part of the fingerprint.
 
     ``gpu`` is the model's name, ``address`` the one device. ``pipeline`` is the replica as the framework
-    numbers it; the place's own is that of its coupled set.
+    numbers it; the place's own is that of its coupled set. ``settings`` are the operators', by field.
     """
 
     place: Place
@@ -35,6 +35,7 @@ class Member:
     gpu: str
     driver: str
     traits: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Member]:
@@ -48,7 +49,16 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
         identity = gpu.identify()
         address = GpuAddress(socket.gethostname(), identity.pci_bus_id or identity.uuid)
         place = adapter.place()
-        return Member(place, place.replica, address, identity.name, identity.driver, adapter.traits())
+        settings = gpu.power_settings()
+        return Member(
+            place,
+            place.replica,
+            address,
+            identity.name,
+            identity.driver,
+            adapter.traits(),
+            {} if settings is None else settings.fields(),
+        )
 
     members = channel.gather_results(mine)
     places = in_sets([member.place for member in members])
@@ -123,6 +133,23 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         "clock_changes": _clock_changes(config.objective),
         **_inputs(member.place for member in members),
         **{key: _told(member.traits.get(key, "") for member in members) for key in traits},
+        **_settings(members),
+    }
+
+
+def _settings(members: Sequence[Member]) -> Mapping[str, str]:
+    """What operators have set of the GPUs' power; where stages differ, by pipeline rank."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for member in members:
+        for name, text in member.settings.items():
+            found.setdefault(name, {}).setdefault(text, set()).add(member.place.pipeline_rank)
+    return {
+        name: next(iter(ranks_of))
+        if len(ranks_of) == 1
+        else "; ".join(
+            f"{text} at rank {', '.join(map(str, sorted(at)))}" for text, at in sorted(ranks_of.items())
+        )
+        for name, ranks_of in found.items()
     }
 
 

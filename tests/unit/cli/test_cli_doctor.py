@@ -112,6 +112,18 @@ def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_n
     assert said.count("clocks were not reached") == 1
 
 
+def test_doctor_says_what_operators_have_set_of_power(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+    node.state.gpu[0].limit_mw = node.state.gpu[0].default_limit_mw = 400_000
+    node.state.gpu[1].limit_mw, node.state.gpu[1].default_limit_mw = 300_000, 400_000
+    said = on_node("doctor").out
+    assert said.count("set by operators: power limit 400 W") == 1
+    assert said.count("set by operators: power limit 300 W") == 1
+    assert "GPU 0 (Fake A100) has power limit" not in said
+    assert "GPU 1 (Fake A100) has power limit 300 W instead of 400 W: a profile serves only jobs" in said
+    [_, second] = json.loads(on_node("doctor", "--json").out)["devices"]
+    assert (second["power"]["limit_w"], second["power"]["default_limit_w"]) == (300.0, 400.0)
+
+
 def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
     assert "GPU 0 (Fake A100) is throttled just now: SW_POWER_CAP" in on_node("doctor").out

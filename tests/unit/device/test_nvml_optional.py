@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from perseus_ds.device.nvidia.nvml_optional import (
-    enforced_profiles,
     load_on,
     memory_used_on,
     process_on,
@@ -55,18 +54,3 @@ def test_signs_of_work() -> None:
         nvmlDeviceGetMemoryInfo=SimpleNamespace(used=(256 << 20) - 1),
     )
     assert [sign(free, None) for sign in (process_on, load_on, memory_used_on)] == ["", "", ""]
-
-
-def test_power_profiles_are_the_bits_of_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    pynvml = pytest.importorskip("pynvml")
-    if not hasattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
-        pytest.skip("this pynvml knows no power profiles")
-
-    def answer(_: object, current: object) -> None:
-        mask = current._obj.enforcedProfilesMask.mask
-        mask[0], mask[1], mask[len(mask) - 1] = 0b101, 0b1, 1 << 31
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", answer)
-    words = len(pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t().enforcedProfilesMask.mask)
-    assert enforced_profiles(pynvml, None) == {0, 2, 32, 32 * words - 1}
-    assert enforced_profiles(driver(), None) is None

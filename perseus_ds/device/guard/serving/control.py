@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
@@ -14,6 +14,7 @@ from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.guard.claim.standing import FirstLooks
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
+from perseus_ds.device.power_settings import changed
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
 
 _LONGEST_LEASE_S = 600.0
@@ -24,6 +25,13 @@ _STRIKES_BELOW = 8  # one below it: the driver's figure of the load is up to a s
 
 _CLEAR_S = 0.002  # no look so shortly before a request is due
 _MOST_WAITING = 4096
+_SETTINGS_PERIOD_S = 1.0  # of looks at what operators set: half a dozen calls
+_KINDS = {
+    "power_limit": ConflictKind.POWER_LIMIT,
+    "application_clock": ConflictKind.APPLICATION_CLOCK,
+    "power_smoothing": ConflictKind.POWER_SMOOTHING,
+    "power_profiles": ConflictKind.POWER_PROFILE,
+}
 
 Warn = Callable[[ConflictKind, str], None]
 
@@ -79,7 +87,8 @@ class Control:
         self._expected = ExpectedChange()
         self._found = FirstLooks(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
-        self._profiles: frozenset[int] | None = None
+        self._settings: dict[str, str] = {}
+        self._settings_s = now_s()
 
     def begin(self) -> None:
         """Look at what must not change from here on.
@@ -88,14 +97,15 @@ class Control:
             DeviceError: the device does not answer; it is let go.
         """
         try:
-            insist(self._read_profiles, for_s=_PATIENCE_S)
+            insist(self._read_settings, for_s=_PATIENCE_S)
         except DeviceError:
             with contextlib.suppress(DeviceError):
                 self.release()
             raise
 
-    def _read_profiles(self) -> None:
-        self._profiles = self.claim.gpu.power_profiles()
+    def _read_settings(self) -> None:
+        found = self.claim.gpu.power_settings()
+        self._settings = {} if found is None else found.fields()
 
     def report_conditions(self) -> None:
         """Say what stands in the way from the start."""
@@ -250,7 +260,7 @@ class Control:
             seen = self._writer.observe()
             if seen is not None:
                 self.claim.keep_journal()
-                self._observe_profiles()
+                self._observe_settings()
         except DeviceLostError as error:
             self._warn(ConflictKind.GPU_LOST, error.message)
             raise
@@ -281,21 +291,14 @@ class Control:
         except DeviceError:
             return True  # the next look tells
 
-    def _observe_profiles(self) -> None:
-        """Say it once for every change: the new profiles are what the next look compares with."""
-        if self._profiles is None:
+    def _observe_settings(self) -> None:
+        """Report every change of what operators set, now and then; the next look compares with the new."""
+        if self._now_s() < self._settings_s + _SETTINGS_PERIOD_S or self._is_close(self._agenda.due_s):
             return
-        try:
-            now = self.claim.gpu.power_profiles()
-        except DeviceLostError:
-            raise
-        except DeviceError:
-            return  # the next look tells
-        if now != self._profiles:
-            kind, before = ConflictKind.POWER_PROFILE, self._profiles
-            self._warn(kind, f"{kind.text}: {_listed(before)} before, {_listed(now or ())} now")
-            self._profiles = now
-
-
-def _listed(profiles: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(profiles))) or "none"
+        before, self._settings_s = self._settings, self._now_s()
+        found = self.claim.gpu.power_settings() if before else None
+        now = {} if found is None else found.fields()
+        for name, words in changed(before, now):
+            kind = _KINDS[name]
+            self._warn(kind, f"{kind.text}: {words}")
+        self._settings = before | {name: text for name, text in now.items() if name in before}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from desk_gpu import DeskGpu
@@ -11,7 +12,10 @@ from perseus_ds.device import EventReason
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.serving.control import Control
+from perseus_ds.device.power_settings import PowerSettings
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
+
+Setting = dict[str, Any]
 
 
 @dataclass
@@ -179,17 +183,36 @@ def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None
     assert set(desk.kinds) == {ConflictKind.POWER_CAP}
 
 
-def test_a_power_profile_that_changes_is_said_once(desk: Desk) -> None:
-    desk.gpu.profiles = frozenset({2})
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "words"),
+    [
+        ({"profiles": (2,)}, {"profiles": (3, 5)}, ConflictKind.POWER_PROFILE, "2 before, 3, 5 now"),
+        ({"limit_w": 400.0}, {"limit_w": 299.9}, ConflictKind.POWER_LIMIT, "400 W before, 300 W now"),
+        (
+            {"ceiling_mhz": 0},
+            {"ceiling_mhz": 1200},
+            ConflictKind.APPLICATION_CLOCK,
+            "default before, 1200 MHz now",
+        ),
+        (
+            {"smoothing": "off"},
+            {"smoothing": "profile 1, floor 60 %"},
+            ConflictKind.POWER_SMOOTHING,
+            "off before, profile 1, floor 60 % now",
+        ),
+    ],
+)
+def test_a_setting_of_power_that_changes_is_said_once(
+    desk: Desk, before: Setting, now: Setting, kind: ConflictKind, words: str
+) -> None:
+    desk.gpu.power = PowerSettings(**before)
     desk.control.begin()
     desk.ask(900)
-    desk.look()
-    desk.gpu.profiles = frozenset({5, 3})
-    desk.look()
-    desk.look()
-    assert desk.said == [
-        (ConflictKind.POWER_PROFILE, f"{ConflictKind.POWER_PROFILE.text}: 2 before, 3, 5 now")
-    ]
+    for power in (before, now, now, {}, now):  # what a driver does not state just now has not changed
+        desk.gpu.power = PowerSettings(**power)
+        for _ in range(5):
+            desk.look()
+    assert desk.said == [(kind, f"{kind.text}: {words}")]
 
 
 def test_a_gpu_that_falls_off_the_bus_is_said(desk: Desk) -> None:

@@ -188,6 +188,14 @@ def test_differences_name_every_key() -> None:
     )
 
 
+def test_a_setting_of_power_differs_only_from_another_one() -> None:
+    ours = {"gpu": "A100", "power_limit": "300 W"}
+    assert differences(ours, {"gpu": "A100"}) == "", "older files and some drivers do not state it"
+    assert differences(ours, {"gpu": "A100", "power_limit": "400 W"}) == (
+        "power_limit is 400 W, this job's is 300 W"
+    )
+
+
 MIXED = replace(
     JOB,
     groups=(

@@ -91,6 +91,15 @@ def test_torchs_release_is_part_of_every_job() -> None:
     assert fingerprint(members())["torch"] == torch.__version__
 
 
+def test_what_operators_set_is_part_of_the_job_by_rank_where_ranks_differ() -> None:
+    here, there = (replace(one, settings={"power_limit": "400 W"}) for one in members())
+    assert fingerprint([here, there])["power_limit"] == "400 W"
+    assert fingerprint([here, replace(there, settings={"power_limit": "300 W"})])["power_limit"] == (
+        "300 W at rank 1; 400 W at rank 0"
+    )
+    assert "power_limit" not in fingerprint(members())
+
+
 @pytest.mark.parametrize(
     ("release", "line"),
     [("1.2", ""), ("1.2+cu128", ""), ("1.3", "plodder 1.3 was not tested (tested: 1.1, 1.2)")],

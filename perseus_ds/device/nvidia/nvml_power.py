@@ -1,0 +1,152 @@
+"""Power limit, application clock, power smoothing and workload power profiles of an NVIDIA GPU, read only.
+
+DCGM, a site's power manager and ``nvidia-smi`` all set these through the driver, so that what they set shows
+here. A clock that somebody has locked does not show: NVML has no call for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import byref
+from types import ModuleType
+from typing import Protocol, TypeVar
+
+from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.errors import DeviceError, DeviceLostError
+
+T = TypeVar("T")
+
+_BITS = 32
+_BLACKWELL = 10  # nvml.h, NVML_DEVICE_ARCH_*
+_NOT_SET = 0xFFFFFFFF  # nvml.h 13, NVML_POWER_SMOOTHING_ADMIN_OVERRIDE_NOT_SET
+_MOST_PCT = 100.0
+_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvml.h, nvmlValueType_t
+
+
+class Ask(Protocol):
+    """Makes one call of the driver; its error becomes ours, and "not supported" becomes None."""
+
+    def __call__(self, call: Callable[[], T], /) -> T | None:
+        """Make it."""
+
+
+def power_settings(nvml: ModuleType, handle: object, ask: Ask) -> PowerSettings:
+    """Read them; what a driver refuses is left out.
+
+    Raises:
+        DeviceLostError: the GPU has fallen off the bus.
+    """
+    limit_mw = _told(ask, lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)))
+    usual_mw = _told(ask, lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)))
+    profiles = _told(ask, lambda: _enforced_profiles(nvml, handle))
+    return PowerSettings(
+        limit_w=None if limit_mw is None else limit_mw / 1000,
+        default_limit_w=None if usual_mw is None else usual_mw / 1000,
+        ceiling_mhz=ceiling_mhz(nvml, handle, ask),
+        smoothing=_told(ask, lambda: _smoothing(nvml, handle)),
+        profiles=None if profiles is None else tuple(sorted(profiles)),
+    )
+
+
+def ceiling_mhz(nvml: ModuleType, handle: object, ask: Ask) -> int | None:
+    """The clock above which an operator does not want this GPU; 0: there is no such, ``None``: not stated.
+
+    That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
+    would override both upwards. The default application clock is none: GPUs boost above it.
+
+    Raises:
+        DeviceLostError: the GPU has fallen off the bus.
+    """
+
+    def application_mhz() -> int:
+        set_mhz = int(nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        usual_mhz = int(nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        return 0 if set_mhz == usual_mhz else set_mhz
+
+    def boost_mhz() -> int:
+        return int(nvml.nvmlDeviceGetMaxCustomerBoostClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+
+    def least() -> int | None:
+        stated = [one for one in (ask(application_mhz), ask(boost_mhz)) if one is not None]
+        return min(filter(None, stated), default=0) if stated else None
+
+    return _told(ask, least)
+
+
+def _told(ask: Ask, call: Callable[[], T | None]) -> T | None:
+    """Make a call whose refusal, for whatever reason, says nothing."""
+    try:
+        return ask(call)
+    except DeviceLostError:
+        raise
+    except DeviceError:
+        return None
+
+
+def _enforced_profiles(nvml: ModuleType, handle: object) -> frozenset[int] | None:
+    """Number the workload power profiles in force; ``None`` where this binding knows none.
+
+    Source: nvml.h 13, ``nvmlDeviceWorkloadPowerProfileGetCurrentProfiles``.
+    """
+    if not hasattr(nvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"):
+        return None
+    current = nvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    current.version = nvml.nvmlWorkloadPowerProfileCurrentProfiles_v1
+    nvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, byref(current))
+    words = current.enforcedProfilesMask.mask
+    return frozenset(
+        number for number in range(_BITS * len(words)) if words[number // _BITS] >> number % _BITS & 1
+    )
+
+
+def _smoothing(nvml: ModuleType, handle: object) -> str | None:
+    """Put power smoothing in words: ``off``, or its preset profile and floor in percent of module power.
+
+    The numbers of these fields have changed between releases of nvml.h, and older drivers answer them with
+    others. They are asked for from Blackwell on, and believed where all of them make sense together.
+
+    Source: nvml.h 13, ``NVML_FI_PWR_SMOOTHING_*``; assumed: untried on a Blackwell.
+    """
+    if not hasattr(nvml, "NVML_FI_PWR_SMOOTHING_ENABLED"):
+        return None
+    if int(nvml.nvmlDeviceGetArchitecture(handle)) < _BLACKWELL:
+        return None
+    enabled, least_pct, most_pct, profile = _fields(
+        nvml,
+        handle,
+        *(
+            (getattr(nvml, f"NVML_FI_PWR_SMOOTHING_{name}"), 0)
+            for name in (
+                "ENABLED",
+                "MIN_PERCENT_TMP_FLOOR_SETTING",
+                "MAX_PERCENT_TMP_FLOOR_SETTING",
+                "ACTIVE_PRESET_PROFILE",
+            )
+        ),
+    )
+    if enabled not in {0, 1} or least_pct is None or most_pct is None or profile is None:
+        return None
+    if not 0.0 <= least_pct <= most_pct <= _MOST_PCT or profile >= nvml.NVML_POWER_SMOOTHING_MAX_NUM_PROFILES:
+        return None
+    if not enabled:
+        return "off"
+    override_pct, preset_pct = _fields(
+        nvml,
+        handle,
+        (nvml.NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_PERCENT_TMP_FLOOR, 0),
+        (nvml.NVML_FI_PWR_SMOOTHING_PROFILE_PERCENT_TMP_FLOOR, int(profile)),
+    )
+    floor_pct = preset_pct if override_pct in {None, _NOT_SET} else override_pct
+    known = floor_pct is not None and least_pct <= floor_pct <= most_pct
+    return f"profile {profile:.0f}, floor {f'{floor_pct:.0f} %' if known else 'not stated'}"
+
+
+def _fields(nvml: ModuleType, handle: object, *fields: tuple[int, int]) -> list[float | None]:
+    """Read field values by number and scope; ``None`` where the driver does not answer one."""
+    answers = nvml.nvmlDeviceGetFieldValues(handle, list(fields))
+    return [
+        float(getattr(one.value, _VALUES[one.valueType]))
+        if one.nvmlReturn == 0 and one.valueType < len(_VALUES)
+        else None
+        for one in answers
+    ]

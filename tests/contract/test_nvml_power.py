@@ -1,0 +1,130 @@
+"""What operators have set of power and clocks, read through the real pynvml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from fake_nvml import FakeNvml
+
+from perseus_ds.device import DeviceRequest, PowerSettings
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.nvidia.nvml_power import power_settings
+from perseus_ds.device.power_settings import changed
+from perseus_ds.errors import DeviceLostError
+
+pynvml = pytest.importorskip("pynvml")
+BLACKWELL, HOPPER = 10, 9
+
+
+def read(node: FakeNvml, **numbers: int) -> PowerSettings:
+    for name, value in numbers.items():
+        setattr(node.state.gpu[0], name, value)
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        return gpu.power_settings()
+
+
+def test_a_driver_that_states_nothing_is_believed(node: FakeNvml) -> None:
+    found = read(node)
+    assert found == PowerSettings()
+    assert (found.fields(), list(found.unusual())) == ({}, [])
+
+
+def test_a_gpu_at_its_defaults_has_fields_and_nothing_unusual(node: FakeNvml) -> None:
+    found = read(node, limit_mw=400_000, default_limit_mw=400_000, app_mhz=1100, default_app_mhz=1100)
+    assert found.fields() == {"power_limit": "400 W", "application_clock": "default"}
+    assert list(found.unusual()) == []
+
+
+def test_everything_that_others_set_is_read(node: FakeNvml) -> None:
+    found = read(
+        node,
+        limit_mw=300_000,
+        default_limit_mw=400_000,
+        app_mhz=1200,
+        default_app_mhz=1100,
+        architecture=BLACKWELL,
+        smoothing=3,
+        floor_pct=60,
+        power_profile=5,
+    )
+    assert found == PowerSettings(300.0, 400.0, 1200, "profile 1, floor 60 %", (5,))
+    assert found.fields() == {
+        "power_limit": "300 W",
+        "application_clock": "1200 MHz",
+        "power_smoothing": "profile 1, floor 60 %",
+        "power_profiles": "5",
+    }
+    assert list(found.unusual()) == [
+        "power limit 300 W instead of 400 W",
+        "application clock or customer boost 1200 MHz",
+        "power smoothing profile 1, floor 60 %",
+        "workload power profile 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "smoothing"),
+    [
+        ({"smoothing": 1}, "off"),
+        ({"smoothing": 2, "floor_pct": 20}, "profile 0, floor 20 %"),
+        ({"smoothing": 2, "floor_pct": 20, "override_pct": 75}, "profile 0, floor 75 %"),
+        ({"smoothing": 2, "floor_pct": 95}, "profile 0, floor not stated"),
+        ({"smoothing": 9, "floor_pct": 20}, None),  # no such preset: another release's field numbers
+        ({"smoothing": 2, "floor_pct": 20, "architecture": HOPPER}, None),
+    ],
+)
+def test_power_smoothing_is_believed_where_its_fields_make_sense(
+    node: FakeNvml, numbers: dict[str, int], smoothing: str | None
+) -> None:
+    assert read(node, **{"architecture": BLACKWELL, **numbers}).smoothing == smoothing
+
+
+@pytest.mark.parametrize("code", [3, 4, 999])
+def test_a_driver_that_refuses_leaves_out_what_it_refuses(node: FakeNvml, code: int) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        node.state.gpu[0].any_error = code
+        assert gpu.power_settings() == PowerSettings()
+
+
+def test_a_lost_gpu_is_said(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        node.state.gpu[0].any_error = 15
+        with pytest.raises(DeviceLostError):
+            gpu.power_settings()
+
+
+def test_power_profiles_are_the_bits_of_all_words(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(_: object, current: object) -> None:
+        mask = current._obj.enforcedProfilesMask.mask
+        mask[0], mask[1], mask[len(mask) - 1] = 0b101, 0b1, 1 << 31
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", answer)
+    words = len(pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t().enforcedProfilesMask.mask)
+    assert read(node).profiles == (0, 2, 32, 32 * words - 1)
+
+
+def test_a_binding_that_knows_nothing_of_this_is_served() -> None:
+    def ask(call: Callable[[], object]) -> object:
+        return call()
+
+    def unknown(*_: object) -> int:
+        return 0
+
+    names = (
+        "nvmlDeviceGetEnforcedPowerLimit",
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        "nvmlDeviceGetApplicationsClock",
+        "nvmlDeviceGetDefaultApplicationsClock",
+        "nvmlDeviceGetMaxCustomerBoostClock",
+    )
+    binding = SimpleNamespace(**dict.fromkeys(names, unknown), NVML_CLOCK_GRAPHICS=0)
+    found = power_settings(binding, None, ask)
+    assert (found.smoothing, found.profiles, found.ceiling_mhz) == (None, None, 0)
+
+
+def test_only_what_both_readings_state_has_changed() -> None:
+    before, now = {"power_limit": "400 W", "power_profiles": "1"}, {"power_limit": "300 W"}
+    assert list(changed(before, now)) == [("power_limit", "400 W before, 300 W now")]
+    assert list(changed({}, now)) == []
