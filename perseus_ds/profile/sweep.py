@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perseus_ds.device.conflict import is_held
 from perseus_ds.profile.record import Computation, Point
 
 DEFAULT_CLOCKS = 12
@@ -31,7 +32,8 @@ def candidate_clocks(grid_mhz: Sequence[int], max_clocks: int | None) -> tuple[i
 class Sweep:
     """Walk down the candidate clocks; stop when lower clocks cost time and save no effective energy.
 
-    One that never ``stops`` walks through all of them.
+    One that never ``stops`` walks through all of them. A clock that a power cap kept down shows nothing of
+    lower ones: it cost what the clock before it did, give or take the noise.
 
     Source: arXiv 2312.06902, section 5: from the highest clock down, until both get worse.
     """
@@ -59,14 +61,20 @@ class Sweep:
 
     def record(self, measured: Mapping[Computation, Point], *, blocking_power_w: float) -> None:
         """Take the points of the present clock and go on to the next."""
+        held = self._next == 0 or all(
+            point.achieved_mhz is None or is_held(point.clock_mhz, point.achieved_mhz)
+            for point in measured.values()
+        )
         for computation, point in measured.items():
             self.points.setdefault(computation, []).append(point)
-            effective_j = point.energy_j - blocking_power_w * point.time_s
-            self._effective_j.setdefault(computation, []).append(effective_j)
+            if held:
+                effective_j = point.energy_j - blocking_power_w * point.time_s
+                self._effective_j.setdefault(computation, []).append(effective_j)
         self._next += 1
 
     def _past_the_best(self) -> bool:
-        """Whether no computation gained effective energy from the last clocks."""
+        """Whether no computation gained effective energy from the last clocks that were held."""
         return self._next > _PATIENCE and all(
-            min(energy_j[:-_PATIENCE]) < min(energy_j[-_PATIENCE:]) for energy_j in self._effective_j.values()
+            len(energy_j) > _PATIENCE and min(energy_j[:-_PATIENCE]) < min(energy_j[-_PATIENCE:])
+            for energy_j in self._effective_j.values()
         )

@@ -77,3 +77,14 @@ def test_on_a_simulated_gpu_the_best_clock_is_among_those_measured() -> None:
         point = Point(clock, physics.duration_s(A100, clock, work), physics.energy_j(A100, clock, work))
         sweep.record({(0, Kind.FORWARD): point}, blocking_power_w=blocking_w)
     assert min(clocks, key=effective_j) in clocks[: sweep.done]
+
+
+def test_clocks_that_a_power_cap_keeps_down_do_not_end_it() -> None:
+    """As on a loaded H100: the first three clocks all ran at 860 MHz, the fourth is the first to save."""
+    sweep = Sweep(CLOCKS)
+    for effective_j in (100.0, 100.1, 100.2, 90.0, 80.0, 70.0):
+        assert not sweep.finished
+        achieved_mhz = min(sweep.clock_mhz, 860)
+        point = Point(sweep.clock_mhz, 1.0, effective_j + 50.0, achieved_mhz=achieved_mhz)
+        sweep.record({(0, Kind.FORWARD): point}, blocking_power_w=50.0)
+    assert [point.clock_mhz for point in sweep.points[0, Kind.FORWARD]] == list(CLOCKS)
