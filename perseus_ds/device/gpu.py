@@ -91,6 +91,10 @@ class Gpu(ABC):
         """Read what this GPU alone takes at this instant; ``None`` where it does not show."""
         return None
 
+    def temperature_c(self) -> float | None:
+        """Read the temperature of this GPU's chip; ``None`` where it does not show."""
+        return None
+
     def power_settings(self) -> PowerSettings | None:
         """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
 

@@ -36,6 +36,10 @@ class ReadThroughGpu(Gpu):
         """As the reader states."""
         return self._reader.power_w()
 
+    def temperature_c(self) -> float | None:
+        """As the reader states."""
+        return self._reader.temperature_c()
+
     def now_s(self) -> float:
         """As the reader's."""
         return self._reader.now_s()

@@ -207,6 +207,17 @@ def test_power_is_that_of_the_socket_where_the_firmware_tells_it(
         assert gpu.power_w() == power_w
 
 
+def test_the_temperature_is_that_of_the_hottest_spot_where_the_firmware_tells_it(
+    amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with AmdGpu(DeviceRequest("amdsmi")) as gpu:
+        assert gpu.temperature_c() is None
+        amd_node.state.gpu[0].temperature_c = 63
+        assert gpu.temperature_c() == 63.0
+        monkeypatch.delattr(load_amdsmi(), "amdsmi_get_temp_metric")
+        assert gpu.temperature_c() is None
+
+
 def test_a_library_that_knows_no_power_tells_none(
     amd_node: FakeAmdsmi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,26 @@ def test_power_is_that_of_this_instant_where_the_driver_tells_it(
         assert gpu.power_w() is None
 
 
+def test_the_temperature_is_the_chips_where_the_driver_tells_it(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        assert gpu.temperature_c() is None
+        node.state.gpu[0].temperature_c = 57
+        assert gpu.temperature_c() == 57.0
+
+
+def test_an_older_driver_or_binding_tells_the_temperature_by_its_older_name(node: FakeNvml) -> None:
+    node.state.gpu[0].temperature_c = 48
+    code = (
+        "import pynvml; from perseus_ds.device import DeviceRequest;"
+        "from perseus_ds.device.nvidia.nvml import NvmlGpu; gpu = NvmlGpu(DeviceRequest('nvml'));"
+        "print(gpu.temperature_c()); vars(pynvml).pop('nvmlDeviceGetTemperatureV', None);"
+        "print(gpu.temperature_c())"
+    )
+    environment = node.environment(old_driver=True)
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert told.stdout.decode().split() == ["48.0", "48.0"]
+
+
 def test_without_a_counter_energy_is_refused(node: FakeNvml) -> None:
     node.state.gpu[0].energy_error = 3
     with NvmlGpu(DeviceRequest("nvml")) as gpu:

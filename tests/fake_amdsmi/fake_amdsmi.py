@@ -34,6 +34,7 @@ _NUMBERS = [
     "no_violations",
     "sets",
     "resets",
+    "temperature_c",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

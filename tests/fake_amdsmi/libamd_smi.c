@@ -19,6 +19,7 @@ typedef struct {
   uint64_t denied, load_pct, power_capped, hot;      /* who may set, and what holds it down */
   uint64_t no_limits, no_energy, no_violations;      /* what this part does not answer */
   uint64_t sets, resets;
+  uint64_t temperature_c; /* of its hottest spot; 0 = it does not say */
 } gpu_t;
 
 typedef struct {
@@ -167,6 +168,13 @@ int amdsmi_get_energy_count(gpu_t *g, uint64_t *count, float *resolution_uj, uin
   *stamp_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
   *resolution_uj = 15.26f;
   *count = *stamp_ns / 1000000u * 20u; /* about 300 W, a step each millisecond */
+  return SUCCESS;
+}
+
+int amdsmi_get_temp_metric(gpu_t *g, unsigned sensor, unsigned metric, int64_t *degrees) {
+  CHECK(g);
+  if (sensor != 1 || metric || !g->temperature_c) return NOT_SUPPORTED; /* hot spot, at present */
+  *degrees = (int64_t)g->temperature_c;
   return SUCCESS;
 }
 

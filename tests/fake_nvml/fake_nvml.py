@@ -66,6 +66,7 @@ _NUMBERS = [
     "smoothing",
     "floor_pct",
     "override_pct",
+    "temperature_c",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

@@ -44,6 +44,7 @@ typedef struct {
   uint64_t app_mhz, default_app_mhz, boost_mhz;     /* application clock, its default, customer boost; 0 = none */
   uint64_t limit_mw, default_limit_mw;              /* power limit in force, and the board's own; 0 = not told */
   uint64_t smoothing, floor_pct, override_pct;      /* preset profile of power smoothing + 2, 1 = off, 0 = none */
+  uint64_t temperature_c;                           /* what the chip's sensor reads; 0 = there is none */
 } gpu_t;
 
 typedef struct {
@@ -358,6 +359,29 @@ int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t *g, unsigned *limit) {
   CHECK(g);
   return told_mw(g->default_limit_mw, limit);
 }
+static int heat(const gpu_t *g, unsigned *degrees) {
+  if (!g->temperature_c) return NOT_SUPPORTED;
+  *degrees = (unsigned)g->temperature_c;
+  return SUCCESS;
+}
+
+#ifdef OLD_DRIVER /* before 575 */
+int nvmlDeviceGetTemperature(gpu_t *g, unsigned sensor, unsigned *degrees) {
+  CHECK(g);
+  return sensor ? INVALID : heat(g, degrees);
+}
+#else
+typedef struct {
+  unsigned version, sensor;
+  int degrees;
+} temperature_t;
+
+int nvmlDeviceGetTemperatureV(gpu_t *g, temperature_t *read) {
+  CHECK(g);
+  if (read->version != (sizeof *read | 1u << 24)) return VERSION_MISMATCH;
+  return read->sensor ? INVALID : heat(g, (unsigned *)&read->degrees);
+}
+#endif
 
 int nvmlDeviceGetMinorNumber(gpu_t *g, unsigned *minor) {
   CHECK(g);

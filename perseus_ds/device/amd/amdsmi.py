@@ -119,6 +119,15 @@ class AmdGpu(LibraryGpu):
         power_w = told.get("current_socket_power") if told else None
         return float(power_w) if isinstance(power_w, int | float) else None
 
+    def temperature_c(self) -> float | None:
+        """Read the hottest spot of the chip; ``None`` where the firmware does not state."""
+        ask = getattr(self._smi, "amdsmi_get_temp_metric", None)
+        told = self._optional(lambda: ask(self._handle, *self._hot_spot())) if ask else None
+        return float(told) if isinstance(told, int | float) else None
+
+    def _hot_spot(self) -> tuple[object, object]:
+        return self._smi.AmdSmiTemperatureType.HOTSPOT, self._smi.AmdSmiTemperatureMetric.CURRENT
+
     def busy(self) -> str | None:
         """Judge by the load of the graphics engine."""
         load_pct = self._optional(self._load_pct)

@@ -11,6 +11,7 @@ from perseus_ds.device.library_gpu import LibraryGpu
 from perseus_ds.device.nvidia.nvml_errors import translated
 from perseus_ds.device.nvidia.nvml_optional import (
     SIGNS_OF_WORK,
+    chip_temperature_c,
     instant_power_w,
     why_no_memory_clock,
 )
@@ -105,6 +106,10 @@ class NvmlGpu(LibraryGpu):
     def power_w(self) -> float | None:
         """Read instantaneous power, of the GPU and not of its module; ``None`` on drivers before 530."""
         return self._optional(lambda: instant_power_w(self._nvml, self._handle))
+
+    def temperature_c(self) -> float | None:
+        """Read the chip's sensor, in whole degrees; ``None`` where the driver states none."""
+        return self._optional(lambda: chip_temperature_c(self._nvml, self._handle))
 
     def power_settings(self) -> PowerSettings:
         """Read power limit, application clock, power smoothing and workload power profiles."""

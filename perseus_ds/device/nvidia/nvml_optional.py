@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import ModuleType
 
 _AMPERE, _HOPPER = 7, 9  # nvml.h, NVML_DEVICE_ARCH_*
@@ -21,6 +22,17 @@ def instant_power_w(nvml: ModuleType, handle: object) -> float | None:
         return None
     (answer,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, _OF_GPU)])
     return None if answer.nvmlReturn != 0 else answer.value.uiVal / 1000
+
+
+def chip_temperature_c(nvml: ModuleType, handle: object) -> float:
+    """Read the chip's temperature by its present name, or by the older one.
+
+    Source: nvml.h 13, ``nvmlDeviceGetTemperatureV``; ``nvmlDeviceGetTemperature`` goes with CUDA 14.
+    """
+    if hasattr(nvml, "nvmlDeviceGetTemperatureV"):
+        with suppress(nvml.NVMLError_FunctionNotFound):
+            return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
+    return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
 
 
 def why_no_memory_clock(nvml: ModuleType, handle: object, memory_clocks_mhz: tuple[int, ...]) -> str | None:

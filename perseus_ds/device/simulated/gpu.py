@@ -131,6 +131,12 @@ class SimulatedGpu(Gpu):
             self._advance()
             return self._counter.reading_j
 
+    def temperature_c(self) -> float | None:
+        """Read the true temperature in whole degrees, as NVML does."""
+        with self._changed:
+            self._advance()
+            return float(round(self._timeline.temperature_c))
+
     def now_s(self) -> float:
         """Device seconds: its own, or the host's monotonic clock over ``time_scale``."""
         return self._time.now_s()
