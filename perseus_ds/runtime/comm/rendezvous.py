@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+import perseus_ds
 from perseus_ds.config import FLAGS
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.interfaces import Reach, reach_of, towards
@@ -65,7 +66,8 @@ def rendezvous(
     ``refusal`` is why this rank cannot be served. Whoever notices that a rank is missing tells the others
     through the store; who finds a list on which that stands waits ``grace_s`` for somebody on the next one.
     """
-    reach, roll = reach_of(_master()), RollCall(_store(), dist.get_rank(), dist.get_world_size())
+    reach = reach_of(_master())
+    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
     if not roll.find_list(grace_s):
         return Meeting(refusal=_gave_up())
     roll.sign(settings, refusal, address="" if reach.is_local else reach.address)
@@ -74,7 +76,7 @@ def rendezvous(
             if reach.is_local and (address := roll.address()):
                 reach = towards(address)
             found = json.loads(roll.signature_of(0))
-            return Meeting(found, roll.refusal(), name=roll.name, reach=reach)
+            return Meeting(found, roll.other_version() or roll.refusal(), name=roll.name, reach=reach)
         case Attendance.GIVEN_UP:
             return Meeting(refusal=_gave_up())
         case Attendance.ABSENCE:
@@ -85,7 +87,7 @@ def rendezvous(
 
 def leave_refusal(refusal: PerseusError, settings: Mapping[str, object]) -> None:
     """Sign in with a refusal and wait for nobody."""
-    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size())
+    roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)
     roll.sign(settings, refusal)
     roll.leave()
 

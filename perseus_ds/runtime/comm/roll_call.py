@@ -9,6 +9,7 @@ they are to go on, so that names which a former life of the job has left there m
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -36,8 +37,9 @@ class Attendance(Enum):
 class RollCall:
     """One rank's way to the list of the present meeting; it begins on the first that it never signed."""
 
-    def __init__(self, store: Store, rank: int, ranks: int) -> None:
+    def __init__(self, store: Store, rank: int, ranks: int, *, version: str = "") -> None:
         self._store = store
+        self._version = version
         self._rank = rank
         self._everyone = range(ranks)
         self._signed = f"perseus/signed/{rank}"
@@ -74,6 +76,7 @@ class RollCall:
             self._store.set(self._key(f"refusal/{nth}"), said)
         if address:
             self._store.set(self._key("address"), address)
+        self._sign_version()
         self._store.set(self._key(self._rank), json.dumps(dict(settings), default=str))
         self._store.set(self._key("anyone"), "1")
         if self._rank == 0:
@@ -117,6 +120,27 @@ class RollCall:
         left = [json.loads(store.get(key)) for key in keys]
         refusals: dict[int, PerseusError] = {rank: EngineError(text, hint=hint) for rank, text, hint in left}
         return joint_refusal(refusals, ranks=len(left) if count == ranks else ranks) if refusals else None
+
+    def _sign_version(self) -> None:
+        """Count this rank among those of its release; the first of each says which one it is, and where."""
+        if self._store.add(self._key(f"of {self._version}"), 1) == 1:
+            nth = self._store.add(self._key("versions"), 1)
+            left = [self._version, self._rank, socket.gethostname()]
+            self._store.set(self._key(f"version/{nth}"), json.dumps(left))
+
+    def other_version(self) -> PerseusError | None:
+        """Refuse ranks of different releases: what they exchange has another form. Alike on all of them."""
+        if self._store.add(self._key(f"of {self._version}"), 0) == len(self._everyone):
+            return None
+        kinds = min(self._store.add(self._key("versions"), 0), _MOST_REFUSALS)
+        left = sorted(json.loads(self._store.get(self._key(f"version/{n + 1}"))) for n in range(kinds))
+        found = [f"{version} on rank {rank} (host {host})" for version, rank, host in left]
+        if kinds == 1:
+            found.append("one that does not state its version on another rank")
+        return EngineError(
+            f"ranks have different releases of perseus_ds: {', '.join(found)}",
+            hint="install the same release on every host",
+        )
 
     def _all_come(self, patience_s: float) -> bool:
         try:
