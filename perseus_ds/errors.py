@@ -24,6 +24,7 @@
         DeviceLostError             the device fell off the bus
       EngineError
         UnsupportedEngineError      a DeepSpeed (or a use of it) that we do not attach to
+        SilentRankError             a rank that did not answer in time: it may come back
 
 A message states what, where, got and expected; ``hint`` is the one thing to do. Vendor errors are translated
 once, at the border, and raised ``from`` the original.
@@ -134,6 +135,10 @@ class EngineError(PerseusError):
 
 class UnsupportedEngineError(EngineError):
     """A DeepSpeed, or a use of it, that we do not attach to."""
+
+
+class SilentRankError(EngineError):
+    """Another rank that did not answer in time; it may answer later."""
 
 
 def as_perseus_error(error: Exception) -> PerseusError:

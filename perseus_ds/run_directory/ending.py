@@ -13,7 +13,7 @@ _REASONS = {
     "planning": "it ended before its plan was there",
     "running": "it ended before the first audit, which measures the saving",
     "too_slow": "this host was too slow for the GPUs that it simulates",
-    "alone": "a rank fell silent, and nothing was audited from then on",
+    "alone": "a rank fell silent, and did not answer again",
     "disabled": "we were off",
 }
 _REMEDY = {

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from perseus_ds.errors import EngineError, PerseusError, as_perseus_error
+from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.runtime.comm.control_group import connected_group, control_group, private_store
-from perseus_ds.runtime.comm.interfaces import Reach
+from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 from perseus_ds.runtime.comm.refusals import joint_refusal
 from perseus_ds.runtime.comm.reunion import Reunion
 
@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 _PATIENCE_S = 120.0
 _LAST_PATIENCE_S = 0.5
-_RENEWED_PATIENCE = timedelta(seconds=10.0)  # all have met a moment ago
+_FIRST_PATIENCE_S = 30.0  # all have met a moment ago
+_LARGE_JOB = 512  # ranks: their group is made over one store, so that larger ones take longer
+_SETTLED_PATIENCE = timedelta(seconds=30.0)  # ranks end an iteration this far apart at most
+_REUNION_PATIENCE = timedelta(seconds=10.0)
 
 FAILED = 0
 """Where the numbers say whether some rank has failed: who has will not come to meet the others."""
@@ -59,6 +62,34 @@ class ControlChannel:
         self._side: dist.ProcessGroup | None = None
         self._own: dist.ProcessGroup | None = None
 
+    def connect(self, patience_s: float | None = None) -> None:
+        """Have a number come round: whether ranks reach each other is known before anything depends on it.
+
+        Raises:
+            EngineError: no number comes back.
+        """
+        if self._group is None:
+            return
+        if patience_s is None:
+            patience_s = _FIRST_PATIENCE_S * max(1.0, self.size / _LARGE_JOB)
+        self._tensor = torch.zeros(1)
+        self._work = self._group.allreduce([self._tensor], self._greatest)
+        try:
+            self._work.wait(timedelta(seconds=patience_s))
+        except RuntimeError as error:
+            self._keep_what_is_under_way()
+            raise EngineError(
+                f"control traffic between the ranks did not get through within {patience_s:.0f} s"
+                f"{self._reach.listens}",
+                hint="does a firewall let only the master's port through? Ranks need any port of each other; "
+                f"{VARIABLE} names another interface",
+            ) from error
+        self._work = None
+
+    def settle(self) -> None:
+        """Wait less from now on: all ranks are in step."""
+        self._patience = _SETTLED_PATIENCE
+
     def side_group(self) -> dist.ProcessGroup:
         """Return a second group of all ranks, for what is told within iterations."""
         if self._side is None:
@@ -79,7 +110,7 @@ class ControlChannel:
         store = private_store()
 
         def made(name: str) -> dist.ProcessGroup | None:
-            return connected_group(name, self._reach, store, patience=_RENEWED_PATIENCE)
+            return connected_group(name, self._reach, store, patience=_REUNION_PATIENCE)
 
         return Reunion(store, self._name, made, rank=self.rank, ranks=self.size, losses=self._losses)
 
@@ -88,13 +119,14 @@ class ControlChannel:
         self._keep_what_is_under_way()
         self._group, self._side, self._own = group, None, None
         self._work, self._posted = None, False
-        self._patience = _RENEWED_PATIENCE
+        self.settle()
 
     def gather(self, mine: object) -> list[object]:
         """Give every rank what every rank has; blocks, for rare moments only.
 
         Raises:
-            EngineError: some rank has failed, runs other batches, or did not answer in time.
+            EngineError: some rank has failed, or runs other batches.
+            SilentRankError: some rank did not answer in time.
         """
         if self._group is None:
             return [mine]
@@ -119,7 +151,8 @@ class ControlChannel:
         """Give every rank what rank 0 has; blocks, for rare moments only.
 
         Raises:
-            EngineError: some rank has failed, or did not answer in time.
+            EngineError: some rank has failed.
+            SilentRankError: some rank did not answer in time.
         """
         if self._group is None:
             return thing
@@ -139,7 +172,7 @@ class ControlChannel:
 
         Raises:
             PerseusError: the first failure, alike on all ranks, with the ranks that had it.
-            EngineError: a rank fell silent.
+            SilentRankError: a rank fell silent.
         """
         mine: T | None = None
         failed: PerseusError | None = None
@@ -158,7 +191,7 @@ class ControlChannel:
 
         Raises:
             PerseusError: rank 0's failure.
-            EngineError: a rank fell silent.
+            SilentRankError: a rank fell silent.
         """
         made: object = None
         if self.rank == 0:
@@ -194,7 +227,7 @@ class ControlChannel:
         """Return the greatest of what all ranks posted last, place by place; None before the first post.
 
         Raises:
-            EngineError: some rank did not post in time.
+            SilentRankError: some rank did not post in time.
         """
         if not self._posted:
             return None
@@ -250,8 +283,8 @@ def different_sizes(fewest: int, most: int) -> str:
     return f"ranks train batches of {fewest} and of {most} microbatches at once, which no plan fits"
 
 
-def _silent(doing: str, error: RuntimeError) -> EngineError:
-    return EngineError(f"a rank fell silent while {doing}: {str(error).splitlines()[0]}")
+def _silent(doing: str, error: RuntimeError) -> SilentRankError:
+    return SilentRankError(f"a rank fell silent while {doing}: {str(error).splitlines()[0]}")
 
 
 def _packed(thing: object) -> torch.Tensor:

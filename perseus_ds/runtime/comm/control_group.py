@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, Store, _get_default_store
 
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import SilentRankError
 from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 
 
@@ -34,7 +34,7 @@ def control_group(
     a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
 
     Raises:
-        EngineError: no address to listen at, or the store does not answer.
+        SilentRankError: no address to listen at, or the store does not answer.
     """
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # noqa: SLF001  # not in torch's stub
     options._timeout = patience  # noqa: SLF001
@@ -44,7 +44,7 @@ def control_group(
         members = range(dist.get_world_size()) if ranks is None else ranks
         group = ProcessGroupGloo(own, members.index(dist.get_rank()), len(members), options)
     except RuntimeError as error:
-        raise EngineError(
+        raise SilentRankError(
             f"no control traffic between ranks: {str(error).splitlines()[0]}",
             hint=f"{VARIABLE} names the interface that leads to the other hosts",
         ) from error
@@ -58,7 +58,7 @@ def connected_group(
     try:
         group = control_group(name, reach, patience=patience, store=store)
         group.allreduce([torch.zeros(1)]).wait()
-    except (EngineError, RuntimeError):
+    except (SilentRankError, RuntimeError):
         return None
     return group
 

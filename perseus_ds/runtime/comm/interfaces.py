@@ -29,6 +29,12 @@ class Reach:
     why: str = ""
 
     @property
+    def listens(self) -> str:
+        """Where that is, as the end of a line; empty where gloo chooses."""
+        where = " or ".join(self.interfaces) or self.address
+        return where and f" (this rank listens at {where})"
+
+    @property
     def is_local(self) -> bool:
         """Whether no other host can reach the address."""
         return bool(self.address) and ipaddress.ip_address(self.address).is_loopback

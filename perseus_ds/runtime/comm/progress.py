@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import SilentRankError
 from perseus_ds.straggler import Outlook
 
 _PATIENCE_S = 5.0
@@ -65,7 +65,7 @@ class ProgressExchange:
         Cost: about 0.05 ms on the training thread.
 
         Raises:
-            EngineError: the others cannot be reached.
+            SilentRankError: the others cannot be reached.
         """
         mark = len(self._works)
         self._numbers[mark][:] = -np.inf
@@ -78,7 +78,7 @@ class ProgressExchange:
         """Whether all have told a mark.
 
         Raises:
-            EngineError: some rank has not in time, where that is waited for.
+            SilentRankError: some rank has not in time, where that is waited for.
         """
         if mark >= len(self._works):
             return False
@@ -96,7 +96,7 @@ class ProgressExchange:
         Shape: [3, replicas].
 
         Raises:
-            EngineError: some rank did not tell in time.
+            SilentRankError: some rank did not tell in time.
         """
         patience = timedelta(seconds=self._patience_s())
         self._doing(lambda: self._works[mark].wait(patience))
@@ -127,7 +127,7 @@ class ProgressExchange:
             act()
         except RuntimeError as error:
             first = str(error).splitlines()[0]
-            raise EngineError(f"a rank fell silent while reporting its progress: {first}") from error
+            raise SilentRankError(f"a rank fell silent while reporting its progress: {first}") from error
 
 
 def outlook_of(numbers: NDArray[np.float64], usual_s: NDArray[np.float64], usual_error: float) -> Outlook:

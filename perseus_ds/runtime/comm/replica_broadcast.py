@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import SilentRankError
 
 _PATIENCE = timedelta(seconds=5)
 _Numbers = NDArray[np.float64]
@@ -35,7 +35,7 @@ class ReplicaBroadcast:
         """An iteration begins: what was expected in the one before the last has come.
 
         Raises:
-            EngineError: the first rank did not bring it.
+            SilentRankError: the first rank did not bring it.
         """
         for work, _ in self._under_way[1]:
             self._wait(work)
@@ -57,7 +57,7 @@ class ReplicaBroadcast:
         """Return what this iteration expected as its ``place``-th; None while it is under way.
 
         Raises:
-            EngineError: it ``waits``, and the first rank is silent.
+            SilentRankError: it ``waits``, and the first rank is silent.
         """
         work, tensor = self._under_way[-1][place]
         if waits:
@@ -85,5 +85,5 @@ class ReplicaBroadcast:
             raise _silent(error) from error
 
 
-def _silent(error: RuntimeError) -> EngineError:
-    return EngineError(f"a rank fell silent while bringing a plan: {str(error).splitlines()[0]}")
+def _silent(error: RuntimeError) -> SilentRankError:
+    return SilentRankError(f"a rank fell silent while bringing a plan: {str(error).splitlines()[0]}")

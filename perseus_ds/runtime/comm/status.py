@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
+from perseus_ds.runtime.comm.patience import Patience
 from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
@@ -158,8 +160,8 @@ def _or_inf(duration_s: float | None) -> float:
     return math.inf if duration_s is None else duration_s
 
 
-_PATIENCE_S = 2.0
-"""All have posted an iteration before any has ended the next: what is missing then is not coming soon."""
+_PARTING_S = 2.0
+"""How long a rank that leaves waits for the others."""
 
 
 class StatusExchange:
@@ -185,6 +187,7 @@ class StatusExchange:
         self._capped = capped
         self._conflict_monitor = conflict_monitor
         self._notices = notices
+        self._patience = Patience()
 
     def iteration_begins(self) -> None:
         """Have the notices looked at: they are sent at the end of this iteration."""
@@ -206,9 +209,11 @@ class StatusExchange:
         ``brief`` waits for the others no longer than they can take when all is well.
 
         Raises:
-            EngineError: some rank did not report anything in time.
+            SilentRankError: some rank did not report anything in time.
         """
-        job_status = self._collected(_PATIENCE_S if brief else None)
+        began_s = time.monotonic()
+        job_status = self._collected(self._patience.seconds if brief else None)
+        self._patience.waited(time.monotonic() - began_s)
         if self._notices is not None:
             self._notices.report()
         self._arrivals.note(passed)
@@ -239,7 +244,7 @@ class StatusExchange:
     def someone_failed(self) -> bool:
         """Whether another rank's failure ended an exchange; silence is no failure."""
         try:
-            job_status = self._collected(_PATIENCE_S)
+            job_status = self._collected(_PARTING_S)
         except EngineError:
             return False
         return job_status is not None and job_status.failed
@@ -247,7 +252,7 @@ class StatusExchange:
     def fail(self) -> None:
         """Tell the others that this rank is leaving, if they can be reached."""
         try:
-            self._channel.collect(patience_s=_PATIENCE_S)
+            self._channel.collect(patience_s=_PARTING_S)
             self._channel.post(
                 self._layout.vector(RankStatus(failed=True, conflicts=self._conflict_monitor.unpublished()))
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch.distributed as dist
 
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import SilentRankError
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.reunion import Reunion
@@ -61,7 +62,8 @@ class Lifecycle:
         self._scalars = scalars
         self._present = self._joined = context.job.schedule.microbatches
         self._ran = 0
-        self._opening = self._warm_up(start, calibrator)
+        self._start, self._calibrator = start, calibrator
+        self._opening = self._warm_up()
         self._phases: dict[int, Phase] = {}
         self._reunion: Reunion[dist.ProcessGroup] | None = None
         self.step: Step = ASIDE
@@ -109,7 +111,7 @@ class Lifecycle:
             return parted(*job_status.sizes)
         try:
             self._move_on(index, passed, job_status)
-        except EngineError as error:
+        except SilentRankError as error:
             if not self._is_alone and self._status_exchange.someone_failed():
                 return followed()
             self._go_alone(error)
@@ -142,8 +144,10 @@ class Lifecycle:
 
     @property
     def _phase(self) -> Phase | None:
-        """The phase of present batches; None where there is none for their size yet."""
-        return self._phases.get(self._present) if self._phases else self._opening
+        """The phase of present batches; None where there is none for their size yet, or nobody answers."""
+        if self._phases:
+            return self._phases.get(self._present)
+        return None if self._is_alone else self._opening
 
     def _exchanged(self, index: int, passed: Sequence[Iteration]) -> JobStatus | None:
         """Exchange status with all ranks; where the others fall silent the plan can go on without them."""
@@ -158,7 +162,7 @@ class Lifecycle:
                 brief=self.active_plan is not None,
                 loads=self.active_plan is not None and self.active_plan.knows_loads,
             )
-        except EngineError as error:
+        except SilentRankError as error:
             self._go_alone(error)
             return None
 
@@ -173,7 +177,8 @@ class Lifecycle:
         self._ran = index + 1
         ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
-            self._opening = self._opening.following(ended)
+            if not self._is_alone:
+                self._opening = self._opening.following(ended)
             return
         if (phase := self._phase) is not None:
             self._phases[self._present] = phase.following(ended)
@@ -205,25 +210,30 @@ class Lifecycle:
             planned, phase = arrived
             self._phases[planned] = phase
 
-    def _go_alone(self, error: EngineError) -> None:
-        """Run what is there without the other ranks, who do not answer; where there is no plan, raise."""
-        if not self._is_alone and self.active_plan is None:
-            raise error
+    def _go_alone(self, error: SilentRankError) -> None:
+        """Run the plan without the other ranks, who do not answer; where there is none, at default clocks."""
+        if not self._phases:
+            self._opening.parted()
         self._reunion = self._status_exchange.reunion()
         for size, phase in self._phases.items():
             if isinstance(phase, Running):
                 phase.alone()
             else:
                 self._phases[size] = Unplanned()
-        self._context.log.event(
-            "alone",
-            "the plan runs on; until all ranks answer again, stragglers are not answered and nothing is "
-            f"audited: {error}",
-            reason=str(error),
-        )
+        self._context.log.event("alone", f"{self._meanwhile}: {error}", reason=str(error))
+
+    @property
+    def _meanwhile(self) -> str:
+        """Say what goes on until all ranks answer again."""
+        if self.active_plan is not None:
+            return (
+                "the plan runs on; until all ranks answer again, stragglers are not answered and nothing is "
+                "audited"
+            )
+        return "clocks are the default until all ranks answer again"
 
     def _look_for_others(self, reunion: Reunion[dist.ProcessGroup], index: int) -> None:
-        """Go on with all ranks at the iteration on which they agreed, as a job that finds its plan."""
+        """Go on with all ranks at the iteration on which they agreed."""
         met = reunion.at(index)
         if met is True:
             self._reunion = self._status_exchange.reunion()
@@ -232,23 +242,38 @@ class Lifecycle:
         try:
             self._status_exchange.renew(met)
             self._plans.forget()
-            self._phases = {self._present: self._plans.phase_for(self._present)}
-        except EngineError as error:
+            self._go_on_together()
+        except SilentRankError as error:
             self._go_alone(error)
             return
         self._reunion = None
-        self._context.log.event("together", "all ranks answer again: stragglers are answered, audits go on")
 
-    def _warm_up(self, start: StartDecision, calibrator: Calibrator | None) -> Phase:
+    def _go_on_together(self) -> None:
+        """Begin anew as far as rank 0 had come, as a job that finds its plan, or one that has just begun.
+
+        Ranks may have got different things done before they knew that they had lost each other. Collective.
+        """
+        mine = bool(self._phases), isinstance(self._opening, Unplanned)
+        opened, over = cast("tuple[bool, bool]", self._context.channel.broadcast(mine))
+        if opened:
+            self._phases = {self._present: self._plans.phase_for(self._present)}
+            goes_on = "stragglers are answered, audits go on"
+        else:
+            self._phases = {}
+            self._opening = Unplanned() if over else self._warm_up()
+            goes_on = "what was begun begins anew"
+        self._context.log.event("together", f"all ranks answer again: {goes_on}")
+
+    def _warm_up(self) -> Phase:
         """The first iterations; the last of them are those in which the GPUs are calibrated.
 
         Traced ones run at default clocks: clocks change only when they are over.
         """
-        config = self._context.config
+        config, calibrator = self._context.config, self._calibrator
         iterations = config.profile.warmup_iterations
 
         def opens(iteration_s: float) -> Phase:
-            return self._open(start, iteration_s)
+            return self._open(self._start, iteration_s)
 
         if calibrator is None:
             return WarmUp(iterations, opens)

@@ -58,6 +58,9 @@ class Phase:
     def begins(self, index: int) -> None:
         """Iteration ``index`` begins, and is run by ``step``."""
 
+    def parted(self) -> None:
+        """Leave nothing under way: the other ranks do not answer, and this phase is not gone on with."""
+
     def following(self, ended: Ended) -> Phase:  # noqa: ARG002  # most phases stay, whatever happened
         """The phase of the next iteration: this one, as long as nothing else is said."""
         return self

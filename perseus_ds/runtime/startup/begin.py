@@ -55,6 +55,7 @@ def begin(adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meet
 
 def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo) -> Session:
     channel = ControlChannel(meeting.name, meeting.reach)
+    channel.connect()
     log = EventLog(channel.rank, engine=engine)
     device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
     choice, gpu = device.choice, device.choice.gpu
@@ -81,7 +82,9 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meetin
     def assembled() -> Session:
         return Assembly(context, adapter, device, undo, emulation=emulation).session(start)
 
-    return _on_all(channel, assembled)
+    session = _on_all(channel, assembled)
+    channel.settle()
+    return session
 
 
 def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:

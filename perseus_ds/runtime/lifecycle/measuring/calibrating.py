@@ -116,8 +116,7 @@ class Calibrating(Phase):
         if self._rounds_left and not all(done for _, done in answers):
             self._begin_round()
             return self
-        if self._errand is not None:
-            self._calibrator.errands.stop(self._errand)
+        self.parted()
         if self._alone is None:
             self._alone = answers[0][0]
             if self._channel.size > 1:
@@ -125,6 +124,11 @@ class Calibrating(Phase):
                 return self
         self._take_in(self._alone, [answer for answer, _ in answers])
         return self._opens(self._iteration_s)
+
+    def parted(self) -> None:
+        """Change no clock any more."""
+        if self._errand is not None:
+            self._calibrator.errands.stop(self._errand)
 
     def _answers(self) -> list[tuple[Answer, bool]]:
         """What those who measure have found by now, and whether that is all; collective."""

@@ -54,12 +54,17 @@ class Sweeping:
         self._context = context
         self._watch = watch
         self._monitor = monitor
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what earlier windows told: ranks that lost each other may know different ones of them."""
         self._short_windows = 0
-        self._loads = WindowLoads(context)
+        self._loads = WindowLoads(self._context)
         self._heat = Heat()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
+        self._begin_anew()
         sweeps = sweeps_of(self._context)
         iterations = self._window_iterations(iteration_s)
         self._context.log.event(
@@ -132,6 +137,7 @@ class Sweeping:
 
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
         """Measure one window at default clocks and say what it shows; ``ran`` iterations have passed."""
+        self._begin_anew()
         context = self._context
         if not self._watch.watching:
             return Unplanned()

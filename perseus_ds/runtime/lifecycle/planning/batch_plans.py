@@ -138,6 +138,7 @@ class BatchPlans:
     def forget(self) -> None:
         """Begin anew, as at the start of a job: every rank asks for every plan again."""
         self.close()
+        self.sizes.forget()
         self._wanted.clear()
         self._taken = 0
 

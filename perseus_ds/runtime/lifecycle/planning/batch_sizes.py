@@ -57,13 +57,17 @@ class BatchSizes:
         """Join a size that all ranks have met; collective the first time.
 
         Raises:
-            EngineError: a rank fell silent.
+            SilentRankError: a rank fell silent.
         """
         if microbatches not in self._jobs:
-            mine = self._places.pop(microbatches)
+            mine = self._places[microbatches]
             everyone = cast("list[Place | PerseusError]", self._channel.gather(mine))
             self._jobs[microbatches] = self._job_of(microbatches, everyone)
         return self._jobs[microbatches]
+
+    def forget(self) -> None:
+        """Join all but the first anew: ranks that lost each other may have joined different ones."""
+        self._jobs = {self._first.schedule.microbatches: self._first}
 
     def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
         """Pure, and so alike on all ranks."""

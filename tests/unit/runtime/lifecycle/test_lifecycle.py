@@ -10,7 +10,7 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.device import ClockChange
-from perseus_ds.errors import EngineError
+from perseus_ds.errors import EngineError, SilentRankError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
@@ -79,20 +79,28 @@ class Job:
         self.plans = Plans(first)
         self.status_exchange, context = MagicMock(), MagicMock()
         self.reunion = self.status_exchange.reunion.return_value
-        self.reunion.at.return_value = False
+        self.reunion.at.return_value = self.status_exchange.someone_failed.return_value = False
         context.job.schedule.microbatches = 4
         context.config.profile.warmup_iterations = 1
-        self.log = context.log
-        self.lifecycle = Lifecycle(
-            context,
-            StartDecision(StartAction.RUN, "a plan fits", ("",)),
+        context.channel.broadcast.side_effect = lambda mine: mine
+        self.log, self.channel, self.context = context.log, context.channel, context
+        self.lifecycle = self.begun(StartAction.RUN, MagicMock())
+        self.index = 0
+        self.iteration(4, GOOD)
+
+    def begun(self, action: StartAction, sweeping: MagicMock) -> Lifecycle:
+        return Lifecycle(
+            self.context,
+            StartDecision(action, "a plan fits", ("",)),
             status_exchange=self.status_exchange,
-            sweeping=MagicMock(),
+            sweeping=sweeping,
             plans=cast("Any", self.plans),
             scalars=MagicMock(wanted=False),
         )
-        self.index = 0
-        self.iteration(4, GOOD)
+
+    def profiling(self, *phases: Phase) -> Lifecycle:
+        """Begin with these, one after the other, each time that the job opens."""
+        return self.begun(StartAction.PROFILE, MagicMock(profiling=MagicMock(side_effect=list(phases))))
 
     def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
         """One letter: what its clock is in hundreds, small where it counts for neither side."""
@@ -143,7 +151,7 @@ def running() -> Running:
 
 def test_where_nobody_answers_the_plan_runs_on_without_audits() -> None:
     job = Job(running())
-    rows = [job.iteration(4, EngineError("a rank fell silent"))]
+    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
     rows += [job.iteration(4, None) for _ in range(20)]
     assert "".join(rows) == "q" + 20 * "Q"
     assert [call.args[0] for call in job.log.event.call_args_list].count("alone") == 1
@@ -157,7 +165,7 @@ def events(job: Job) -> list[str]:
 
 def test_where_all_answer_again_every_rank_asks_for_its_plan_anew() -> None:
     job = Job(running())
-    job.iteration(4, EngineError("a rank fell silent"))
+    job.iteration(4, SilentRankError("a rank fell silent"))
     job.iteration(4, None)
     job.reunion.at.return_value = GROUP
     job.iteration(4, None)
@@ -170,7 +178,7 @@ def test_where_all_answer_again_every_rank_asks_for_its_plan_anew() -> None:
 
 def test_who_misses_the_reunion_looks_for_the_next() -> None:
     job = Job(running())
-    job.iteration(4, EngineError("a rank fell silent"))
+    job.iteration(4, SilentRankError("a rank fell silent"))
     job.reunion.at.return_value = True
     assert job.iteration(4, None) == "Q"
     assert job.status_exchange.reunion.call_count == 2
@@ -179,21 +187,92 @@ def test_who_misses_the_reunion_looks_for_the_next() -> None:
 
 def test_a_reunion_that_fails_leaves_the_plan_as_it_is() -> None:
     job = Job(running())
-    job.iteration(4, EngineError("a rank fell silent"))
+    job.iteration(4, SilentRankError("a rank fell silent"))
     job.reunion.at.return_value = GROUP
-    job.status_exchange.renew.side_effect = EngineError("no way")
+    job.status_exchange.renew.side_effect = SilentRankError("no way")
     assert job.iteration(4, None) == "Q"
     job.reunion.at.return_value = False
     assert job.iteration(4, None) == "Q"
     assert events(job).count("alone") == 2
 
 
-def test_where_nobody_answers_a_job_without_a_plan_cannot_go_on() -> None:
+def test_where_nobody_answers_a_job_without_a_plan_waits_at_default_clocks() -> None:
     job = Job(Planning())
-    with pytest.raises(EngineError, match="a rank fell silent"):
-        job.iteration(4, EngineError("a rank fell silent"))
+    rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
+    rows += [job.iteration(4, None) for _ in range(3)]
+    job.reunion.at.return_value = GROUP
+    job.iteration(4, None)
+    assert "".join(rows) == "dddd"
+    assert job.plans.asked == [4], "its plan is asked for again"
+    assert events(job)[-2:] == ["alone", "together"]
+
+
+def test_what_is_no_silence_ends_it() -> None:
+    job = Job(Planning())
+    with pytest.raises(EngineError, match="different batches"):
+        job.iteration(4, EngineError("different batches"))
     job.lifecycle.tell_failure()
     job.status_exchange.fail.assert_called_once_with()
+
+
+class Opening(Phase):
+    """What a job opens with: it exchanges with the others, and leaves something under way."""
+
+    def __init__(self, *silent: bool) -> None:
+        self.step = Step(FixedClock(400))
+        self.silent, self.under_way = list(silent), True
+
+    def following(self, ended: Ended) -> Phase:
+        if self.silent and self.silent.pop(0):
+            raise SilentRankError("a rank fell silent while gathering")
+        return self
+
+    def parted(self) -> None:
+        self.under_way = False
+
+
+def opening(*phases: Opening) -> Job:
+    job = Job(At(400))
+    job.lifecycle = job.profiling(*phases)
+    job.iteration(4, GOOD)
+    return job
+
+
+def test_a_profile_that_lost_a_rank_begins_anew_once_all_answer() -> None:
+    first, second = Opening(False, True), Opening()
+    job = opening(first, second)
+    rows = [job.iteration(4, GOOD), job.iteration(4, GOOD)]
+    assert not first.under_way
+    rows += [job.iteration(4, None) for _ in range(3)]
+    job.reunion.at.return_value = GROUP
+    rows += [job.iteration(4, None)]
+    job.reunion.at.return_value = False
+    rows += [job.iteration(4, GOOD) for _ in range(2)]
+    assert "".join(rows) == "eeddddde", "default clocks, a warm-up, the second profile"
+    assert events(job)[-2:] == ["alone", "together"]
+
+
+def test_ranks_that_got_further_go_back_to_where_rank_0_is() -> None:
+    """This rank has its plan, rank 0 lost the others while it profiled."""
+    job = Job(running())
+    job.channel.broadcast.side_effect = lambda mine: (False, False)
+    job.iteration(4, SilentRankError("a rank fell silent"))
+    job.reunion.at.return_value = GROUP
+    job.iteration(4, None)
+    job.reunion.at.return_value = False
+    assert job.lifecycle.active_plan is None
+    assert job.plans.asked == []
+    assert job.iteration(4, GOOD) == "d", "a warm-up"
+
+
+def test_what_was_observed_is_not_observed_again() -> None:
+    job = Job(running())
+    job.channel.broadcast.side_effect = lambda mine: (False, True)
+    job.iteration(4, SilentRankError("a rank fell silent"))
+    job.reunion.at.return_value = GROUP
+    job.iteration(4, None)
+    job.reunion.at.return_value = False
+    assert [job.iteration(4, GOOD) for _ in range(5)] == ["d"] * 5
 
 
 def test_all_leave_where_one_failed_or_trains_batches_of_another_size() -> None:
