@@ -79,6 +79,19 @@ class Hosts:
         time.sleep(for_s)
         self.link(host, up=True, net=net)
 
+    def firewall(self, port: int = PORT) -> None:
+        """Lose every packet between hosts on the first network, but those of one port of the master."""
+        lost, nobody = f"{NETS[0]}.250", "02:00:00:00:00:fa"
+        for host in self.hosts:
+            for end in ("sport", "dport"):
+                rule = ("ip", "rule", "add", "pref", "10", "ipproto", "tcp", end, str(port))
+                _within(host.inside, *rule, "lookup", "main")
+            _within(
+                host.inside, "ip", "neigh", "add", lost, "lladdr", nobody, "dev", "eth0", "nud", "permanent"
+            )
+            _within(host.inside, "ip", "route", "add", "default", "via", lost, "dev", "eth0", "table", "99")
+            _within(host.inside, "ip", "rule", "add", "pref", "11", "to", f"{NETS[0]}.0/24", "lookup", "99")
+
     @contextmanager
     def cutting(self, host: int, for_s: float, *, when: Path, net: int = 0) -> Iterator[None]:
         """Pull a host's cable for a while once there is a file (as this process sees it)."""
@@ -110,8 +123,8 @@ class Hosts:
                 MASTER_ADDR=self.hosts[0].address,
                 MASTER_PORT=str(PORT),
                 GLOO_SOCKET_IFNAME="eth0",  # the training's own, until `forget_interface`
-                **self.environment,
             )
+            os.environ.update(self.environment)
 
         return run_ranks(len(self.hosts) * self.ranks_each, body, *args, enter=enter)
 
