@@ -12,7 +12,7 @@ from perseus_ds.schedule import Load
 class ReadAhead:
     """A data iterator with what was read of it and not yet asked for.
 
-    Whoever reads it gets the same things in the same order. An iteration takes what was read for it, so that
+    Whoever reads it gets the same things in the same order. An iteration takes what was read for it. So
     between two iterations the iterator stands where it would without us: a checkpoint saves the same state.
     Whatever else it is asked for is the iterator's own.
     """

@@ -61,9 +61,9 @@ def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) ->
 def calibrating(gpu: Gpu, *, in_step: bool = False) -> Steps[Calibration]:
     """Measure a few switches and meanwhile ticks of the counter; who closes it finds the clock reset.
 
-    Switched is between the maximum and the middle of the grid; on a GPU that power or heat holds back,
+    Switched is between the maximum and the middle of the grid. On a GPU that power or heat holds back, it is
     between clocks below what it reaches. Several GPUs may be measured at once, each from a thread or process
-    of its own; ``in_step`` then has their changes begin together, at whole beats of the host's clock, which
+    of its own. ``in_step`` then has their changes begin together, at whole beats of the host's clock, which
     all of them read alike. A device on which no clock can be set has only its counter measured. An idle GPU,
     or one that is not ours to set, reaches nothing: that ends the switches.
 

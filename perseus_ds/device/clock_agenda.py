@@ -32,8 +32,8 @@ class DatedClock:
 class RequestCounts:
     """What became of all requests so far.
 
-    ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were to
-    be stored there; ``overtaken`` were dropped, since a newer one was due by then.
+    ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were due
+    there. ``overtaken`` were dropped, since a newer one was due by then.
     """
 
     changes: int = 0
@@ -86,8 +86,8 @@ class DatedClocks(Protocol):
 def overdue_s(latency_s: float, *, slow_call_s: float = 0.0) -> float:
     """How long after its moment a higher clock that is not stored is known to be missing.
 
-    Three latencies, but not less than what a call takes that is slow for this driver (one of a hundred), nor
-    than a busy host takes to wake who makes it: where latencies are milliseconds, three of them say nothing.
+    Three latencies, but not less than a slow call of this driver (one of a hundred), nor than a busy host
+    takes to wake the calling thread. Where latencies are milliseconds, three of them prove nothing.
     """
     return max(_OVERDUE_LATENCIES * latency_s, slow_call_s, _LEAST_OVERDUE_S)
 

@@ -14,10 +14,10 @@ from perseus_ds.errors import DeviceError
 class ClockChange:
     """One change of clock, in device seconds; the old clock runs on until the new one is in force.
 
-    ``call_s`` is how long the driver's call takes for the caller, ``settle_up_s`` and ``settle_down_s``
+    ``call_s`` is how long the driver's call takes for the caller. ``settle_up_s`` and ``settle_down_s`` are
     how long after it the higher or the lower clock is in force. ``queue_s`` is the part of a call in which
-    the driver serves no other GPU of the node: calls that coincide take their turns. For ``stall_s`` from
-    the moment that the new clock is in force the GPU does no work.
+    the driver serves no other GPU of the node: calls that coincide take their turns. For ``stall_s`` from the
+    moment that the new clock is in force the GPU does no work.
 
     Raises:
         DeviceError: a number that is negative or not finite, or a queue longer than the call.

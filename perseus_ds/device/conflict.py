@@ -124,12 +124,13 @@ def is_held(asked_mhz: int, seen_mhz: int) -> bool:
 def conflicts(
     locked_mhz: int, achieved: Achieved, *, held_mhz: float = 0.0, idle: bool = False, settled: bool = True
 ) -> tuple[Conflict, ...]:
-    """Judge one look at a GPU; ``settled`` says that its lock has had time, ``idle`` that nobody works on it.
+    """Judge one look at a GPU; ``settled``: its lock has had time, ``idle``: no process works on it.
 
     Only somebody else puts a clock above its lock. One below it has mostly been lowered by the device, which
-    gives a reason or does not: that is normal under full load. It was somebody else where the device gives no
-    reason and was measured to hold this clock, or a higher one (``held_mhz``), under the job's load. A reason
-    without effect is none, and heat is always worth a line. An idle GPU may clock down, lock or not.
+    gives a reason or does not: that is normal under full load. It was another process where the device gives
+    no reason and was measured to hold this clock, or a higher one (``held_mhz``), under the job's load. A
+    reason without effect does not count, and heat is always worth a line. An idle GPU may clock down, lock or
+    not.
     """
     above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
     below = not is_held(locked_mhz, achieved.clock_mhz)

@@ -124,7 +124,7 @@ class Gpu(ABC):
         raise DeviceUnsupportedError(f"{self.identify().name} does not report whether its clock is locked")
 
     def device_file(self) -> str | None:
-        """Name the file that who uses this device opens; ``None``: there is none that we know."""
+        """Name the device file that a user of this device opens; ``None``: no such file is known."""
         return None
 
     def busy(self) -> str | None:

@@ -14,8 +14,8 @@ class DeviceRequest:
     """The device that one rank wants.
 
     ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA; without either, ``local_rank`` is taken as the
-    backend's index. ``lock`` says that clocks will be set, not only read; ``allow_unguarded_container`` that
-    they are set even where the guard would be killed with its container and leave a clock locked.
+    backend's index. ``lock``: clocks will be set, not only read. ``allow_unguarded_container``: they are set
+    even where the guard would be killed with its container and leave a clock locked.
     """
 
     setting: str = "auto"
@@ -41,7 +41,7 @@ class Backend:
     """One way to reach a GPU.
 
     ``priority`` returns how good it would be for a request (``auto`` takes the highest; below zero means
-    never by itself) or raises `DeviceError` with the reason why it cannot work here.
+    never by itself). It raises `DeviceError` with the reason why it cannot work here.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Whether a process may set the clocks of a GPU: the driver asks for CAP_SYS_ADMIN on the node itself.
 
-Source: capabilities(7); user_namespaces(7): who makes a namespace has every capability in it and none
-outside; the node's own shows all numbers as they are.
+Source: capabilities(7); user_namespaces(7): the maker of a namespace has every capability in it and none
+outside. The node's own shows all numbers as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def missing_right() -> str | None:
 def may_set_clocks(pid: int, uid: int) -> bool:
     """Whether a process that was seen as a user may; one that is not visible from here may not.
 
-    It has to be that user through and through: a setuid program that somebody starts in its place has the
+    It has to be that user through and through. A setuid program that somebody starts instead has the
     capability, and does not vouch for what it was handed.
     """
     status = _status_of(str(pid)) if pid > 0 else {}

@@ -2,7 +2,7 @@
 
 An event is a span of PyTorch's Chrome trace: ``name``, ``cat``, ``ts`` and ``dur`` in microseconds, ``tid``,
 ``args``. An instruction is a span named ``perseus.2F0``. On CUDA a launch is an operator that started
-kernels, and lasts as long as they do; without CUDA it is an operator that computes and contains no other.
+kernels, and lasts as long as they do. Without CUDA it is an operator that computes and contains no other.
 """
 
 from __future__ import annotations

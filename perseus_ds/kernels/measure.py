@@ -29,7 +29,7 @@ class Patience:
     """How long to measure.
 
     A pair is warmed up in stretches of ``warmup_s`` until the power of two that follow each other agrees to
-    ``steady_pct``, or ``most_warmups`` have passed; then ``windows`` of ``window_s`` each are measured.
+    ``steady_pct``, or ``most_warmups`` have passed. Then ``windows`` of ``window_s`` each are measured.
     """
 
     warmup_s: float = 1.0

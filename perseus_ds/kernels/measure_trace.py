@@ -32,8 +32,9 @@ def measure_trace(
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
 
-    After the first measurement the pairs that would be chosen (strict, with tolerance ``tau``, by least
-    product; local and global; per kernel and per pass) are measured once more, with the default pair.
+    After the first measurement the pairs that would be chosen are measured once more, with the default pair.
+    Choices are strict, with tolerance ``tau``, or by least product; local and global; per kernel and per
+    pass.
 
     Raises:
         DeviceError: a clock was refused, or there is no energy counter.

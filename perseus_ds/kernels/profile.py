@@ -27,11 +27,11 @@ class KernelPoint:
 class KernelProfile:
     """All points of a device's kernel classes.
 
-    ``second`` holds points that were measured again, independently, after they had been chosen: a choice
+    ``second`` holds points that were measured again, independently, after they had been chosen. A choice
     among noisy numbers picks lucky ones, and only a second look states what it is worth. ``left_out`` are
-    classes that nothing could replay, each with its reason: they stay at the default pair.
-    ``why_not_memory`` is why the memory clock was not varied, ``None`` where it was. ``spared_w`` is what a
-    GPU at rest spares (W) at each memory clock below its own.
+    classes that nothing could replay, each with its reason: they stay at the default pair. ``why_not_memory``
+    is why the memory clock was not varied, ``None`` where it was. ``spared_w`` is what a GPU at rest spares
+    (W) at each memory clock below its own.
     """
 
     points: Mapping[KernelClass, tuple[KernelPoint, ...]]

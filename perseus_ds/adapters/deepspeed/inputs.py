@@ -37,7 +37,7 @@ class Inputs:
     """What one engine's forwards work on.
 
     The first stage's microbatches are counted as they leave the data iterator, before they are copied to the
-    device; what a later stage receives is known by its shape alone.
+    device. What a later stage receives is known by its shape alone.
 
     Source: ``_exec_load_micro_batch``, ``_next_batch``, ``_exec_forward_pass``, deepspeed@0.19.8.
     """

@@ -23,8 +23,8 @@ def order_of(pipe_schedule: PipeSchedule, rank: int, *, without: Collection[Kind
     """Give every command of one rank its model stage and its microbatch.
 
     A rank runs stage ``rank``, and in phase 1 of DualPipe-V stage ``2 * ranks - 1 - rank``. The n-th forward
-    of a stage is microbatch n; a backward is that of the forward in the same buffer, in whatever order they
-    come; weight gradients follow the input gradients first in, first out. ``without`` are kinds that do
+    of a stage is microbatch n. A backward is that of the forward in the same buffer, in whatever order they
+    come. Weight gradients follow the input gradients first in, first out. ``without`` are kinds that do
     nothing on this rank.
     """
     mirrored = 2 * pipe_schedule.stages - 1 - rank

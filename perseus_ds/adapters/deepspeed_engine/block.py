@@ -12,7 +12,7 @@ from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 
 @dataclass(frozen=True, slots=True)
 class AskingEngine:
-    """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` has it."""
+    """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
 
     content: Mapping[str, object]
     block: object

@@ -1,4 +1,4 @@
-"""What an engine's configuration and the imported DeepSpeed say; nothing of DeepSpeed is imported for it."""
+"""What an engine's configuration and the imported DeepSpeed state, without importing any of DeepSpeed."""
 
 from __future__ import annotations
 

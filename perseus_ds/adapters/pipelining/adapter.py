@@ -41,8 +41,8 @@ class PipeliningAdapter:
     def sync_point(self) -> SyncPoint:
         """FSDP2's reduction, where it is the last that a rank does and the only place to wait.
 
-        With several chunks on a rank those reduced early make the others wait; DDP reduces within the last
-        backward; parameters resharded after every forward are gathered, and waited for, in the next.
+        With several chunks on a rank those reduced early make the others wait. DDP reduces within the last
+        backward. Parameters resharded after every forward are gathered, and waited for, in the next.
         """
         alone = self._data_parallel.reduces and not self._data_parallel.gathers
         return SyncPoint.REDUCTION if alone and len(self._stages) == 1 else SyncPoint.UNMARKED

@@ -108,7 +108,7 @@ class AmdGpu(LibraryGpu):
         """Read the accumulator, whose unit the library shows (about 15.26 microjoules).
 
         Raises:
-            DeviceUnsupportedError: there is none.
+            DeviceUnsupportedError: the GPU has no accumulator.
         """
         return self._ask(self._count_j, name="read energy")
 

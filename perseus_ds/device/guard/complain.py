@@ -1,4 +1,4 @@
-"""The one line that must be said though nobody may be left to read it."""
+"""The one line that must be written though nobody may be left to read it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from perseus_ds.errors import DeviceError
 
 
 def complain(line: str) -> None:
-    """Say it on a terminal or log that may be gone with the job."""
+    """Write it on a terminal or log that may be gone with the job."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"perseus_ds guard: {line}\n")
         sys.stderr.flush()
 
 
 def complain_not_restored(error: DeviceError) -> None:
-    """Say that a clock may stay locked, and what tries again."""
+    """Report that a clock may stay locked, and what tries again."""
     complain(
         f"clock not put back, though the driver was asked for 30 s: {error}; "
         "perseus-ds clocks reset, or the next start, tries again"

@@ -1,7 +1,7 @@
 """Whether a guard started here outlives its trainer: not where the trainer's end is the end of all processes.
 
-In a PID namespace of its own (Docker, Kubernetes) a guard is killed with the namespace's first process, and
-its journal may go with the container's files.
+In a PID namespace of its own (Docker, Kubernetes) a guard is killed with the namespace's first process. Its
+journal may go with the container's files.
 
 Source: pid_namespaces(7), "The namespace init process"; linux/proc_ns.h, PROC_PID_INIT_INO.
 """
@@ -47,8 +47,9 @@ def sees_the_node() -> bool:
 def journal_is_on_the_node(mounts: str | None = None) -> bool:
     """Whether a folder for journals was named that outlives this container, as far as can be seen.
 
-    It does not where it lies on the container's own root, of whatever kind, in memory that was mounted for it
-    alone, or in a volume that ends with it or its pod. ``mounts`` is what ``/proc/self/mountinfo`` says.
+    It does not where it lies on the container's own root, of whatever kind, or in memory mounted for it
+    alone. Nor does it in a volume that ends with the container or its pod. ``mounts`` is the text of
+    ``/proc/self/mountinfo``.
     """
     if not os.environ.get(VARIABLE):
         return False
@@ -60,7 +61,7 @@ def journal_is_on_the_node(mounts: str | None = None) -> bool:
 
 
 def why_unguarded() -> str | None:
-    """Say why a guard started here could leave a clock locked; ``None``: it could not."""
+    """Explain why a guard started here could leave a clock locked; ``None``: it could not."""
     if in_nodes_pid_namespace() or journal_is_on_the_node():
         return None
     return "in a container the guard is killed together with its job, and its journal goes too"

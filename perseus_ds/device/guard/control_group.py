@@ -2,7 +2,7 @@
 
 ``cgroup.kill``, systemd's ``KillMode=control-group``, ``memory.oom.group`` and oomd end every process of a
 group and of the groups below it, a guard with its trainer. So a guard moves to a group beside or above the
-job's, the highest in which the kernel lets it. Where it may not, the job and ``perseus-ds doctor`` say so.
+job's, the highest in which the kernel lets it. Where it may not, the job and ``perseus-ds doctor`` report it.
 
 Source: Documentation/admin-guide/cgroup-v2.rst, "Delegation" (who may move a process), "cgroup.kill".
 """
@@ -25,7 +25,7 @@ _NODES_NAMESPACE = "cgroup:[4026531835]"  # linux/proc_ns.h, PROC_CGROUP_INIT_IN
 
 
 def why_killed_together() -> str | None:
-    """Say why a guard started here would be killed with its job's control group; ``None``: it would not."""
+    """Explain why a guard started here would die with its job's control group; ``None``: it would not."""
     job = _job_group()
     if job is None or any(True for _ in _ways_out(job)):
         return None
@@ -51,7 +51,7 @@ def leave() -> str | None:
 
 
 def _job_group() -> str | None:
-    """The group of this process as far as somebody may kill all of it; ``None``: there is none.
+    """The group of this process as far as all of it may be killed at once; ``None``: it has no such group.
 
     A container's end is the end of its process numbers too, which is another story (`container`).
     """

@@ -70,7 +70,7 @@ def decode(packet: bytes) -> dict[str, Value]:
 
 
 def first_answer(sock: socket.socket, packet: bytes) -> dict[str, Value]:
-    """Say the first word on a connection, and read what comes back: its answer, or why we are not let in.
+    """Send the first word on a connection, and read the answer, or why we are not let in.
 
     Raises:
         DeviceUnavailableError: no answer in time, or none of ours.

@@ -227,7 +227,7 @@ def load_nvml() -> ModuleType:
     """Import NVIDIA's pynvml, and see that it is the right one.
 
     Raises:
-        DeviceUnavailableError: there is none, or another package of that name.
+        DeviceUnavailableError: the package is absent, or another package has that name.
     """
     try:
         import pynvml  # noqa: PLC0415 - only when a GPU is asked for

@@ -1,8 +1,8 @@
 """NVIDIA GPUs whose clocks Zeus's daemon sets: HTTP over its Unix socket, readings through NVML here.
 
 zeusd keeps no lease and resets nothing when a client dies, so this backend is put behind our guard. It names
-GPUs by its own NVML index, which is ours only where we see every GPU that it sees: a job that was given some
-of a node's would set the clock of another user's.
+GPUs by its own NVML index, which is ours only where we see every GPU that it sees. Otherwise a job that was
+given some of a node's would set the clock of another user's.
 
 Source: docs of ml-energy/zeus, ``POST /gpu/set_gpu_locked_clocks`` with query parameters, ``GET /discover``.
 """
@@ -91,7 +91,7 @@ def socket_path() -> Path:
 
 
 def _count() -> int | None:
-    """How many GPUs the daemon counts; a daemon that does not say is believed to count all that sysfs lists.
+    """How many GPUs the daemon counts; a silent daemon is taken to count all that sysfs lists.
 
     Raises:
         DeviceUnavailableError: no daemon.

@@ -16,8 +16,8 @@ class Roofline:
     """What a model must know of single kernels.
 
     ``product_flops`` (dense, half precision, of which ``product_efficiency`` is reached) and
-    ``lane_instructions`` are per second at the maximum core clock, ``bandwidth`` in bytes per second at the
-    default memory clock. ``memory_w`` is the power of the memory by its clock, ``traffic_w`` what moving
+    ``lane_instructions`` are per second at the maximum core clock. ``bandwidth`` is in bytes per second at
+    the default memory clock. ``memory_w`` is the power of the memory by its clock, ``traffic_w`` what moving
     data at full speed adds. Cores that wait for memory have ``stalled_activity`` of the densest kernels'
     dynamic power, those that run other instructions ``lane_intensity``.
     """

@@ -1,6 +1,6 @@
 """The GPU models that can be simulated, by key: data sheets, in `models.json`, each number with its source.
 
-A model that is ``like`` another has what it does not state itself from there, and names its sources with the
+A model that is ``like`` another takes from there what it does not state itself. It names its sources with the
 words of ``sources_as`` before them.
 """
 

@@ -46,23 +46,22 @@ class SimulatedSettings:
     """A simulated GPU and the work that emulation gives it.
 
     ``time`` is "virtual" (every GPU has a clock of its own that passes while it works, whatever the host's
-    pace) or "scaled" (to be watched: the host sleeps while a GPU works). ``time_scale`` is how long a
-    device second lasts on the host: at 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled time, and
-    a second that the job spends between two iterations counts 20 in either. In virtual time it counts in
-    whole steps of ``host_step_s`` host seconds: what is shorter is this host's pace, which would make every
-    run's figures its own. ``reduce_grads_s``, ``step_s`` and ``transfer_s`` are how long these take in
+    pace) or "scaled". Scaled time can be watched: the host sleeps while a GPU works. ``time_scale`` is how
+    long a device second lasts on the host. At 0.05 a forward of 0.4 device seconds lasts 20 ms in scaled
+    time. A second that the job spends between two iterations counts 20 in either. In virtual time it counts
+    in whole steps of ``host_step_s`` host seconds. What is shorter is this host's pace, which would make
+    every run's figures its own. ``reduce_grads_s``, ``step_s`` and ``transfer_s`` are how long these take in
     virtual time when nobody is waited for. ``noise`` is the relative standard deviation of instruction
-    durations, ``counter_noise`` that of each tick of the energy counter. ``forward_s`` lists the mean
-    forward of every stage at the maximum clock; ``None`` spreads ``mean_forward_s`` over the stages by
-    their matmul weights. ``memory_bound`` is the fraction of work that does not follow the clock,
-    ``intensity`` its power against the densest kernels (at 1.0 the power cap
-    throttles the top clocks). ``switch_latency_s``, ``power_cap_w`` override the model's;
-    ``throttle_mhz`` holds the clock down, as a hot or broken device would. ``kernels`` names a kernel trace
-    (`perseus-ds kernels trace`): computations are then the kernels that it lists, each with a roofline of its
-    own, and ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` have no part.
-    ``load_terms`` state how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
-    tokens, by squared lengths), at the tokens and squares of ``mean_load``. Without them work is in
-    proportion to the tokens, and the first microbatch is the mean one.
+    durations, ``counter_noise`` that of each tick of the energy counter. ``forward_s`` lists the mean forward
+    of every stage at the maximum clock; ``None`` spreads ``mean_forward_s`` over the stages by their matmul
+    weights. ``memory_bound`` is the fraction of work that does not follow the clock. ``intensity`` is its
+    power against the densest kernels (at 1.0 the power cap throttles the top clocks). ``switch_latency_s``,
+    ``power_cap_w`` override the model's; ``throttle_mhz`` holds the clock down, as a hot or broken device
+    would. ``kernels`` names a kernel trace (`perseus-ds kernels trace`). Computations are then the kernels
+    that it lists, each with a roofline of its own. ``forward_s``, ``mean_forward_s``, ``memory_bound`` and
+    ``intensity`` have no part. ``load_terms`` state how long a microbatch takes by its load, in parts of the
+    mean forward: (fixed, by tokens, by squared lengths). They hold at the tokens and squares of
+    ``mean_load``. Without them work is in proportion to the tokens, and the first microbatch is the mean one.
     """
 
     gpu: str = "a100-sxm4-80gb"

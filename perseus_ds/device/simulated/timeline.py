@@ -41,8 +41,8 @@ class Task:
 class Timeline:
     """Moves forward only. Between two marks nothing changes, so every piece has a closed form.
 
-    Power and speed are worked out when clock, limit or task change, not at every mark: a waiting host
-    wakes up to a few hundred marks, and the time that they take delays it.
+    Power and speed are worked out when clock, limit or task change, not at every mark. A waiting host wakes
+    up to a few hundred marks, and the time that they take delays it.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class Confirmed:
 def confirm(chosen: ChosenPairs, second: CostTable, spread: CostTable) -> Confirmed | None:
     """Add the second measurements up; ``None`` where a row that changes its pair has none.
 
-    The numbers that a choice was made from are too good, since the lucky ones were chosen; a second
+    The numbers that a choice was made from are too good, since the lucky ones were chosen. A second
     measurement of the same pairs, and of the default one, has no such bias. ``spread`` holds the standard
     errors of the second measurement; those of rows are taken as independent.
     """

@@ -43,7 +43,7 @@ def expand(
     """Find the choice of least reduced cost plus price of the time left unused.
 
     ``longer_s`` is an option's time above that of its row's base, ``slack_s`` the time that the base leaves.
-    A few states side by side find a good choice soon; with its cost for a limit, wider searches prove it or
+    A few states side by side find a good choice soon. With its cost for a limit, wider searches prove it or
     find a better one.
 
     Shape: ``longer_s``, ``reduced_j`` [rows, options].

@@ -14,7 +14,7 @@ class Hulls(NamedTuple):
     """The steps along all rows' hulls, cheapest second first.
 
     Stretching ``row`` from option ``slower[i - 1]`` of its hull to the next saves ``price[i]`` joules per
-    second, strictly less than the step before it in the same row.
+    second. That is strictly less than the step before it in the same row.
 
     Shape: ``fastest`` [rows]; the others [steps].
     Units: watts.

@@ -1,9 +1,9 @@
 """One option for every row, least energy within a time: the multiple-choice knapsack, solved exactly.
 
 The relaxed problem is solved along the rows' hulls and gives the price of time. Against that price every
-other option has a reduced cost, and the cost of a whole choice above the relaxed bound is the sum of its
-reduced costs plus the price of the time that it leaves unused. A dynamic program over the few rows whose
-options are cheap enough finds the least such sum.
+other option has a reduced cost. A whole choice costs above the relaxed bound the sum of its reduced costs
+plus the price of the time that it leaves unused. A dynamic program over the few rows whose options are cheap
+enough finds the least such sum.
 """
 
 from __future__ import annotations

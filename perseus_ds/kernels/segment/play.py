@@ -27,9 +27,9 @@ class Replayed:
 def play(sequence: Sequence, runs: Runs, *, ahead: bool = True) -> Replayed:
     """Run the runs on a GPU whose clocks follow later than they are asked for.
 
-    Requests go out as the sequence proceeds, ``ahead`` by their latency as planned, or only at the run's
-    own beginning, as a plan that is applied literally does. Until a change is in force the old pair runs
-    on. The sequence begins at its first pair.
+    Requests go out as the sequence proceeds, ``ahead`` by their latency as planned. Otherwise they go out
+    only at the run's own beginning, as a plan that is applied literally does. Until a change is in force the
+    old pair runs on. The sequence begins at its first pair.
 
     Cost: linear in launches and changes.
     """

@@ -17,9 +17,9 @@ from perseus_ds.solver.problem import Floats, Ints
 class ChangeCost:
     """What the planner must know of a change.
 
-    A change is asked for ahead by its latency, so that it is in force at the boundary; while one is on its
-    way no other is asked for. So a run lasts as long as the slowest change, or ``dwell_s`` if that is
-    longer. ``stall_w`` is drawn while a change stalls the GPU.
+    A change is asked for ahead by its latency, so that it is in force at the boundary. While one is on its
+    way no other is asked for. So a run lasts as long as the slowest change, or ``dwell_s`` if that is longer.
+    ``stall_w`` is drawn while a change stalls the GPU.
     """
 
     change: ClockChange

@@ -16,9 +16,9 @@ from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimel
 
 MOST = 12
 STEADY_SHARE = 0.15
-"""Of an instruction's duration: who runs a timeline knows moments, not kernels. What takes half a percent
-more or less than planned shifts its kernels against the clocks, by more than many a kernel lasts; held for
-longer, a pair suits most of what runs in it all the same."""
+"""Of an instruction's duration: who runs a timeline knows moments, not kernels. Small errors of duration
+shift kernels across clock boundaries; a pair that is held for longer is robust against this.
+"""
 
 
 def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[ClockSegments, ...]:

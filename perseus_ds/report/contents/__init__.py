@@ -1,4 +1,4 @@
-"""What a run directory tells: its parts, which plan was chosen, the figures, and their words."""
+"""What a run directory contains: its parts, which plan was chosen, the figures, and their words."""
 
 from perseus_ds.report.contents.reading import Contents, Missing, read_contents
 

@@ -25,7 +25,7 @@ def missed_pct(contents: Contents) -> float:
 
 
 def explanation(contents: Contents, found: Figures) -> str:
-    """Say in one sentence whether the measurement agrees with what was expected, and why not."""
+    """State in one sentence whether the measurement agrees with what was expected, and why not."""
     measured, predicted = found.measured, found.predicted
     if measured is None or predicted is None:
         return (
@@ -42,7 +42,7 @@ def explanation(contents: Contents, found: Figures) -> str:
 
 
 def why_not_as_planned(found: Figures) -> str:
-    """Say why what is expected is not what the plan promises; empty where they are one number."""
+    """Explain why the expected saving is not the plan's own; empty where they are one number."""
     planned, predicted = found.planned, found.predicted
     if planned is None or predicted is None or abs(planned.saving_pct - predicted.saving_pct) < 0.05:  # noqa: PLR2004
         return ""

@@ -65,7 +65,7 @@ class Saving:
 class Figures:
     """All that is known; ``measured`` and ``predicted`` never stand in for each other.
 
-    ``planned`` is what the plan says of itself, ``predicted`` what is to be expected of it on these GPUs.
+    ``planned`` is the plan's own figure, ``predicted`` what is expected of it on these GPUs.
     """
 
     job: str
@@ -104,7 +104,7 @@ def job_line(contents: Contents) -> str:
 
 
 def gpu_name(contents: Contents) -> str:
-    """Name the GPU, and say so when it is simulated."""
+    """Name the GPU, and mark it when it is simulated."""
     facts = {} if contents.summary is None else contents.summary.facts
     name = str(facts.get("gpu") or contents.fingerprint.get("gpu") or "")
     if not contents.simulated or "simulated" in name.lower():
@@ -165,7 +165,7 @@ def _planned(contents: Contents) -> Saving | None:
 
 
 def headline(found: Figures) -> str:
-    """State the measured saving, else the predicted one, and say which of the two it is."""
+    """State the measured saving, else the predicted one, and which of the two it is."""
     if found.measured is not None:
         how = "measured on a simulated GPU" if found.simulated else "measured"
         return f"{_in_words(found.measured)}, {how}"
@@ -176,7 +176,7 @@ def headline(found: Figures) -> str:
 
 
 def planned_headline(found: Figures) -> str:
-    """State what the frontier's plan says of itself, whatever was measured."""
+    """State the frontier's own figure of the plan, whatever was measured."""
     if found.planned is None:
         return headline(found)
     where = ", simulated GPU" if found.simulated else ""
@@ -204,7 +204,7 @@ class PerPipeline:
 def per_pipeline(summary: Summary, plans: PlanSet) -> PerPipeline | None:
     """Divide the job's energy by its pipelines; None if the number of GPUs is not known.
 
-    A plan speaks of one GPU per pipeline rank: a job of ``gpus`` runs ``gpus / ranks`` of them, data-parallel
+    A plan covers one GPU per pipeline rank. A job of ``gpus`` runs ``gpus / ranks`` of them, data-parallel
     replicas and the GPUs of a tensor-parallel rank alike.
     """
     gpus = summary.facts.get("gpus")

@@ -84,7 +84,7 @@ class Contents:
 
     @property
     def simulated(self) -> bool:
-        """Whether the numbers come from a simulated GPU, by any part that says so."""
+        """Whether the numbers come from a simulated GPU, by any part that states it."""
         if self.summary is not None and self.summary.simulated:
             return True
         if any(timeline.simulated for timeline in self.timelines.values()):
@@ -173,7 +173,7 @@ def _part(
 
 
 def _why(file: str, events: tuple[Event, ...]) -> str:
-    """Explain an absent file by what the journal says last."""
+    """Explain an absent file by the journal's last events."""
     facts = {key: value for event in events for key, value in event.items()}
     names = [event.get("event") for event in events]
     if "disabled" in names:

@@ -1,1 +1,1 @@
-"""The HTML page: what it says, what its figures show, its template, style and script."""
+"""The HTML page: its text, what its figures show, its template, style and script."""

@@ -1,4 +1,4 @@
-"""What a figure says, in words with its figures: for those who cannot see it."""
+"""A figure in words, with its numbers: for those who cannot see it."""
 
 from __future__ import annotations
 

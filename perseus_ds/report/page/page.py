@@ -1,4 +1,4 @@
-"""The report of one run: what its page says, section by section."""
+"""The report of one run: the page's text, section by section."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _at_plan(plan: FrequencyPlan, sync_s: float) -> Causes:
 
 
 def _split(name: str, played: Sequence[Played], waiting_w: float, own_j: float, extra_j: float) -> Causes:
-    """Tell what the pipeline takes over its own time apart; ``extra_j`` is the wait for the straggler."""
+    """Split what the pipeline takes over its own time by cause; ``extra_j`` is the wait for the straggler."""
     working_j = sum(one.energy_j for one in played)
     fixed_j = waiting_w * sum(one.duration_s for one in played if not one.parts)
     return Causes(name, working_j, fixed_j, own_j - working_j - fixed_j, extra_j)

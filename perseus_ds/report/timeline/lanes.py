@@ -1,4 +1,4 @@
-"""A timeline as boxes to draw: one lane per pipeline rank, work and waiting told apart."""
+"""A timeline as boxes to draw: one lane per pipeline rank, work and waiting apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in an emulated job: who is slow, capped, badly connected, starved or lost, and when."""
+"""What goes wrong in an emulated job: what is slow, capped, badly connected, starved or lost, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trouble(Enum):
 
     @property
     def amount(self) -> str:
-        """What the number that comes with it is called; empty where there is none."""
+        """What the number that comes with it is called; empty if it has no number."""
         return _AMOUNTS[self]
 
 
@@ -41,8 +41,8 @@ _WHERE = ("pipeline", "rank", "gpu", "from", "to")
 class Disturbance:
     """One trouble of one pipeline, or of one of its ranks, or of one tensor-parallel GPU of that rank.
 
-    ``amount``: SLOW multiplies durations; CAP is the highest clock that is reached (thermal or power cap, in
-    MHz); LINK are seconds more for all that the rank sends; INPUT seconds before the first instruction;
+    ``amount``: SLOW multiplies durations. CAP is the highest clock that is reached (thermal or power cap, in
+    MHz). LINK are seconds more for all that the rank sends; INPUT seconds before the first instruction.
     ANNOUNCED is reported from outside and slows nothing. It lasts from iteration ``first`` to ``last - 1``.
     """
 
@@ -63,7 +63,7 @@ def parse_disturbance(text: str) -> Disturbance:
     """Read ``slow:pipeline=1,factor=1.2,from=10,to=50`` (and ``rank=``, ``gpu=``).
 
     Raises:
-        ConfigError: an unknown kind or key, a number that is none, or one that is missing.
+        ConfigError: an unknown kind or key, a value that is not a number, or one that is missing.
     """
     kind, _, rest = text.partition(":")
     if kind not in {trouble.value for trouble in Trouble}:

@@ -28,8 +28,8 @@ _Draw = Callable[[np.random.Generator], float]
 class EmulatedLoads:
     """What every microbatch works on, by (iteration, replica, microbatch); ``mean`` is the mean of all.
 
-    ``listed`` are microbatches in turn, over and over; ``placed`` those of a file that states where each
-    stands, its iterations over and over; ``draw`` a distribution, from a seed.
+    ``listed`` are microbatches in turn, over and over. ``placed`` are those of a file that states where each
+    stands, its iterations over and over. ``draw`` is a distribution, from a seed.
     """
 
     mean: Load

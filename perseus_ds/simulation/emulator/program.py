@@ -19,10 +19,10 @@ _AFTER_ALL = frozenset({Kind.REDUCE_GRADS, Kind.STEP})
 class JobProgram:
     """What all pipelines run, with names.
 
-    ``rows`` are the computations that rows of the tables stand for. ``by_rank`` says that each rank meets its
-    peers of the other pipelines alone, for the reduction of its own gradients; else all ranks meet all
-    others. ``reduction_s`` is what a rank does from there until the ranks of a pipeline meet for the norm of
-    the gradients, ``step_s`` what it does after that.
+    ``rows`` are the computations that rows of the tables stand for. ``by_rank``: each rank meets its peers of
+    the other pipelines alone, for the reduction of its own gradients; else all ranks meet all others.
+    ``reduction_s`` is what a rank does from there until the ranks of a pipeline meet for the norm of the
+    gradients. ``step_s`` is what it does after that.
 
     Shape: ``nodes`` as in ``program``; ``reduction_s``, ``step_s`` [ranks].
     """

@@ -102,8 +102,8 @@ class PlannedRequests(NamedTuple):
 class Gpus(NamedTuple):
     """The state of every GPU, and what it has used.
 
-    ``clock`` is in force, ``wanted`` was asked for last; ``row`` is the work at hand (-1: waiting, for
-    ``cause``, LOST: using nothing), of which ``left`` remains until ``done_s`` as things stand; ``since_s``
+    ``clock`` is in force, ``wanted`` was asked for last. ``row`` is the work at hand (-1: waiting, for
+    ``cause``, LOST: using nothing), of which ``left`` remains until ``done_s`` as things stand. ``since_s``
     is up to when energy is booked; no work is done before ``paused_s``. ``free_s`` and ``force_s`` are the
     queue's.
 
@@ -131,11 +131,11 @@ class Gpus(NamedTuple):
 class EmulatedIteration(NamedTuple):
     """What one iteration is run with.
 
-    ``plan`` is a place in ``PlannedRequests``; ``factor`` multiplies durations, ``slow`` those of one GPU;
-    ``cap`` is the highest place in the grid that a GPU reaches; ``link_s`` delays what a rank sends,
-    ``input_s`` the first instruction; who is not ``alive`` takes no part. Results: when each rank has come
-    to where it meets the other pipelines, whether some GPU was held below its clock, when each node began
-    and ended.
+    ``plan`` is a place in ``PlannedRequests``. ``factor`` multiplies durations, ``slow`` those of one GPU.
+    ``cap`` is the highest place in the grid that a GPU reaches. ``link_s`` delays what a rank sends,
+    ``input_s`` the first instruction; a rank that is not ``alive`` takes no part. Results: when each rank has
+    come to where it meets the other pipelines, and when each node began and ended. Also whether some GPU was
+    held below its clock.
 
     Shape: ``plan``, ``alive``, ``input_s``, ``capped`` [pipelines]; ``factor``, ``begun_s``, ``ended_s``
     [pipelines, nodes]; ``slow``, ``cap`` [gpus]; ``start_s``, ``link_s``, ``arrival_s`` [pipelines, ranks].

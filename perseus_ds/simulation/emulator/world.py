@@ -28,10 +28,10 @@ DEFAULT_CLOCKS = -1
 class Conditions:
     """How real an emulated job is.
 
-    ``noise`` is the relative standard deviation of one computation; ``work`` multiplies all computations
-    of an iteration, over and over (batches of other lengths); an iteration in ``microbatches`` has another
-    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each
-    its own. ``trace_bin_s`` 0 keeps no power trace.
+    ``noise`` is the relative standard deviation of one computation. ``work`` multiplies all computations of
+    an iteration, over and over (batches of other lengths). An iteration in ``microbatches`` has another
+    number of them and runs at default clocks, as in a job. ``loads`` are what microbatches work on, each its
+    own. ``trace_bin_s`` 0 keeps no power trace.
     """
 
     noise: float = 0.0
@@ -124,8 +124,8 @@ def tables_of(
 ) -> Tables:
     """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
 
-    Between measured clocks time and power are interpolated; below the lowest one the work is taken to be
-    bound by the clock (time with 1/f, power with f: a change that is late, a clock for waiting). Waiting
+    Between measured clocks time and power are interpolated. Below the lowest one the work is taken to be
+    bound by the clock: time with 1/f, power with f (a change that is late, a clock for waiting). Waiting
     power is a number, or given by clock, interpolated, flat beyond its ends.
 
     Raises:

@@ -109,7 +109,7 @@ class GpuClaim:
     def release(self) -> None:
         """Put the clock back and see that it is, then forget the journal, then free the lock; in that order.
 
-        Where the clock is not to be seen, on an idle GPU, its journal is kept as done (`unseen`).
+        Where the clock cannot be seen, on an idle GPU, its journal is kept as done (`unseen`).
 
         Raises:
             DeviceError: the clock could not be put back; the journal stays for the next start.

@@ -31,7 +31,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class BadJournalError(DeviceError):
-    """A journal that nobody of ours wrote, or not whole; it still says that its GPU may be locked."""
+    """A journal that is not ours, or not whole; its GPU may still be locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def read(uuid: str) -> Journal | None:
     """Read a GPU's journal, or its copy.
 
     Raises:
-        BadJournalError: it lies there and says nothing that could be relied on.
+        BadJournalError: it is there and nothing in it can be relied on.
     """
     for path in _places(uuid):
         try:
@@ -134,7 +134,7 @@ def file_as_gone(uuid: str) -> bool:
 
 
 def remove(uuid: str) -> None:
-    """Say that a GPU is as it was found."""
+    """Record that a GPU is as it was found."""
     for path in _places(uuid):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

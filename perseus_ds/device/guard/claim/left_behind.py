@@ -15,7 +15,7 @@ from perseus_ds.device.guard.claim.journal import BadJournalError
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A journal of this boot whose guard is gone; ``what`` says whose it was, or why it cannot be read."""
+    """A journal of this boot whose guard is gone; ``what`` states whose it was, or why it cannot be read."""
 
     uuid: str
     what: str

@@ -1,11 +1,11 @@
 """One writer per GPU on a node, also between guards whose folders are not the same.
 
-A name in the abstract namespace of Unix sockets: the kernel frees it however its holder ends, and it is
-seen by all processes that share the node's network namespace, whatever folders, mounts and process numbers
-they see. Any user may take any name, so a holder is believed only by who the kernel says it is: root,
-ourselves, or a process that may set clocks. One that does not let itself be asked is not believed.
-A line names the process that has the socket open: only root sees everybody's descriptors, and a socket may
-be passed on, so that is no proof.
+The lock is a name in the abstract namespace of Unix sockets. The kernel frees it however its holder ends. All
+processes that share the node's network namespace see it, whatever folders, mounts and process numbers they
+see. Any user may take any name, so the kernel's word decides which holder is believed: root, ourselves, or a
+process that may set clocks. One that does not let itself be asked is not believed. A line names the process
+that has the socket open. Only root sees everybody's descriptors, and a socket may be passed on, so that is no
+proof.
 
 Source: unix(7), "Abstract sockets", SO_PEERCRED; socket(7), SO_SNDTIMEO; proc_net(5), proc_pid_fd(5).
 """
@@ -34,7 +34,7 @@ _BETWEEN_ANSWERS_S = 0.001  # a crowd that asks costs its guard no more
 class NodeLock:
     """The name of one GPU, held until `release` or the end of this process.
 
-    ``passed`` says who holds the name in our place and is not believed (``None``: nobody).
+    ``passed`` names the holder that is not believed (``None``: nobody).
     """
 
     def __init__(self, uuid: str) -> None:
@@ -101,7 +101,7 @@ def is_held(uuid: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Who holds a name, as the kernel says, and whether that may be a guard."""
+    """The holder of a name, by the kernel's word, and whether that may be a guard."""
 
     who: str
     believed: bool
@@ -117,7 +117,7 @@ def _name(uuid: str) -> str:
 
 
 def _holder(name: str) -> _Holder | None:
-    """Who holds a name; ``None``: nobody any more, or nobody who listens."""
+    """The holder of a name; ``None``: it is free by now, or nobody listens."""
     layout = struct.Struct("iii")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ANSWER_S, 0))
@@ -139,7 +139,7 @@ def _unasked(name: str) -> _Holder:
 
 
 def process_with(name: str) -> str | None:
-    """Name the user and the process that have the socket of a name; ``None``: not to be seen from here."""
+    """Name the user and the process that have the socket of a name; ``None``: not visible from here."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(name.replace("\0", "@"))}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and not sockets.isdisjoint(_open_files(entry)):

@@ -39,11 +39,11 @@ def open_gpu(backend: str, uuid: str) -> Gpu:
 
 @contextmanager
 def opened_to_put_back(open_gpu: OpenGpu, backend: str, uuid: str) -> Iterator[Gpu]:
-    """Open a GPU whose clock has to be put back, and close it whatever the driver says to that.
+    """Open a GPU whose clock has to be put back, and close it even if the driver refuses to.
 
     Raises:
-        DeviceAbsentError: the driver has said for a while that there is no such GPU.
-        DeviceError: it does not open, or lists no clocks, by which a lock could be told from none.
+        DeviceAbsentError: the driver has reported for a while that there is no such GPU.
+        DeviceError: it does not open, or lists no clocks, without which a lock cannot be recognised.
     """
     gpu = insist(
         lambda: open_gpu(backend, uuid),

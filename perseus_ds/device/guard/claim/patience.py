@@ -22,7 +22,7 @@ def may_pass(error: DeviceError) -> bool:
 
 
 def whatever(error: DeviceError) -> bool:
-    """On the way back nothing is final: what the driver did once it can do again, whatever it says."""
+    """On the way back no refusal is final: what the driver did once it can do again."""
     del error
     return True
 

@@ -14,8 +14,8 @@ def preexisting_lock_mhz(
 
     A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
     throttled), is held by somebody. Anything less clear counts as free, since to restore a lock that was
-    never there would leave a GPU slow. An ``idle`` GPU may stand far below without saying why; a clock in
-    the upper half of its range counts for the moment, until the GPU works.
+    never there would leave a GPU slow. An ``idle`` GPU may stand far below without giving a reason. A clock
+    in the upper half of its range counts for the moment, until the GPU works.
     """
     seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
     if len(seen) != 1:

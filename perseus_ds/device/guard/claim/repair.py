@@ -112,7 +112,7 @@ def _lock_if_possible(uuid: str) -> OwnershipLock | None:
 
 
 def _file(uuid: str, hidden: str | None, preexisting_mhz: int | None) -> None:
-    """Forget a journal whose clock was seen to be back; keep it as done where it was not to be seen."""
+    """Forget a journal whose clock was seen to be back; keep it as done where it could not be seen."""
     with contextlib.suppress(DevicePermissionError):
         if hidden is None:
             unseen.forget(uuid)
@@ -121,7 +121,7 @@ def _file(uuid: str, hidden: str | None, preexisting_mhz: int | None) -> None:
 
 
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
-    """Repair one GPU; ``None``: there is nothing (new) to be said of it."""
+    """Repair one GPU; ``None``: there is nothing (new) to report."""
 
     def act() -> Repair | None:
         with opened_to_put_back(open_gpu, _backend_of(uuid), uuid) as gpu:

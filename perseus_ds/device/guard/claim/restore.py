@@ -1,4 +1,4 @@
-"""Set a clock as it was found, and read back that it is so before anybody says it."""
+"""Set a clock as it was found, and read it back before anything reports it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def apply_preexisting(gpu: Gpu, preexisting_mhz: int | None) -> None:
 def restore(
     gpu: Gpu, preexisting_mhz: int | None, *, for_s: float, last_mhz: int | None = None
 ) -> str | None:
-    """Set the clock as it was found and see that it is; whatever the driver says, it is asked again.
+    """Set the clock as it was found and see that it is; a driver that refuses is asked again.
 
     Returns ``None`` where it is seen, else what hides it ("idle"): the driver has taken it, no more is known.
     ``last_mhz`` is the clock that was locked last, where that is known.
 
     Raises:
-        DeviceError: it did not come back in this time; the message says what stands there.
+        DeviceError: it did not come back in this time; the message names the clock that stands there.
 
-    Cost: the driver's call and the switch latency, where nothing refuses; 0.3 s where it is not to be seen.
+    Cost: the driver's call and the switch latency, where nothing refuses; 0.3 s where it cannot be seen.
     """
     held_mhz = last_mhz
 

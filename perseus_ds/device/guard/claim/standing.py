@@ -44,7 +44,7 @@ class FirstLooks:
 
 
 def _is_telling(claim: GpuClaim) -> bool:
-    """Whether looks can tell anything: the device says its load and no lock, and all journals are seen."""
+    """Whether looks can prove anything: the device reports load and no lock, and all journals are seen."""
     try:
         claim.gpu.standing_lock_mhz()
     except DeviceUnsupportedError:

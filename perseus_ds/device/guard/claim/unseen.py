@@ -58,7 +58,7 @@ def find(uuid: str) -> Unseen | None:
 
 
 def forget(uuid: str) -> None:
-    """Say that the clock was seen, or that a job holds it by now."""
+    """Record that the clock was seen, or that a job holds it by now."""
     with contextlib.suppress(OSError, PerseusError):
         _place(uuid).unlink(missing_ok=True)
 

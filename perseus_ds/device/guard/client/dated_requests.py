@@ -28,9 +28,9 @@ class _Raise:
 class DatedRequests:
     """Ask a guard ahead of time; it writes each clock when it is due, whatever this process does by then.
 
-    The guard says in a report which requests are done, and how long its driver's slow calls take. It is asked
-    for one behind other requests, or at a call of `look`, when a higher clock is overdue as far as is known
-    here (`overdue_s`): at most one question at a time.
+    The guard reports which requests are done, and how long its driver's slow calls take. It is asked for one
+    behind other requests. It is also asked at a call of `look`, when a higher clock is overdue as far as is
+    known here (`overdue_s`). At most one question is open at a time.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class DatedRequests:
             self._raises.clear()
 
     def learn(self, report: Message) -> bool:
-        """Take in a report; return whether a higher clock came late that nobody has said yet."""
+        """Take in a report; return whether a higher clock came late that was not reported yet."""
         with self._lock:
             number, at_s = int(_number(report, "number")), _number(report, "at_s")
             self._patience_s = max(self._patience_s, _number(report, "slow_call_s"))

@@ -34,8 +34,8 @@ class GuardClient:
     """A connection to a guard, ours or the node's.
 
     With ``connect`` a guard that is gone, or hangs, is asked again by this client's own thread, ever less
-    often, until it hands the GPU over once more or refuses for good; what is asked meanwhile waits. Without,
-    its end is the end of control, and ``on_lost`` is called.
+    often. That ends when it hands the GPU over once more or refuses for good; what is asked meanwhile waits.
+    Without, its end is the end of control, and ``on_lost`` is called.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GuardClient:
         return stored
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: int) -> None:
-        """Say what plans reckon with; a guard that begins anew is told again."""
+        """State what plans reckon with; a guard that begins anew is informed again."""
         self.dated.expect(latency_s)
         figures = {"call_s": call_s, "latency_s": latency_s, "held_mhz": held_mhz}
         self._expects = {"do": "expect", **figures}
@@ -191,7 +191,7 @@ class GuardClient:
                 heartbeat.beaten()
 
     def _note_control(self, kind: ConflictKind, *, away: bool) -> None:
-        """Count it for the job, which says it."""
+        """Count it for the job, which reports it."""
         self._away = away
         self._note_conflict(kind)
 
@@ -200,7 +200,7 @@ class GuardClient:
         self.conflicts[kind.name] += 1
 
     def _receive(self, heartbeat: Heartbeat) -> bool:
-        """Take in what was said; return whether the guard is still there."""
+        """Take in what has arrived; return whether the guard is still there."""
         while True:
             try:
                 packet = self._socket.recv(MAX_BYTES)

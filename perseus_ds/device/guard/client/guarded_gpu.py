@@ -71,7 +71,7 @@ class GuardedGpu(ReadThroughGpu):
         return self._client.dated if self._dated else None
 
     def expect(self, *, call_s: float, latency_s: float, held_mhz: int = 0) -> None:
-        """Tell the guard what plans reckon with."""
+        """Inform the guard what plans reckon with."""
         if self._dated:
             self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
 
@@ -131,7 +131,7 @@ def owner_text() -> str:
 
 
 def _able(reader: Capabilities, floor_mhz: int) -> Capabilities:
-    """What the reader says, with the guard's right to lock, down to the guard's floor."""
+    """The reader's answer, with the guard's right to lock, down to the guard's floor."""
     clocks_mhz = tuple(clock for clock in reader.clocks_mhz if clock >= floor_mhz)
     why_not = None if clocks_mhz else reader.why_not
     return replace(reader, clocks_mhz=clocks_mhz, can_lock=why_not is None, why_not=why_not)

@@ -11,10 +11,10 @@ _DOUBTED = 3  # beats without an answer, so that two had their time
 
 
 class Heartbeat:
-    """When the next beat is due, and how many were sent since the guard has spoken last.
+    """When the next beat is due, and how many were sent since the guard's last answer.
 
     A guard that answers none for a lease hangs. Beats are counted and not seconds: a job that was suspended,
-    or starved, has sent none meanwhile. Until the guard has said that it ``answers`` beats, nothing is
+    or starved, has sent none meanwhile. Until the guard has announced that it ``answers`` beats, nothing is
     concluded.
     """
 
@@ -26,7 +26,7 @@ class Heartbeat:
         self.start()
 
     def start(self) -> None:
-        """Begin with a guard that has just spoken."""
+        """Begin with a guard that has just answered."""
         self._unanswered = 0
         self._due_s = self._now_s() + self._every_s
 
@@ -35,12 +35,12 @@ class Heartbeat:
         return max(0.0, self._due_s - self._now_s())
 
     def beaten(self) -> None:
-        """Note that a beat was sent, after what had arrived until then was heard."""
+        """Note that a beat was sent, after what had arrived until then was read."""
         self._unanswered += 1
         self._due_s = self._now_s() + self._every_s
 
     def heard(self) -> None:
-        """Note that the guard has spoken."""
+        """Note that the guard has answered."""
         self._unanswered = 0
 
     @property

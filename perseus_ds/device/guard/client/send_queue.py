@@ -13,7 +13,7 @@ from perseus_ds.device.guard.protocol import Message, encode, encode_request, pa
 class SendQueue:
     """Sends clock requests over a non-blocking socket.
 
-    With the socket full, the newest request waits and those before it are dropped; `fileno` then becomes
+    With the socket full, the newest request waits and those before it are dropped. `fileno` then becomes
     readable, so that a listener calls `flush` when there is room. Without a connection (`detach`) the newest
     request waits for the next one (`attach`), which is asked for it in any case.
     """

@@ -22,7 +22,7 @@ _END_S = 40.0  # a guard insists for 30 s with a driver that refuses
 
 
 class SpawnedGuard:
-    """A process to outlive; ``preexisting_mhz`` is what it found, once it has said so.
+    """A process to outlive; ``preexisting_mhz`` is what it found, once it has reported it.
 
     ``own`` is the trainer's own handle of the GPU, open for as long as this is used.
     """
@@ -41,7 +41,7 @@ class SpawnedGuard:
         self._restored = False
 
     def wait(self) -> None:
-        """Wait until it has ended; of one that does not, which its driver may hold up, say that.
+        """Wait until it has ended; report one that does not, which its driver may hold up.
 
         It is waited for once: the second call only looks.
         """
@@ -59,8 +59,8 @@ class SpawnedGuard:
     def make_good(self) -> None:
         """Do its last duty where it could not: it was killed, or its driver refused to the end.
 
-        Its socket may close before its locks are free, so its end is waited for; a stopped one goes on. What
-        fails is said, and tried again at the next call.
+        Its socket may close before its locks are free, so its end is waited for; a stopped one goes on. A
+        failure is reported, and tried again at the next call.
         """
         with self._once:
             self._process.send_signal(signal.SIGCONT)

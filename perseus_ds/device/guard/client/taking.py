@@ -18,7 +18,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.1, 0.5, 1.6
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a guard says when it hands a GPU over: an operator's lock, if any, and the least clock it sets.
+    """The answer of a guard that hands a GPU over: an operator's lock, if any, and the least clock it sets.
 
     ``dated``: it makes requests at moments to come, by a clock that is ours too.
     """
@@ -29,7 +29,7 @@ class Taken:
 
 
 def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
-    """Ask for a GPU; from its answer on the guard has to answer beats, if it says that it does.
+    """Ask for a GPU; from its answer on the guard has to answer beats, if it announces that it does.
 
     Raises:
         DeviceError: refused, or no answer.

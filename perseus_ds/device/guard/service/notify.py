@@ -1,4 +1,4 @@
-"""What the service manager is told: ready, reloading, stopping, and that the service is alive.
+"""What the service manager is informed of: ready, reloading, stopping, and that the service is alive.
 
 Source: sd_notify(3), sd_watchdog_enabled(3): datagrams to the socket that ``NOTIFY_SOCKET`` names.
 """
@@ -12,7 +12,7 @@ import time
 
 
 def notify(state: str) -> None:
-    """Tell it; without a service manager nothing is done."""
+    """Inform it; without a service manager nothing is done."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -23,12 +23,12 @@ def notify(state: str) -> None:
 
 
 def notify_reloading() -> None:
-    """Tell that rules are read anew; ``READY=1`` ends it."""
+    """Announce that rules are read anew; ``READY=1`` ends it."""
     notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
 def beat_every_s() -> float | None:
-    """How often the service manager wants to hear of us; None: not at all."""
+    """How often the service manager wants a sign of life; None: not at all."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (pid and pid != str(os.getpid())):
         return None

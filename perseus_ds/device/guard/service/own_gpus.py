@@ -1,9 +1,9 @@
 """Which GPUs a client may open itself: its control group's device controller decides, so it is asked.
 
 Docker, Kubernetes and Slurm (``ConstrainDevices``) give a job some of a node's GPUs by a rule of the kernel
-on opening device files (a list in version 1 of control groups, a BPF program in version 2). Neither can be
-read from everywhere, and both can be tried: a process that has joined the client's groups opens the file or
-does not.
+on opening device files. That is a list in version 1 of control groups, a BPF program in version 2. Neither
+can be read from everywhere, and both can be tried: a process that has joined the client's groups opens the
+file or does not.
 
 Source: cgroups(7); Documentation/admin-guide/cgroup-v2.rst, "Device controller".
 """
@@ -30,7 +30,7 @@ def may_open(peer: Peer, device: str) -> bool:
     """Whether a client's control groups let it open a device file for reading and writing.
 
     Raises:
-        DevicePermissionError: it cannot be told.
+        DevicePermissionError: it cannot be found out.
     """
     groups = _groups_of(peer)
     if not groups:

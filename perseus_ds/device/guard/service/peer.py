@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket, as the kernel says."""
+"""The process at the other end of a socket, by the kernel's word."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class Policy:
     floor_mhz: int = 0
 
     def admits(self, peer: Peer) -> bool:
-        """Whether a peer may speak to us at all: some rule is about it."""
+        """Whether a peer may connect to us at all: some rule is about it."""
         return any(rule.speaks_of(peer) for rule in self.rules)
 
     def check(self, peer: Peer, uuid: str, *, owns: Callable[[], bool] = lambda: False) -> None:
-        """Let a peer have a GPU; ``owns`` tells whether the peer itself may open it, and is asked if need be.
+        """Let a peer have a GPU; ``owns`` states whether the peer itself may open it, asked if need be.
 
         Raises:
             DevicePermissionError: no rule allows it.
@@ -65,7 +65,7 @@ EVERYTHING = Policy((Rule(),))
 
 
 def refusal_of(peer: Peer) -> DevicePermissionError:
-    """What a peer is told that no rule speaks of."""
+    """The answer to a peer that no rule names."""
     return DevicePermissionError(f"{peer} may not control any GPU", hint=_HINT)
 
 

@@ -41,7 +41,7 @@ _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Where the service listens, who may speak to it (``group`` of the socket), and what they may do.
+    """Where the service listens, who may connect to it (``group`` of the socket), and what they may do.
 
     ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
     """
@@ -138,14 +138,14 @@ class Service:
         return True
 
     def _status(self, peer: Peer) -> Iterator[Message]:
-        """Tell root and ourselves of all leases, and everybody else of their own."""
+        """Report all leases to root and ourselves, and to everybody else their own."""
         leases = [one for client in self._clients if (one := client.connection.lease) is not None]
         yield from (one for one in leases if peer.uid in {0, os.geteuid(), one["uid"]})
         rules, floor_mhz = len(self._policy.rules), self._policy.floor_mhz
         yield {"is": "status", "version": __version__, "rules": rules, "floor_mhz": floor_mhz}
 
     def _welcome(self) -> None:
-        """Take one client in, or tell it why not."""
+        """Take one client in, or refuse it with the reason."""
         try:
             sock, _ = self._listener.socket.accept()
         except BlockingIOError:
@@ -165,7 +165,7 @@ class Service:
             caller.close()
 
     def _why_not(self, peer: Peer) -> DeviceError | None:
-        """Say why a client is not taken in: no rule speaks of it, or there are too many."""
+        """Give the reason why a client is not taken in: no rule names it, or there are too many."""
         if not self._policy.admits(peer):
             return refusal_of(peer)
         self._clients = [client for client in self._clients if client.thread.is_alive()]
@@ -207,7 +207,7 @@ class Service:
 
 
 def _refuse(sock: socket.socket, words: Iterable[Message]) -> None:
-    """Say why, and what there is to know, if there is room, and hang up."""
+    """Send the reason, and what there is to know, if there is room, and hang up."""
     with contextlib.suppress(OSError):
         sock.setblocking(False)
         for one in words:

@@ -17,7 +17,7 @@ _OLDER = "take a GPU first"
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """The service's release, rules and leases, as it tells them."""
+    """The service's release, rules and leases, as it reports them."""
 
     version: str
     rules: int

@@ -59,7 +59,7 @@ class ClientConnection:
 
         ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
 
-        ``killed_together`` says why this guard may be killed in one with its client.
+        ``killed_together`` gives the reason why this guard may be killed in one with its client.
         """
         sock.setblocking(False)
         self.socket = sock
@@ -92,7 +92,7 @@ class ClientConnection:
         return True
 
     def step(self) -> None:
-        """Do what is due; what fails is told to the client."""
+        """Do what is due; failures are reported to the client."""
         if self._control is not None:
             try:
                 self._control.step()  # no news of success: it would wake a thread of the trainer each time
@@ -131,7 +131,7 @@ class ClientConnection:
         }
 
     def give_up(self, why: DeviceError) -> None:
-        """Tell the client why it is served no longer; `end` is to follow."""
+        """Inform the client why it is served no longer; call `end` next."""
         self._send(refusal(why))
 
     def end(self) -> DeviceError | None:

@@ -108,7 +108,7 @@ class Control:
         self._settings = {} if found is None else found.fields()
 
     def report_conditions(self) -> None:
-        """Say what stands in the way from the start."""
+        """Report what stands in the way from the start."""
         for remark in self.claim.remarks:
             self._warn(ConflictKind.BAD_JOURNAL, f"{ConflictKind.BAD_JOURNAL.text}: {remark}")
         found_mhz = self.claim.preexisting_mhz
@@ -122,7 +122,7 @@ class Control:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
     def renew(self) -> None:
-        """Note that the client has spoken; one that had lapsed gets back the clock that it asked for last."""
+        """Note that the client has sent something; one that had lapsed gets its last clock back."""
         if self._lapsed:
             self._writer.again(self._present.number, self._present.clock_mhz)
         self._renewed_s, self._lapsed = self._now_s(), False
@@ -145,7 +145,7 @@ class Control:
         self._take_due(now_s)
 
     def report(self) -> RequestReport:
-        """Say how requests came to the driver so far."""
+        """Report how requests came to the driver so far."""
         counts = self._agenda.counts
         return RequestReport(
             self._done,
@@ -206,7 +206,7 @@ class Control:
             raise
 
     def due_s(self) -> float | None:
-        """When `step` has something to do though nobody speaks."""
+        """When `step` has something to do though no message arrives."""
         request_s = self._agenda.due_s
         if self._is_close(request_s) and not self._writer.pending:
             return request_s
@@ -216,7 +216,7 @@ class Control:
         return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     def _find_standing(self) -> None:
-        """Say it if a clock was locked before ours, or was not, as a GPU shows only while it works."""
+        """Report a clock that was locked before ours, or was not, as a GPU shows only while it works."""
         before_mhz = self.claim.preexisting_mhz
         if self._found is None or not self._found.look():
             return

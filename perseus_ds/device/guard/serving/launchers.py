@@ -1,7 +1,7 @@
 """Who started a rank and would have to end it: ranks outlive a launcher that was killed.
 
 Only launchers that are known to stay until their ranks have ended are watched. A shell, ssh, srun's or
-mpirun's daemon may go before a job that is meant to run on, so their end says nothing.
+mpirun's daemon may go before a job that is meant to run on, so their end proves nothing.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Launcher:
 
 
 def launchers_above(pid: int) -> tuple[Launcher, ...]:
-    """Open the launchers of a process, from its parent up to the first process that is none."""
+    """Open the launchers of a process, from its parent up to the first process that is not a launcher."""
     return tuple(_above(pid))
 
 
 def launcher_name(words: Sequence[str]) -> str | None:
-    """Recognise a launcher by its command line; ``None``: it is none."""
+    """Recognise a launcher by its command line; ``None``: not a launcher."""
     program, *arguments = words or [""]
     if not Path(program).name.startswith("python"):
         return _program(program)
@@ -94,7 +94,7 @@ def _command_line(pid: int) -> list[str]:
 
 
 def _parent_of(pid: int) -> int | None:
-    """Read the parent's number; ``None`` where there is none to be seen (another container's, for one)."""
+    """Read the parent's number; ``None`` where the parent is not visible (in another container, for one)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[1]) or None

@@ -41,7 +41,7 @@ class Applied:
 class Observation:
     """One reading of the clock that a request asked for.
 
-    ``reached`` says that it was seen there, ``settled`` that it is there or has had the time to be.
+    ``reached``: it was seen there; ``settled``: it is there or has had the time to be.
     """
 
     locked_mhz: int
@@ -207,7 +207,7 @@ class ClockWriter:
         self._retries += 1
 
     def _unread(self, error: DeviceError, now_s: float) -> None:
-        """Look again later, or say that the clock cannot be read."""
+        """Look again later, or report that the clock cannot be read."""
         if self._unread_s is None:
             self._unread_s = now_s
         if not may_pass(error) or now_s > self._unread_s + _PATIENCE_S:
