@@ -65,7 +65,7 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
 
 
 def _with_expected(plans: PlanSet, profile: Profile, request: PlanRequest) -> PlanSet:
-    """Say what to expect of the plan that the job will run: on its own thread training would wait for it."""
+    """Work out what to expect of the job's plan here: on its own thread training would wait for it."""
     if request.objective is None or not profile.blocking_w:
         return plans
     try:

@@ -35,10 +35,10 @@ def with_plan_within(plans: PlanSet, objective: Objective | None) -> PlanSet:
 def with_plan_at(plans: PlanSet, time_s: float) -> PlanSet:
     """Add the plan for a time between two plans, where computations may be split as they need.
 
-    Longest paths are convex in the durations, and so is the cost of each computation: durations mixed
+    Longest paths are convex in the durations, and so is the cost of each computation. So durations mixed
     between two plans take no longer than their times mixed, and cost no more than their costs mixed. Plans
-    stay as they are where a budget of changes, low waits or whole computations forbid that, and where no two
-    plans lie around the time.
+    stay as they are where no two plans lie around the time. So they do where a budget of changes, low waits
+    or whole computations forbid that.
 
     Cost: linear in computations and edges.
     """

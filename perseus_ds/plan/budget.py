@@ -23,7 +23,7 @@ class ChangeBudget:
     pipeline together, in their order. No clock is held for less than ``dwell_s``.
 
     Raises:
-        PlanError: a number that is none, or is negative.
+        PlanError: a value that is not a number, or is negative.
     """
 
     per_gpu_per_s: float | None = None

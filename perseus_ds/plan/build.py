@@ -36,9 +36,9 @@ def build(
 ) -> PlanSet:
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
-    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer: real
-    durations vary, and must not push a path with just enough slack beyond the critical one. ``timelines``
-    are further ways to run an instruction, and are not split: plans with them never need more than without.
+    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer. Real
+    durations vary, and must not push a path with just enough slack beyond the critical one. ``timelines`` are
+    further ways to run an instruction, and are not split: plans with them never need more than without.
     ``verify`` runs the solver's own checkers over frontier and plans.
 
     Raises:

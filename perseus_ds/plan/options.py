@@ -63,8 +63,8 @@ class Options:
         """Add timelines.
 
         Where it is known what they were found to take at the default clocks, they are scaled to what was
-        measured there: what the job's own measurement sees and the kernels' does not is in all of them alike.
-        A clock that was left to the device is the highest.
+        measured there. The parts that the job's own measurement sees and the kernels' does not are in all of
+        them alike. A clock that was left to the device is the highest.
         """
         times, joules = 1.0, 1.0
         if given.default is not None:

@@ -39,8 +39,8 @@ class EntryError:
     """One standard error of an entry of a profile, root mean square of all, and what that may cost.
 
     ``measured``: the profile's own standard errors, else the scatter of its points around smooth curves.
-    ``slowdown_pct`` is how much longer the plan that loses no time may take than it states; None where the
-    schedule is too large to plan again, or the errors are too small to cost anything.
+    ``slowdown_pct`` is how much longer the plan that loses no time may take than it states. It is None where
+    the schedule is too large to plan again, or the errors are too small to cost anything.
 
     Units: percent.
     """
@@ -74,8 +74,8 @@ class EntryError:
 def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float) -> EntryError | None:
     """Find a profile's errors and what they may cost; None where it has neither errors nor enough points.
 
-    The cost is that of planning with other errors of the same size, drawn three times (once for a large
-    schedule), and of running those plans at this profile's durations.
+    The cost is found by planning with other errors of the same size, drawn three times (once for a large
+    schedule). Those plans are then run at this profile's durations.
 
     Cost: the fastest plan of three small schedules, or of one of `MOST_COMPUTATIONS`.
     """

@@ -53,13 +53,13 @@ class Expected:
 class FeedbackWeights:
     """What one plan's computations do about their lateness, as the planner learned it.
 
-    A computation that begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later, is
+    A computation begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later. It is
     given the clock at which it lasts nearest to ``lasts_s - a x - b y`` with its computation's ``weights`` a
-    and b; ``options`` are the clocks that it chooses among, fastest first. Beyond ``most_late_s`` it keeps
+    and b. ``options`` are the clocks that it chooses among, fastest first. Beyond ``most_late_s`` it keeps
     the plan's own. ``of`` is the digest of the plan that this belongs to, ``plan`` its index.
 
-    ``saving_pct`` and ``slowdown_pct`` are what it comes to on draws that it was not learned from, and
-    ``without_pct`` and ``without_slowdown_pct`` what the plan's own clocks do there.
+    ``saving_pct`` and ``slowdown_pct`` are what it comes to on draws that it was not learned from.
+    ``without_pct`` and ``without_slowdown_pct`` are what the plan's own clocks do there.
 
     Shape: vectors [computations].
     """
@@ -81,30 +81,31 @@ class FeedbackWeights:
 class PlanSet:
     """Every kept point of one job's frontier, iteration time ascending.
 
-    ``energy_j`` is the total of one pipeline over its own iteration time, ``effective_energy_j`` what
-    remains when blocking power times ranks times iteration time is taken away, ``lower_bound_j`` a
-    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time: it
-    never rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in
-    the model of the profile. Iteration times, and with them the bounds, contain the reserve that every
-    stretched computation keeps.
+    ``energy_j`` is the total of one pipeline over its own iteration time. ``effective_energy_j`` is what
+    remains when blocking power times ranks times iteration time is taken away. ``lower_bound_j`` is a
+    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time; it never
+    rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in the model
+    of the profile. Iteration times, and with them the bounds, contain the reserve that every stretched
+    computation keeps.
 
-    Where there is a ``wait_clock``, the clock goes down in the ``waits`` that are long enough;
+    Where there is a ``wait_clock``, the clock goes down in the ``waits`` that are long enough.
     ``blocking_power_w`` is the power there, and what other waits take beyond it is part of the effective
     energy. ``change`` is the change of clock that the plans were made for, ``budget`` how often a clock may
     change.
 
     ``variation_slowdown_pct`` is how much longer iterations of the fastest plan last on average, with its
-    reserve, since durations vary as they did in the profile; None where the profile does not state how.
+    reserve, since durations vary as in the profile. It is None where the profile does not state how.
 
-    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors;
-    ``scatter_pct`` how much an iteration varies as computations did in the profile (None: it does not state).
+    ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
+    ``scatter_pct`` is how much an iteration varies as computations did in the profile (None: it does not
+    state).
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
     states.
 
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
 
-    A plan is a timeline of clocks: every computation starts at the option that ``choice`` names, and where
+    A plan is a timeline of clocks. Every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
 
     Shape: vectors [plans]; ``choice`` [plans, computations], positions in the computation's Options.

@@ -24,8 +24,9 @@ _MOST_BYTES = 64 << 20  # a million instructions are 10 MB
 class PlanRequest:
     """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines.
 
-    ``objective`` states for which plan it is worked out what to expect (None: for none), on GPUs whose clocks
-    change as ``change`` says (None: as the profile's); the latest time that it allows gets a plan of its own.
+    ``objective`` names the plan whose expectation is worked out (None: no plan). GPUs change clocks as
+    ``change`` states (None: as the profile's). The latest time that the objective allows gets a plan of its
+    own.
     """
 
     schedule: Schedule

@@ -53,9 +53,9 @@ def select_for(plans: PlanSet, straggler_time_s: float) -> FrequencyPlan:
 def unslowed_s(plans: PlanSet) -> float:
     """What an iteration may last without being slowed down: as long as at all-maximum clocks.
 
-    Where no plan is that fast (it cannot be: one of them has all maximum clocks, but for the reserve and
-    the rounding of sums) it is the fastest plan's time. A plan that claims to be faster still is not sought:
-    the highest clock is now and then not the fastest, and then speed would be bought with energy.
+    Where no plan is that fast it is the fastest plan's time. That cannot be but for the reserve and the
+    rounding of sums: one plan has all maximum clocks. A plan that claims to be faster still is not sought.
+    The highest clock is now and then not the fastest, and then speed would be bought with energy.
     """
     return max(float(plans.iteration_time_s[0]), plans.baseline.iteration_time_s * (1.0 + _ROUNDING))
 

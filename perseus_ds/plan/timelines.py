@@ -72,8 +72,8 @@ class AtDefault:
 class InstructionTimelines:
     """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
 
-    ``default`` is what it takes at the default pair by the same measurement, where that is known;
-    ``spared_w`` what a GPU that waits spares (W) at memory clocks below its own.
+    ``default`` is what it takes at the default pair by the same measurement, where that is known.
+    ``spared_w`` is what a GPU that waits spares (W) at memory clocks below its own.
     """
 
     stage: int

@@ -5,10 +5,10 @@ and states which backend `device: automatic` takes and why. With --config it als
 JSON, and where PERSEUS_CONFIG is set the file that it names. It names what in them would keep the
 job from training with the plugin. Sets nothing, unless --calibrate is given. Then it also times
 clock changes on every free GPU (no job holds it, no process uses it), and puts the clocks back.
---first-hour loads one GPU for some four minutes and checks, by reads alone, what measuring on it
-relies on. -o FILE is for people, a JSON lies beside it. Exit code 1 only if the configuration is
-refused or does not ask for the plugin. Also if --calibrate could measure no GPU, or --first-hour
-finds none.
+With --first-hour it loads one GPU for some four minutes and checks, by reads alone, what measuring
+on it relies on. With -o FILE a text for people is written, and a JSON beside it. Exit code 1 only
+if the configuration is refused or does not ask for the plugin. Also if --calibrate could measure no
+GPU, or --first-hour finds none.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def ceiling_mhz(nvml: ModuleType, handle: object, ask: Ask) -> int | None:
     """The clock above which an operator does not want this GPU; 0: there is no such, ``None``: not stated.
 
     That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
-    would override both upwards. The default application clock is none: GPUs boost above it.
+    would override both upwards. The default application clock is not such a ceiling: GPUs boost above it.
 
     Raises:
         DeviceLostError: the GPU has fallen off the bus.
@@ -74,7 +74,7 @@ def ceiling_mhz(nvml: ModuleType, handle: object, ask: Ask) -> int | None:
 
 
 def _told(ask: Ask, call: Callable[[], T | None]) -> T | None:
-    """Make a call whose refusal, for whatever reason, says nothing."""
+    """Make a call whose refusal, for whatever reason, proves nothing."""
     try:
         return ask(call)
     except DeviceLostError:

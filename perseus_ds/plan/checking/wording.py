@@ -11,7 +11,7 @@ def certified(gap_pct: float) -> str:
 
 
 def worth(slowdown_pct: float, saving_pct: float, gap_pct: float) -> str:
-    """Say in one short line what a plan is worth, and how good it provably is."""
+    """State in one short line what a plan is worth, and how good it provably is."""
     slower = f"{slowdown_pct:+.2f} % time"
     speed = "same speed" if slower in {"+0.00 % time", "-0.00 % time"} else slower
     within = max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0

@@ -1,7 +1,7 @@
 """``python -m perseus_ds.plan.following``: plans iterations of a job, one question after another.
 
 The job's process writes a `Setup` and questions to the standard input, and reads answers from the standard
-output, the first of them (number ``READY``) when questions can be asked. This one ends with its input.
+output. The first (number ``READY``) comes when questions can be asked. This one ends with its input.
 """
 
 from __future__ import annotations

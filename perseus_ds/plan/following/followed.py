@@ -20,8 +20,8 @@ class RankClocks:
 class Followed:
     """The plan of one iteration, whose loads were known.
 
-    ``time_s`` is what it takes as predicted, ``ends_s`` when each of the first rank's computations is over,
-    ``energy_j`` what the computations of a pipeline use beyond the power of waiting.
+    ``time_s`` is what it takes as predicted. ``ends_s`` is when each of the first rank's computations is
+    over, ``energy_j`` what the computations of a pipeline use beyond the power of waiting.
 
     Shape: ``clocks`` [ranks].
     """

@@ -113,7 +113,7 @@ class AnswerFrame:
         return numbers
 
     def time_s(self, numbers: Floats) -> float | None:
-        """What the plan takes as predicted; None where there is none."""
+        """What the plan takes as predicted; None without a plan."""
         return float(numbers[2]) if numbers[1] else None
 
     def left_s(self, numbers: Floats) -> Floats:

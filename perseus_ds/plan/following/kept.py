@@ -24,7 +24,7 @@ def load_problem(
 ) -> LoadProblem:
     """Return the problem with the least reserve that loses no time to what loads leave open.
 
-    Iterations are drawn whose microbatches vary as in the profile; each is planned for its shortest time and
+    Iterations are drawn whose microbatches vary as in the profile. Each is planned for its shortest time and
     run again and again, every computation off by its own scatter.
 
     Cost: some 16 solutions of one iteration.
@@ -61,7 +61,7 @@ def drawn_factor(problem: LoadProblem, random: np.random.Generator) -> Floats:
 def scatter_of(problem: LoadProblem, profile: Profile) -> Floats:
     """Relative standard deviation of every computation at its load.
 
-    Shape: [nodes]; 0 for what is none.
+    Shape: [nodes]; 0 for nodes that are not computations.
     """
     known: Mapping[Computation, float] = {
         **(profile.variation() or {}),

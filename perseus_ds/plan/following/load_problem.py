@@ -79,7 +79,7 @@ class LoadProblem:
         self._idles = idles(plans.schedule, plans.fixed_s) if plans.wait_clock is not None else []
 
     def factors(self, loads: Sequence[Load]) -> Floats:
-        """How many times its mean duration every computation takes; 1 for what is none.
+        """How many times its mean duration every computation takes; 1 for other nodes.
 
         Shape: ``loads`` [microbatches]; returns [nodes].
         """

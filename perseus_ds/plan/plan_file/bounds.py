@@ -27,7 +27,7 @@ def parsed_orders(orders: Sequence[str]) -> tuple[tuple[Instruction, ...], ...]:
     """Parse the stages' orders.
 
     Raises:
-        PerseusError: too many instructions, or one that is none.
+        PerseusError: too many instructions, or a text that is not an instruction.
     """
     if not isinstance(orders, list) or not all(isinstance(order, str) for order in orders):
         raise PerseusError("orders is no list of texts")

@@ -58,8 +58,8 @@ def unpack_splits(packed: Mapping[str, object], plans: int, computations: int) -
     """Read back what ``pack_splits`` wrote.
 
     Raises:
-        PerseusError: a split that no plan has, two of one computation, or a share that is none.
-        zlib.error: damaged data.
+        PerseusError: a split that no plan has, two of one computation, or an impossible share. zlib.error:
+        damaged data.
     """
     count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
     column, plan = _places(packed, count, plans, computations)
@@ -80,8 +80,7 @@ def unpack_waits(packed: Mapping[str, object], plans: int, computations: int, ra
     """Read back what ``pack_waits`` wrote.
 
     Raises:
-        PerseusError: a wait that no plan has, two of one, or a time that is none.
-        zlib.error: damaged data.
+        PerseusError: a wait that no plan has, two of one, or an impossible time. zlib.error: damaged data.
     """
     count = whole(packed, "count", least=0, most=MOST_INFLATED_BYTES // 16)
     column, plan = _places(packed, count, plans, computations + ranks)

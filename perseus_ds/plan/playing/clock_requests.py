@@ -78,15 +78,14 @@ def clock_requests(
 ) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
 
-    A higher clock is asked for so that it is in force at the end of what runs before; where there is a wait
+    A higher clock is asked for so that it is in force at the end of what runs before. Where there is a wait
     of at least its latency, that end is the moment to ask. A lower clock is in force a little later
-    (``GUARD``), and is not asked for before what runs before has begun: durations vary, and what takes
-    longer than planned would be slowed for its last part. Where everything does, ``on_pace`` False, it is
-    asked for at that end.
-    The last requests are for the next iteration's first computation, as far as they cannot wait until that
-    iteration has begun. With ``tables`` of the plan's feedback these are the clocks that computations
-    begin at; corrections come on top. Two requests are apart by at least the time that a call takes; what
-    that delays comes late.
+    (``GUARD``), and is not asked for before what runs before has begun. Durations vary, and what takes longer
+    than planned would be slowed for its last part. Where everything does, ``on_pace`` False, it is asked for
+    at that end. The last requests are for the next iteration's first computation, as far as they cannot wait
+    until that iteration has begun. With ``tables`` of the plan's feedback these are the clocks that
+    computations begin at; corrections come on top. Two requests are apart by at least the time that a call
+    takes; what that delays comes late.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.

@@ -75,18 +75,18 @@ def expected(
     """Run the plan and its baseline on paper, iteration after iteration, with durations that vary.
 
     The plan itself counts every wait at one power, every computation at its own clock and every duration as
-    its mean. Really a lower clock comes into force when the computation that it is for has begun, a GPU
-    waits at the clock of what follows, a transfer may last as its sender's clock lets it
-    (``profile.follows``), and an iteration lasts as long as the longest of paths that vary: the
-    reserve lets a part of that through. A GPU that runs slower is cooler and leaks less
-    (``profile.leakage``). ``variation`` is by what share each computation's duration varies; ``replicas``
-    wait for each other at the end of an iteration.
+    its mean. Really a lower clock comes into force when the computation that it is for has begun, and a GPU
+    waits at the clock of what follows. A transfer may last as its sender's clock lets it
+    (``profile.follows``). An iteration lasts as long as the longest of paths that vary: the reserve lets a
+    part of that through. A GPU that runs slower is cooler and leaks less (``profile.leakage``). ``variation``
+    is by what share each computation's duration varies; ``replicas`` wait for each other at the end of an
+    iteration.
 
     The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
     really is the longest. They are drawn as the durations are.
 
-    The intervals come from the standard errors of the profile's energies, times and leakage, from how many
-    iterations were drawn, and from what is left out here.
+    The intervals come from the standard errors of the profile's energies, times and leakage. They also have
+    how many iterations were drawn, and what is left out here.
 
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """

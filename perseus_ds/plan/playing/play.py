@@ -29,9 +29,9 @@ class Played:
     """One instruction at its place in the iteration, as planned.
 
     ``parts`` are its clocks in the order of time, each with its duration and energy (of a timeline's energy
-    as its share of the time); there is one part unless the clock changes while it runs, and none for what
-    no clock changes. ``energy_j`` is what the
-    work itself uses (waiting is counted apart, at blocking power), 0 where it was not measured.
+    as its share of the time). There is one part unless the clock changes while it runs, and none for what no
+    clock changes. ``energy_j`` is what the work itself uses (waiting is counted apart, at blocking power), 0
+    where it was not measured.
     """
 
     instruction: Instruction

@@ -23,9 +23,9 @@ Floats = NDArray[np.float64]
 class TimeErrors:
     """What a profile's errors of time mean for a plan and its baseline.
 
-    ``before_s`` and ``after_s`` are by how much longer iterations of either side last on average: of paths
-    that are alike as profiled one really is the longest. ``ratio`` is the standard error that is left to
-    the plan's time over the baseline's.
+    ``before_s`` and ``after_s`` are by how much longer iterations of either side last on average. Of paths
+    that are alike as profiled one really is the longest. ``ratio`` is the standard error that is left to the
+    plan's time over the baseline's.
     """
 
     before_s: float

@@ -24,7 +24,7 @@ class PlanProblem:
     ``activities`` has a table of effective energies for every node of ``dag``, with ``waiting_w`` what one
     GPU takes that waits. ``columns`` are the nodes of all that has a clock, in running order, rank after
     rank; ``ranks`` which of these columns each rank has. ``variation`` is by what share each computation
-    varies; None where the profile does not state it of all; ``load_variation`` by what share microbatches
+    varies; None where the profile does not state it of all. ``load_variation`` is by what share microbatches
     vary for their loads, alike on all stages.
 
     Shape: ``columns`` [computations].

@@ -1,7 +1,7 @@
 """How much slack a plan leaves unused, because durations vary: given, or as much as their variation asks for.
 
-A plan that fills all slack has many paths that are just critical; of many that vary one is always longer
-than planned, although none is on average.
+A plan that fills all slack has many paths that are just critical. Of many that vary one is always longer than
+planned, although none is on average.
 """
 
 from __future__ import annotations

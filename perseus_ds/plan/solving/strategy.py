@@ -60,7 +60,7 @@ def solve(
 def fastest(problem: PlanProblem, switching: Switching, *, also_s: float = 0.0) -> Plans:
     """Make the plan for the shortest time alone, and one for ``also_s`` where it lies on the frontier.
 
-    Where no plan for the shortest time changes clocks so seldom, plans for longer times are made too: in a
+    Where no plan for the shortest time changes clocks so seldom, plans for longer times are made too. In a
     profile with errors the fastest clock of one computation need not be that of the next.
 
     Raises:
