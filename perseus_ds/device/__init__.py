@@ -23,7 +23,7 @@ from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
@@ -49,7 +49,7 @@ __all__ = [
     "Gpu",
     "Identity",
     "NullGpu",
-    "PowerSettings",
+    "OperatorSettings",
     "RequestCounts",
     "Sighting",
     "SimulatedGpu",

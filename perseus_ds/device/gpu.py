@@ -9,7 +9,7 @@ from typing import Self
 
 from perseus_ds.device.clock_agenda import DatedClocks
 from perseus_ds.device.conflict import Sighting
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
@@ -95,7 +95,7 @@ class Gpu(ABC):
         """Read the temperature of this GPU's chip; ``None`` where it does not show."""
         return None
 
-    def power_settings(self) -> PowerSettings | None:
+    def operator_settings(self) -> OperatorSettings | None:
         """Read what operators have set of this GPU's power and clocks; ``None`` where there is no such thing.
 
         Raises:

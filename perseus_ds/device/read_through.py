@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceUnsupportedError
 
@@ -44,9 +44,9 @@ class ReadThroughGpu(Gpu):
         """As the reader's."""
         return self._reader.now_s()
 
-    def power_settings(self) -> PowerSettings | None:
+    def operator_settings(self) -> OperatorSettings | None:
         """As the reader states."""
-        return self._reader.power_settings()
+        return self._reader.operator_settings()
 
     def load_pct(self) -> int | None:
         """As the reader states."""

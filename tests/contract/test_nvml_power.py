@@ -8,26 +8,26 @@ from types import SimpleNamespace
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device import DeviceRequest, PowerSettings
+from perseus_ds.device import DeviceRequest, OperatorSettings
 from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.nvidia.nvml_power import power_settings
-from perseus_ds.device.power_settings import changed
+from perseus_ds.device.nvidia.nvml_power import operator_settings
+from perseus_ds.device.operator_settings import changed
 from perseus_ds.errors import DeviceLostError
 
 pynvml = pytest.importorskip("pynvml")
 BLACKWELL, HOPPER = 10, 9
 
 
-def read(node: FakeNvml, **numbers: int) -> PowerSettings:
+def read(node: FakeNvml, **numbers: int) -> OperatorSettings:
     for name, value in numbers.items():
         setattr(node.state.gpu[0], name, value)
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
-        return gpu.power_settings()
+        return gpu.operator_settings()
 
 
 def test_a_driver_that_states_nothing_is_believed(node: FakeNvml) -> None:
     found = read(node)
-    assert found == PowerSettings()
+    assert found == OperatorSettings()
     assert (found.fields(), list(found.unusual())) == ({}, [])
 
 
@@ -49,7 +49,7 @@ def test_everything_that_others_set_is_read(node: FakeNvml) -> None:
         floor_pct=60,
         power_profile=5,
     )
-    assert found == PowerSettings(300.0, 400.0, 1200, "profile 1, floor 60 %", (5,))
+    assert found == OperatorSettings(300.0, 400.0, 1200, "profile 1, floor 60 %", (5,))
     assert found.fields() == {
         "power_limit": "300 W",
         "application_clock": "1200 MHz",
@@ -85,14 +85,14 @@ def test_power_smoothing_is_believed_where_its_fields_make_sense(
 def test_a_driver_that_refuses_leaves_out_what_it_refuses(node: FakeNvml, code: int) -> None:
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         node.state.gpu[0].any_error = code
-        assert gpu.power_settings() == PowerSettings()
+        assert gpu.operator_settings() == OperatorSettings()
 
 
 def test_a_lost_gpu_is_said(node: FakeNvml) -> None:
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         node.state.gpu[0].any_error = 15
         with pytest.raises(DeviceLostError):
-            gpu.power_settings()
+            gpu.operator_settings()
 
 
 def test_power_profiles_are_the_bits_of_all_words(node: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_binding_that_knows_nothing_of_this_is_served() -> None:
         "nvmlDeviceGetMaxCustomerBoostClock",
     )
     binding = SimpleNamespace(**dict.fromkeys(names, unknown), NVML_CLOCK_GRAPHICS=0)
-    found = power_settings(binding, None, ask)
+    found = operator_settings(binding, None, ask)
     assert (found.smoothing, found.profiles, found.ceiling_mhz) == (None, None, 0)
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from perseus_ds.device import Achieved, Capabilities, EventReason, NullGpu, PowerSettings
+from perseus_ds.device import Achieved, Capabilities, EventReason, NullGpu, OperatorSettings
 from perseus_ds.errors import DeviceError
 
 INDEX = os.getpid()  # a name on the node: other runs of these tests have theirs
@@ -23,7 +23,7 @@ class DeskGpu(NullGpu):
         self.reasons = EventReason.NONE
         self.able = Capabilities((1410, 1200, 900, 705), (1593,), True, None, 0.1, 0.0)
         self.refuses: DeviceError | None = None
-        self.power = PowerSettings()
+        self.power = OperatorSettings()
         self.closed = 0
 
     def capabilities(self) -> Capabilities:
@@ -42,7 +42,7 @@ class DeskGpu(NullGpu):
     def achieved(self) -> Achieved:
         return Achieved(self.moved_mhz or self.locked_mhz or 1410, 1593, self.reasons)
 
-    def power_settings(self) -> PowerSettings:
+    def operator_settings(self) -> OperatorSettings:
         return self.power
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, PowerSettings
+from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, OperatorSettings
 from perseus_ds.device.choose import backends
 from perseus_ds.device.guard import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.patience import insist, whatever
@@ -22,7 +22,7 @@ class SeenGpu:
     capabilities: Capabilities
     achieved: Achieved | None
     energy_j: float | None
-    power: PowerSettings | None
+    power: OperatorSettings | None
 
     @property
     def standing_mhz(self) -> int | None:
@@ -91,8 +91,8 @@ def _energy_j(gpu: Gpu) -> float | None:
         return None
 
 
-def _power(gpu: Gpu) -> PowerSettings | None:
+def _power(gpu: Gpu) -> OperatorSettings | None:
     try:
-        return gpu.power_settings()
+        return gpu.operator_settings()
     except DeviceError:
         return None

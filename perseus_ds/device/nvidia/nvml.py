@@ -15,8 +15,8 @@ from perseus_ds.device.nvidia.nvml_optional import (
     instant_power_w,
     why_no_memory_clock,
 )
-from perseus_ds.device.nvidia.nvml_power import ceiling_mhz, power_settings
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.nvidia.nvml_power import ceiling_mhz, operator_settings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
@@ -111,9 +111,9 @@ class NvmlGpu(LibraryGpu):
         """Read the chip's sensor, in whole degrees; ``None`` where the driver states none."""
         return self._optional(lambda: chip_temperature_c(self._nvml, self._handle))
 
-    def power_settings(self) -> PowerSettings:
+    def operator_settings(self) -> OperatorSettings:
         """Read power limit, application clock, power smoothing and workload power profiles."""
-        return power_settings(self._nvml, self._handle, self._optional)
+        return operator_settings(self._nvml, self._handle, self._optional)
 
     def count(self) -> int:
         """How many GPUs this process sees."""

@@ -11,7 +11,7 @@ from ctypes import byref
 from types import ModuleType
 from typing import Protocol, TypeVar
 
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.errors import DeviceError, DeviceLostError
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Ask(Protocol):
         """Make it."""
 
 
-def power_settings(nvml: ModuleType, handle: object, ask: Ask) -> PowerSettings:
+def operator_settings(nvml: ModuleType, handle: object, ask: Ask) -> OperatorSettings:
     """Read them; what a driver refuses is left out.
 
     Raises:
@@ -39,7 +39,7 @@ def power_settings(nvml: ModuleType, handle: object, ask: Ask) -> PowerSettings:
     limit_mw = _told(ask, lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)))
     usual_mw = _told(ask, lambda: int(nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)))
     profiles = _told(ask, lambda: _enforced_profiles(nvml, handle))
-    return PowerSettings(
+    return OperatorSettings(
         limit_w=None if limit_mw is None else limit_mw / 1000,
         default_limit_w=None if usual_mw is None else usual_mw / 1000,
         ceiling_mhz=ceiling_mhz(nvml, handle, ask),

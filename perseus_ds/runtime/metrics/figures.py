@@ -172,7 +172,7 @@ def _age_s(path: Path) -> float | None:
 
 def _power_limit_w(gpu: Gpu) -> float | None:
     try:
-        settings = gpu.power_settings()
+        settings = gpu.operator_settings()
     except DeviceError:
         return None
     return None if settings is None else settings.limit_w

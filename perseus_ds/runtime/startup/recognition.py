@@ -49,7 +49,7 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
         identity = gpu.identify()
         address = GpuAddress(socket.gethostname(), identity.pci_bus_id or identity.uuid)
         place = adapter.place()
-        settings = gpu.power_settings()
+        settings = gpu.operator_settings()
         return Member(
             place,
             place.replica,

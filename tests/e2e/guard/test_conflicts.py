@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from fake_nvml import FakeNvml
 
-from perseus_ds.device import ConflictKind, DeviceRequest, PowerSettings
+from perseus_ds.device import ConflictKind, DeviceRequest, OperatorSettings
 from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import GuardedGpu, Outcome, repair
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
@@ -90,7 +90,7 @@ def test_a_changed_power_profile_is_said_once_for_every_change(node: FakeNvml) -
 
 
 def test_a_driver_without_power_profiles_is_not_asked_for_them(node: FakeNvml, gpu: GuardedGpu) -> None:
-    assert gpu.power_settings() == PowerSettings()
+    assert gpu.operator_settings() == OperatorSettings()
     node.state.gpu[0].power_profile = 3  # not as it was taken: no change that we could tell
     gpu.lock_clock(705)
     time.sleep(0.6)

@@ -14,7 +14,7 @@ from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.guard.claim.standing import FirstLooks
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
-from perseus_ds.device.power_settings import changed
+from perseus_ds.device.operator_settings import changed
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
 
 _LONGEST_LEASE_S = 600.0
@@ -104,7 +104,7 @@ class Control:
             raise
 
     def _read_settings(self) -> None:
-        found = self.claim.gpu.power_settings()
+        found = self.claim.gpu.operator_settings()
         self._settings = {} if found is None else found.fields()
 
     def report_conditions(self) -> None:
@@ -296,7 +296,7 @@ class Control:
         if self._now_s() < self._settings_s + _SETTINGS_PERIOD_S or self._is_close(self._agenda.due_s):
             return
         before, self._settings_s = self._settings, self._now_s()
-        found = self.claim.gpu.power_settings() if before else None
+        found = self.claim.gpu.operator_settings() if before else None
         now = {} if found is None else found.fields()
         for name, words in changed(before, now):
             kind = _KINDS[name]

@@ -38,7 +38,7 @@ class LostGpu(NullGpu):
         raise DeviceLostError("gone")
 
 
-@pytest.mark.parametrize("what", ["achieved", pytest.param("power_settings", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
 def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     connection = ClientConnection(theirs, Peer(0, 0, 0), lambda: EVERYTHING, lambda *_: LostGpu(what))

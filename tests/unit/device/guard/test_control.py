@@ -12,7 +12,7 @@ from perseus_ds.device import EventReason
 from perseus_ds.device.conflict import ConflictKind
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.serving.control import Control
-from perseus_ds.device.power_settings import PowerSettings
+from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError
 
 Setting = dict[str, Any]
@@ -205,11 +205,11 @@ def test_a_clock_that_the_device_holds_down_is_said_and_kept(desk: Desk) -> None
 def test_a_setting_of_power_that_changes_is_said_once(
     desk: Desk, before: Setting, now: Setting, kind: ConflictKind, words: str
 ) -> None:
-    desk.gpu.power = PowerSettings(**before)
+    desk.gpu.power = OperatorSettings(**before)
     desk.control.begin()
     desk.ask(900)
     for power in (before, now, now, {}, now):  # what a driver does not state just now has not changed
-        desk.gpu.power = PowerSettings(**power)
+        desk.gpu.power = OperatorSettings(**power)
         for _ in range(5):
             desk.look()
     assert desk.said == [(kind, f"{kind.text}: {words}")]

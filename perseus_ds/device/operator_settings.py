@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 FIELDS = ("power_limit", "application_clock", "power_smoothing", "power_profiles")
-"""What `PowerSettings.fields` may name."""
+"""What `OperatorSettings.fields` may name."""
 
 _LEAST_W = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class PowerSettings:
+class OperatorSettings:
     """One reading of a device; ``None``: its driver does not state it.
 
     ``limit_w`` is the power limit in force, the least of the user's, the board's and the module's.
