@@ -122,7 +122,7 @@ class RollCall:
         return joint_refusal(refusals, ranks=len(left) if count == ranks else ranks) if refusals else None
 
     def _sign_version(self) -> None:
-        """Count this rank among those of its release; the first of each says which one it is, and where."""
+        """Count this rank among those of its release; the first of each leaves its name and host."""
         if self._store.add(self._key(f"of {self._version}"), 1) == 1:
             nth = self._store.add(self._key("versions"), 1)
             left = [self._version, self._rank, socket.gethostname()]

@@ -144,7 +144,7 @@ class Lifecycle:
 
     @property
     def _phase(self) -> Phase | None:
-        """The phase of present batches; None where there is none for their size yet, or nobody answers."""
+        """The phase of present batches; None before their size has one, and while an opening job is alone."""
         if self._phases:
             return self._phases.get(self._present)
         return None if self._is_alone else self._opening
@@ -211,7 +211,7 @@ class Lifecycle:
             self._phases[planned] = phase
 
     def _go_alone(self, error: SilentRankError) -> None:
-        """Run the plan without the other ranks, who do not answer; where there is none, at default clocks."""
+        """Run the plan without the other ranks, who do not answer; a job without a plan at default clocks."""
         if not self._phases:
             self._opening.parted()
         self._reunion = self._status_exchange.reunion()
@@ -224,7 +224,7 @@ class Lifecycle:
 
     @property
     def _meanwhile(self) -> str:
-        """Say what goes on until all ranks answer again."""
+        """Name what goes on until all ranks answer again."""
         if self.active_plan is not None:
             return (
                 "the plan runs on; until all ranks answer again, stragglers are not answered and nothing is "

@@ -57,7 +57,7 @@ class Sweeping:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Forget what earlier windows told: ranks that lost each other may know different ones of them."""
+        """Forget earlier windows: ranks that lost each other may know different ones of them."""
         self._short_windows = 0
         self._loads = WindowLoads(self._context)
         self._heat = Heat()
