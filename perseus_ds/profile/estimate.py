@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+from scipy.special import ndtri
 
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile.load_fit import AtLoad, LoadSums, at_load
@@ -23,7 +24,7 @@ _OUTSIDE_SHARE = 0.01
 _EQUAL_WITHIN = 0.1
 _ROUNDING = 1e-9  # of a step: where nobody waits, what rounding leaves would be given any power
 _PURE_QUANTILE = 0.1
-_DECILES_APART = 2.5631  # the outer two, in standard deviations of a normal distribution
+_DECILES = 0.1, 0.9  # the outer two
 _SKIPPED_SHARE = 0.5
 _FEW = 10
 """Fewer values than this have no outer deciles of their own."""
@@ -237,7 +238,7 @@ def _robust_mean(values: NDArray[np.float64]) -> float:
 
     Nothing lies between the quantiles of two values: theirs is the plain mean.
     """
-    low, high = np.quantile(values, [0.1, 0.9])
+    low, high = np.quantile(values, _DECILES)
     middle = values[(values >= low) & (values <= high)]
     return float((middle if len(middle) else values).mean())
 
@@ -245,12 +246,16 @@ def _robust_mean(values: NDArray[np.float64]) -> float:
 def _robust_deviation(values: NDArray[np.float64]) -> float:
     """Standard deviation by the middle four fifths: as that of a normal distribution of the same width.
 
+    As many values of a normal distribution have their outer deciles nearer to each other the fewer they are.
     Of few values it is the plain one.
+
+    Source: Blom 1958, scores of normal order statistics.
     """
-    if len(values) < _FEW:
-        return float(values.std(ddof=len(values) > 1))
-    low, high = np.quantile(values, [0.1, 0.9])
-    return float((high - low) / _DECILES_APART)
+    count = len(values)
+    if count < _FEW:
+        return float(values.std(ddof=count > 1))
+    scores = ndtri((np.arange(count) + 0.625) / (count + 0.25))
+    return float(np.ptp(np.quantile(values, _DECILES)) / np.ptp(np.quantile(scores, _DECILES)))
 
 
 def _taken(runs: Sequence[Interval]) -> Sequence[Interval]:
