@@ -7,6 +7,7 @@ from perseus_ds.profile.counter import CounterTrace
 from perseus_ds.profile.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
 from perseus_ds.profile.record import Computation, Point, Profile
 from perseus_ds.profile.sizes import at_size, differ, elasticity
+from perseus_ds.profile.smoothing import smoothed
 from perseus_ds.profile.store import read_profile, write_profile
 from perseus_ds.profile.sweep import Sweep, candidate_clocks
 from perseus_ds.profile.window import Interval, Window
@@ -30,6 +31,7 @@ __all__ = [
     "fit_of",
     "read_csv",
     "read_profile",
+    "smoothed",
     "write_csv",
     "write_profile",
 ]

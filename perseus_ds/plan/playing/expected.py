@@ -23,7 +23,7 @@ from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan
-from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.profile.following import lasts_times
 from perseus_ds.profile.sizes import log_normal
 from perseus_ds.schedule import Dag, Instruction, dag_of
@@ -296,9 +296,9 @@ def _error(plan: FrequencyPlan, profile: Profile, before_j: float, ratio: float)
         runs[key, 0] -= ratio
         for option, share in portions:
             runs[key, option] += share
-    variance = 0.0
+    variance, known = 0.0, smoothed(profile)
     for (key, option), count in runs.items():
-        points = profile.of(*key)
+        points = known.of(*key)
         if option < len(points):
             variance += (count * points[option].energy_se_j / before_j) ** 2
     return float(np.sqrt(variance))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.splits import Portion
-from perseus_ds.profile import Computation, Point, Profile
+from perseus_ds.profile import Computation, Point, Profile, smoothed
 from perseus_ds.schedule import Dag, Instruction
 
 _LEAST_DRAWS, _MOST_DRAWS = 20, 200
@@ -45,10 +45,10 @@ def time_errors(
     Cost: one pass over the graph for all draws.
     """
     draws = int(np.clip(_MOST_NUMBERS // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
-    random = np.random.default_rng(1)
+    random, known = np.random.default_rng(1), smoothed(profile)
     exact, off = {}, {}
     for key in plan.of.options:
-        errors = np.array([_error(point, variation.get(key, 0.0)) for point in profile.of(*key)])
+        errors = np.array([_error(point, variation.get(key, 0.0)) for point in known.of(*key)])
         exact[key] = np.ones((len(errors), draws))
         off[key] = 1.0 + errors[:, None] * random.standard_normal((len(errors), draws))
     highest = dict.fromkeys(plan.of.computations(), (Portion(0, 1.0),))
@@ -70,11 +70,8 @@ def time_errors(
 
 
 def _error(point: Point, variation: float) -> float:
-    """Standard error of a point's time, as a share of it.
-
-    What few executions state of themselves is little: all clocks together state how a computation varies.
-    """
-    return max(point.time_se_s / point.time_s, variation / float(np.sqrt(point.samples)))
+    """Standard error of a point's time, as a share of it; where it states none, by how it varies."""
+    return point.time_se_s / point.time_s or variation / float(np.sqrt(point.samples))
 
 
 def _lasts_s(

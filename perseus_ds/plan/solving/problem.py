@@ -12,7 +12,7 @@ from perseus_ds.plan.idle import columns_of
 from perseus_ds.plan.options import Options, joined
 from perseus_ds.plan.record import Baseline
 from perseus_ds.plan.timelines import InstructionTimelines
-from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of
 from perseus_ds.solver import OptionTable, Problem
 
@@ -92,10 +92,12 @@ class PlanProblem:
 def problem_of(profile: Profile, schedule: Schedule, waiting_w: float) -> PlanProblem:
     """Look every node's options up, and number what the solver numbers; without reserve.
 
+    Points are those behind the profile's (`smoothed`).
+
     Raises:
         IncompleteProfileError: a stage of the schedule was not measured.
     """
-    dag = dag_of(schedule)
+    dag, profile = dag_of(schedule), smoothed(profile)
     computed = dict.fromkeys((n.stage, n.kind) for n in dag.nodes if n.kind.is_computation)
     options = {key: _options(profile, *key) for key in computed}
     fixed_s = {

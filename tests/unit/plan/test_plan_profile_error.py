@@ -33,9 +33,12 @@ def off_by(share: float, *, told: bool = False) -> Profile:
     return replace(known, points={key: tuple(map(wrong, own)) for key, own in known.points.items()})
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "by the scatter"])
-@pytest.mark.parametrize(("share", "slower_pct"), [(0.005, 0.5), (0.01, 1.2)])
-def test_errors_are_seen_and_what_they_cost(share: float, slower_pct: float, *, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("share", "told", "slower_pct"),
+    [(0.005, False, 0.5), (0.01, False, 1.2), (0.005, True, 0.15), (0.01, True, 0.6)],
+)
+def test_errors_are_seen_and_what_they_cost(share: float, *, told: bool, slower_pct: float) -> None:
+    """Errors that are told are averaged out over neighbouring clocks before anything is planned."""
     found = profile_error(off_by(share, told=told), SCHEDULE, BLOCKING_POWER_W)
     assert found is not None
     assert found.measured is told
@@ -56,7 +59,7 @@ def test_a_profile_without_errors_has_none_that_matter() -> None:
 def test_of_a_large_schedule_one_draw_says_about_as_much() -> None:
     """8 x 32 has 512 computations; the mean of ten draws is 1.66 %."""
     large = textbook("1f1b", stages=8, microbatches=32)
-    found = profile_error(off_by(0.01, told=True), large, BLOCKING_POWER_W)
+    found = profile_error(off_by(0.01), large, BLOCKING_POWER_W)
     assert found is not None
     assert found.slowdown_pct == pytest.approx(1.66, rel=0.4)
 
