@@ -29,7 +29,7 @@ class _Curve(NamedTuple):
 def smoothed(profile: Profile) -> Profile:
     """Take every point as what is most likely behind it: a plan prefers points that are too good by chance.
 
-    Durations and mean powers lie on curves over the clock that bend as far as the profile's own points tell
+    Durations and mean powers lie on curves over the clock that bend as far as the profile's own points show
     beyond their standard errors. A point keeps what its error and its neighbours leave of it: where
     errors are small, or curves have kinks, that is all of it. Errors become those that are left.
     The same profile where points state no errors, or are few.
