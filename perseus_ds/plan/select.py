@@ -84,6 +84,6 @@ def _under_cap(plans: PlanSet, power_cap_w: float) -> FrequencyPlan:
     if not len(fits):
         raise InfeasibleError(
             f"no plan stays under {power_cap_w:.6g} W for one pipeline: the least is {power_w.min():.6g} W",
-            hint="raise the cap, or lower it for fewer GPUs",
+            hint="raise the cap",
         )
     return plans.plan(int(fits[0]))

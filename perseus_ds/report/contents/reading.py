@@ -183,7 +183,7 @@ def _why(file: str, events: tuple[Event, ...]) -> str:
         return f"mode {mode} does not write it"
     if "finished" in names:
         return "the job ended before it could write it"
-    return "the job has not written it yet" if names else "there is no journal that gives the reason"
+    return "the job has not written it yet" if names else "there is no events.jsonl that gives the reason"
 
 
 _KEYS = ("plan", "plan_index")

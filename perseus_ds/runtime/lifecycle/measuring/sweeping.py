@@ -108,9 +108,12 @@ class Sweeping:
             if seen is None:
                 return False
             sweeps.record(seen)
+            place = (
+                f"({sweeps.done} of at most {sweeps.total})" if sweeps.total > 1 else "again, on a cooler GPU"
+            )
             self._context.log.event(
                 "profiling",
-                f"profiled {clock_mhz} MHz ({sweeps.done} of at most {sweeps.total})",
+                f"profiled {clock_mhz} MHz {place}",
                 clock_mhz=clock_mhz,
                 done=sweeps.done,
                 total=sweeps.total,
