@@ -68,6 +68,11 @@ def _fitting(file: Path, job: Job, group: int, writers: frozenset[int]) -> str:
     plans = read_plans(file, writers=writers)
     if not (wrong := differences(job.plan_fingerprint(group), plans.fingerprint)):
         return dumps(plans)
+    if not plans.fingerprint:
+        raise PlanMismatchError(
+            f"{file} was made for no job: it was planned from a table",
+            hint="use mode automatic, or plan from this job's profile.json",
+        )
     if _differ_in_size_alone(job.plan_fingerprint(group), plans.fingerprint):
         theirs = plans.fingerprint["microbatches"]
         wrong = f"batches of {theirs} microbatches, this job's have {job.schedule.microbatches}"

@@ -43,6 +43,12 @@ def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDire
         assert why == ""
 
 
+def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) -> None:
+    write_plans(replace(hand_made(), fingerprint={}), directory.plan)
+    with pytest.raises(PlanMismatchError, match="was made for no job: it was planned from a table"):
+        needed_plans(job(4), directory)
+
+
 def test_another_jobs_plan_is_replaced(directory: RunDirectory) -> None:
     leave(job(4, gpu="H100"), directory.plan)
     assert files_for(job(8), directory) == [directory.plan]
