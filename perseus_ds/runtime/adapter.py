@@ -20,7 +20,7 @@ from perseus_ds.schedule import Instruction, Kind, Load, Order, Schedule
 class Batch:
     """What is known of an iteration at its begin: batches of as many microbatches can run the same plan.
 
-    ``shape`` is the microbatch's where the framework tells it beforehand ("2 x 4096"), else empty. ``loads``
+    ``shape`` is the microbatch's where the framework knows it beforehand ("2 x 4096"), else empty. ``loads``
     are those of all its microbatches, in order, where this rank knows them before the first instruction.
 
     Shape: ``loads`` [microbatches].
@@ -33,20 +33,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one rank stands and what it runs, as it tells all others.
+    """Where one rank stands and what it runs, as it reports it to all others.
 
     ``pipeline_rank`` is the row of `Schedule.orders` that it runs, ``order`` that row as its own framework
     will run it. ``replica`` numbers the pipelines that wait for each other; tensor-parallel peers share both.
     ``parameters`` [model stage] and ``weights`` [model stage] (those that multiply: what a stage computes
     grows with them) cover the model stages that this rank holds. ``unknown`` names the framework's
-    instructions that stand in the order as `Kind.UNKNOWN`.
-    ``left_out`` are those computations of the order that contain a wait for others (`first_forwards`,
-    `last_backwards`): what they take tells nothing of a clock. ``inputs`` are the shapes of the first batch,
-    from ranks that see it. ``modules`` says how this rank's modules are run where that changes what they
-    take (`modules_in_words`). ``untested`` names a release of the framework that nobody has tried.
-    ``coupled`` are the ranks of the job that this one meets within every computation, in whatever replica:
-    experts exchange tokens there. Their replicas run one plan, as a set (`in_sets`). Ranks of one place meet
-    there anyway.
+    instructions that stand in the order as `Kind.UNKNOWN`. ``left_out`` are those computations of the order
+    that contain a wait for others (`first_forwards`, `last_backwards`): their durations show nothing of a
+    clock. ``inputs`` are the shapes of the first batch, from ranks that see it. ``modules`` states how this
+    rank's modules are run where that changes their durations (`modules_in_words`). ``untested`` names a
+    release of the framework that nobody has tried. ``coupled`` are the ranks of the job that this one meets
+    within every computation, in whatever replica: experts exchange tokens there. Their replicas run one plan,
+    as a set (`in_sets`). Ranks of one place meet there anyway.
     """
 
     pipeline_rank: int
@@ -64,7 +63,7 @@ class Place:
 
 
 def untested(framework: str, release: str, tested: Sequence[str]) -> str:
-    """Say that a release was not tried; empty where it was, whatever its build ("+cu128")."""
+    """Name a release that was not tried; empty where it was, whatever its build ("+cu128")."""
     if release.split("+", maxsplit=1)[0] in tested:
         return ""
     return f"{framework} {release} was not tested (tested: {', '.join(tested)})"
@@ -94,8 +93,8 @@ class InstructionListener(Protocol):
     def before(self, kind: Kind, load: Load | None = None) -> None:
         """An instruction is about to be issued.
 
-        ``load`` is how much a forward works on, where it is known here and no earlier: read off shapes and
-        what lies on the host, never a synchronisation.
+        ``load`` is how much a forward works on, where it is known here and no earlier. It is read off shapes
+        and what lies on the host, never by a synchronisation.
         """
 
     def after(self, kind: Kind) -> None:
@@ -166,7 +165,7 @@ class Adapter(Protocol):
         """Where the engine computes."""
 
     def place(self) -> Place:
-        """Say where this rank stands and what it runs in a batch as the one that began last.
+        """State where this rank stands and what it runs in a batch as the one that began last.
 
         Raises:
             UnsupportedEngineError: a schedule, or a use of the framework, that cannot be served.

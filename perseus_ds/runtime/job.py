@@ -36,8 +36,8 @@ class Job:
     ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
-    that each stands for (`in_sets`). ``peer_groups`` are the ranks that meet within computations, where
-    more than one do; ``addresses`` the device of every rank, ``places`` its pipeline as the framework numbers
+    that each stands for (`in_sets`). ``peer_groups`` are the ranks that meet within computations, where more
+    than one do. ``addresses`` are the device of every rank, ``places`` its pipeline as the framework numbers
     it and its rank there.
     """
 
@@ -128,7 +128,7 @@ def digest(text: str) -> str:
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Say in words where two fingerprints differ in what matters; empty when they agree."""
+    """Describe where two fingerprints differ in what matters; empty when they agree."""
     return "; ".join(
         f"{key} is {theirs.get(key, 'not given')}, this job's is {value}"
         for key, value in ours.items()

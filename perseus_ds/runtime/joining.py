@@ -1,4 +1,4 @@
-"""What every rank said that it runs, joined into the job's schedule."""
+"""The orders that all ranks reported, joined into the job's schedule."""
 
 from __future__ import annotations
 

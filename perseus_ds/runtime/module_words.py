@@ -1,6 +1,6 @@
 """How a model's modules are run, where that changes what they take: a part of the job's fingerprint.
 
-Every adapter says it of its own modules (`Place.modules`). What a module's own code does (a call of
+Every adapter describes its own modules by it (`Place.modules`). What a module's own code does (a call of
 ``torch.utils.checkpoint`` in its forward) cannot be seen from outside.
 """
 

@@ -167,7 +167,7 @@ _PARTING_S = 2.0
 class StatusExchange:
     """Gather this rank's report, spread what came back.
 
-    ``notices`` are watched by rank 0 alone, which tells the others, so that all know of them at the same
+    ``notices`` are watched by rank 0 alone, which informs the others, so that all know of them at the same
     iteration.
     """
 
@@ -250,7 +250,7 @@ class StatusExchange:
         return job_status is not None and job_status.failed
 
     def fail(self) -> None:
-        """Tell the others that this rank is leaving, if they can be reached."""
+        """Inform the others that this rank is leaving, if they can be reached."""
         try:
             self._channel.collect(patience_s=_PARTING_S)
             self._channel.post(

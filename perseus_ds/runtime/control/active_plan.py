@@ -114,7 +114,7 @@ class ActivePlan(ClockPolicy):
         self._present.begins(sequencer)
 
     def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what is due while the computation runs, by another plan if what was told asks for it."""
+        """Ask for what is due while the computation runs, by another plan if reports ask for it."""
         if self._will_tell is not None:
             self._look(sequencer)
         self._present.before(sequencer)
@@ -153,7 +153,7 @@ class ActivePlan(ClockPolicy):
             self._present.stands(sequencer)
 
     def _follow(self, elapsed_s: float) -> bool:
-        """Take in plans of this iteration's own; return whether another one is to be run from now on."""
+        """Take in plans of this iteration's own; return whether another one runs from now on."""
         if self._follower is None or not self._follower.look(elapsed_s):
             return False
         if self._pacer is not None and self._follower.left_s is not None:
@@ -280,7 +280,7 @@ class ActivePlan(ClockPolicy):
         self._present = self._schedule()
 
     def close(self) -> None:
-        """Tell nobody anything any more; safe to call twice."""
+        """Report nothing any more; safe to call twice."""
         if self._pacer is not None:
             self._pacer.close()
             self._pacer = None
@@ -289,7 +289,7 @@ class ActivePlan(ClockPolicy):
             self._follower = None
 
     def _end_telling(self) -> None:
-        """Take in all that was told in the iteration that has ended."""
+        """Take in all that was reported in the iteration that has ended."""
         if self._will_tell is None:
             return
         self._will_tell = None
@@ -302,7 +302,7 @@ class ActivePlan(ClockPolicy):
             raise self._lost
 
     def _unless_lost(self, act: Callable[[], object]) -> bool:
-        """Follow loads as long as the others of the replica can be reached; else the end of it says so."""
+        """Follow loads as long as the others of the replica can be reached; else a line reports it."""
         if self._lost is not None:
             return False
         try:

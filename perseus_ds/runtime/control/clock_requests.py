@@ -68,9 +68,9 @@ class Requests(Protocol):
 class ClockRequests:
     """Give every request its moment in device time, and hand it to whoever asks the device.
 
-    The host runs ahead of the device: a thread waits for each point of the stream in turn, and a request is
-    due at the moment when the device was there, plus its delay, however late the thread woke. A device with
-    a ``virtual`` time needs no thread: its host is the device. A guard asks at each moment from a process of
+    The host runs ahead of the device, so a thread waits for each point of the stream in turn. A request is
+    due at the moment when the device was there, plus its delay, however late the thread woke. A device with a
+    ``virtual`` time needs no thread: its host is the device. A guard asks at each moment from a process of
     its own; without one `LocalClocks` does, by an alarm. The first error is kept for the training thread to
     find at its next iteration; after it nothing is asked for any more.
     """
@@ -112,7 +112,7 @@ class ClockRequests:
 
     @property
     def stored(self) -> bool:
-        """Whether no higher clock is overdue, as far as is known here; a guard tells it by its device."""
+        """Whether no higher clock is overdue, as far as is known here; a guard reports it by its device."""
         return self._clocks.look() if isinstance(self._clocks, LocalClocks) else True
 
     def put(self, request: Request) -> None:

@@ -53,8 +53,8 @@ class FixedClock(ClockPolicy):
 class ClockSchedule(ClockPolicy):
     """The requests of a plan's timeline: while a computation runs, and when it is over.
 
-    A request while it runs is made so long after its start, in device time; it is the request for what
-    comes later, asked ahead by the latency of the change. ``opening`` is what is asked for when an iteration
+    A request while it runs is made so long after its start, in device time. It is the request for what comes
+    later, asked ahead by the latency of the change. ``opening`` is what is asked for when an iteration
     begins: first the clocks that the iteration before has asked for last, then those due before the first
     computation begins. ``standing`` is what has been asked for last when a computation begins, for
     who changes to this schedule there.

@@ -1,8 +1,7 @@
-"""Correct clocks while a plan runs: how late a computation begins says at which clock it goes on.
+"""Correct clocks while a plan runs: how late a computation begins decides at which clock it goes on.
 
-`ActivePlan` has a `FeedbackSchedule` in the place of a `ClockSchedule` for the plan that has feedback.
-The look-up is made by whoever sees the device pass: the clock thread on CUDA, the training thread in virtual
-time.
+`ActivePlan` has a `FeedbackSchedule` instead of a `ClockSchedule` for the plan that has feedback. The look-up
+is made by whoever sees the device pass: the clock thread on CUDA, the training thread in virtual time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Following:
     """How late one rank is in an iteration, computation after computation, and the clocks that follow.
 
     Moments are of the device's own time. One that was not seen, or lies before the one that it follows (a
-    clock that jumped), leaves the lateness unknown there and for the computation after it. ``latency_s`` is
+    clock that jumped), leaves the lateness unknown. So it is for the computation after it. ``latency_s`` is
     how long a change takes: a correction that would come when the computation is over is not made.
     """
 
@@ -77,7 +76,7 @@ class FeedbackSchedule(ClockPolicy):
         self._ahead.stands(sequencer)
 
     def before(self, sequencer: ClockSequencer) -> None:
-        """Ask for what the lateness says, and ahead for what comes next."""
+        """Ask for what the lateness decides, and ahead for what comes next."""
         position = sequencer.position % len(self._corrects)
         sequencer.correct(self._corrects[position], *self._ahead.during[position])
 

@@ -1,4 +1,4 @@
-"""Tell how far this replica is at the marks of an iteration, and take in what all tell."""
+"""Report how far this replica is at the marks of an iteration, and take in the reports of all."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from perseus_ds.straggler import Forecast, Foretold, Outlook, ProgressMarks, Rep
 def looks_at(schedule: Schedule, marks: ProgressMarks, rank: int) -> tuple[int, ...]:
     """Positions of one rank's computations before which each mark is looked for.
 
-    What was told at a mark is looked for where a rank's work depends on the first rank's having come there:
-    no rank can wait for another then that waits for it.
+    Reports of a mark are looked for where a rank's work depends on the first rank's having come there. No
+    rank can wait for another then that waits for it.
 
     Shape: [marks]; the number of the rank's computations where nothing of it does.
     """
@@ -49,13 +49,13 @@ def _after(edges: Sequence[tuple[int, int]], nodes: int, node: int) -> list[bool
 
 
 class IterationPacer:
-    """This rank's part in pacing; ``speaks`` where it tells for its replica, ``by_loads`` what it foretells.
+    """This rank's part in pacing; ``speaks``: it reports for its replica, ``by_loads``: its forecasts.
 
     All ranks take in all marks of an iteration in their order, at the latest when it ends, and so keep the
-    same book (`ReplicaPlans`); ``decided`` is called with what was told at each and when in the iteration
-    that was. ``due_s`` is when in the iteration an answer was there to be given: on devices
-    whose time is carried from rank to rank the host may know it earlier. Ranks that are lost within an
-    iteration are reported when it `ends`; until then it goes on as it was.
+    same book (`ReplicaPlans`). ``decided`` is called with the reports of each and when in the iteration that
+    was. ``due_s`` is when in the iteration an answer could be given. On devices whose time is carried from
+    rank to rank the host may know it earlier. Ranks that are lost within an iteration are reported when it
+    `ends`; until then it goes on as it was.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class IterationPacer:
             self._foretold = Foretold(left_s, self._foretold.error)
 
     def begins(self, index: int, now_s: float) -> None:
-        """Iteration ``index`` begins, in which all tell."""
+        """Iteration ``index`` begins, in which all report."""
         self._index, self._taken, self._begun_s, self.due_s = index, 0, now_s, None
         self._exchange.begin()
         self._unless_lost(self._tell_the_begin)
 
     def before(self, position: int) -> None:
-        """A computation is about to be issued: take in what has been told."""
+        """A computation is about to be issued: take in the reports so far."""
         self._unless_lost(lambda: self._take_until(position))
 
     def _take_until(self, position: int) -> None:
@@ -118,7 +118,7 @@ class IterationPacer:
             self._take()
 
     def after(self, position: int, now_s: float) -> None:
-        """A computation is over: tell it where it is a mark."""
+        """A computation is over: report it where it is a mark."""
         if self._index is None or not self._speaks:
             return
         told = self._exchange.told
@@ -137,7 +137,7 @@ class IterationPacer:
         """Take in the rest: all have come past their marks when an iteration has ended.
 
         Raises:
-            EngineError: some rank did not tell in time.
+            EngineError: some rank did not report in time.
         """
         if self._lost is not None:
             raise self._lost

@@ -47,7 +47,7 @@ class IterationPlanner:
         return True
 
     def answer(self, number: int, *, patience_s: float = 0.0) -> NDArray[np.float64] | None:
-        """Return the answer to a question, once; earlier ones are dropped. None while there is none."""
+        """Return the answer to a question, once; earlier ones are dropped. None until it is there."""
         until_s = time.monotonic() + patience_s
         while True:
             try:

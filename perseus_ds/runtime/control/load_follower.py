@@ -36,7 +36,7 @@ class LoadFollower:
 
     All ranks of a replica know alike what is asked when. The first of them has the ``planner``, knows the
     loads, and brings the answer to the others. Each runs its part from the next computation on, and what it
-    ran before until then: a plan that is late, or that nobody could make, changes nothing.
+    ran before until then. A plan that is late, or that could not be made, changes nothing.
 
     ``waits``: on devices of which time passes only while they are used, answers are waited for. ``complain``
     logs one line where nothing is planned any more: the planner has failed, or was late for ``late_s``.
@@ -115,7 +115,7 @@ class LoadFollower:
             self._questions[-1].answer = self._frame.none(number)
 
     def look(self, elapsed_s: float) -> bool:
-        """Take in what has come; return whether another plan is to be followed from now on.
+        """Take in what has come; return whether another plan is followed from now on.
 
         Raises:
             EngineError: the first rank of the replica is silent, where that is waited for.

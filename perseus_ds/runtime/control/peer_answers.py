@@ -15,8 +15,8 @@ from perseus_ds.straggler.peers import Claims, PeerStraggler, PeerWatch
 class PeerAnswers:
     """Whom every group of peers waits for, and what room that leaves to this rank.
 
-    Peers meet in every layer, so that they are as late as the slowest of them whatever they do: who is not
-    that one may take as long. All ranks are fed alike and know every group; each slows its own GPU, where
+    Peers meet in every layer, so that they are as late as the slowest of them whatever they do. The others
+    may take as long as that one. All ranks are fed alike and know every group; each slows its own GPU, where
     that is wanted (``answers``).
     """
 

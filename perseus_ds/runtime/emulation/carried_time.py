@@ -38,18 +38,18 @@ class Messages(Protocol):
         """Wait for a moment; minus infinity from who is gone."""
 
     def close(self) -> None:
-        """Tell all that nothing more comes."""
+        """Inform all that nothing more comes."""
 
 
 class CarriedTime:
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
-    for the same ranks: nothing can hang that does not hang without us. In the step, or at the end of an
-    iteration without one, the ranks of a pipeline meet for the norm of the gradients, by which frameworks
-    clip them. What the host does between two iterations passes as its clock says, over ``time_scale``, in
-    steps of ``host_step_s``: what is shorter is this host's pace and no part of the job. Our own work there
-    takes no time.
+    for the same ranks. So nothing can hang that does not hang without us. In the step, or at the end of an
+    iteration without one, the ranks of a pipeline meet for the norm of the gradients. Frameworks clip
+    gradients by it. What the host does between two iterations passes by its own clock, over ``time_scale``,
+    in steps of ``host_step_s``. What is shorter is this host's pace and no part of the job. Our own work
+    there takes no time.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CarriedTime:
         self._known_routes[microbatches] = routes
 
     def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Wait for what comes through buffers, and tell those whom this instruction meets."""
+        """Wait for what comes through buffers, and inform those whom this instruction meets."""
         self._route = self._next(kind)
         if self._route is not None:
             self._clock.pass_to(self._arrival_s(self._route))

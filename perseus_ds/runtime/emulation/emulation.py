@@ -35,7 +35,7 @@ class Emulation:
     def listener(
         self, session: InstructionListener, job: Job, on_joined: Callable[[Callable[[Job], None]], None]
     ) -> InstructionListener:
-        """Put what emulates in front of the session; ``on_joined`` tells of batches of other sizes."""
+        """Put what emulates in front of the session; ``on_joined`` reports batches of other sizes."""
         size = job.schedule.microbatches
         clock, peers = self.gpu.virtual_time, self.places[job.rank].coupled
         if clock is not None and self.messages is not None and len(peers) > 1:
@@ -63,7 +63,7 @@ class Emulation:
         return carried
 
     def _load_share(self, job: Job) -> LoadShare:
-        """How much work loads are: as the first stage counts them, where settings say what they mean."""
+        """How much work loads are: as the first stage counts them, where settings define what they mean."""
         settings = self.gpu.settings
         if settings.load_terms is None or settings.mean_load is None:
             return LoadShare()
@@ -75,7 +75,7 @@ class Emulation:
         return LoadShare(settings.load_terms, Load(*settings.mean_load), shared)
 
     def close(self) -> None:
-        """Tell the other ranks that this one's time is not carried any more."""
+        """Inform the other ranks that this one's time is not carried any more."""
         if self.messages is not None:
             self.messages.close()
 

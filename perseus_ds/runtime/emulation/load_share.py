@@ -39,8 +39,8 @@ class LoadShare:
     """The share of each microbatch's work in that of the mean one.
 
     With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
-    of ``mean``; without, its tokens over those of the first microbatch that a stage saw. A load is the
-    batch's where the first stage knows it at its begin (``shared``), else what the forward tells.
+    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw. A load is the
+    batch's where the first stage knows it at its begin (``shared``), else the forward's own.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LoadShare:
         self._batch = batch.loads if self._shared is None else self._shared.of(batch)
 
     def share(self, present: Instruction, load: Load | None) -> float:
-        """Return the share of what an instruction works on, whose forward tells ``load``."""
+        """Return the share of what an instruction works on, whose forward has ``load``."""
         place = present.stage, present.microbatch
         if self._batch is not None and present.microbatch < len(self._batch):
             load = self._batch[present.microbatch]

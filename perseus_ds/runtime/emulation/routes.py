@@ -69,7 +69,7 @@ def routes_of(schedule: Schedule, rank: int) -> list[Route]:
 def _met(
     order: Order, rank: int, meeting: Mapping[Instruction, tuple[int, list[int]]]
 ) -> Iterator[tuple[Instruction, list[PeerRank], int]]:
-    """Say whom each instruction meets; transfers queued for a commit meet there, all of them."""
+    """List whom each instruction meets; transfers queued for a commit meet there, all of them."""
     queues = any(i.kind is Kind.COMMIT for i in order)
     queued: list[PeerRank] = []
     for instruction in order:

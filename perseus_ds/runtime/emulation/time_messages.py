@@ -18,7 +18,7 @@ _GONE = math.nan
 
 
 class TimeMessages:
-    """Send without waiting, receive with it; who has left says so once, and is not waited for again.
+    """Send without waiting, receive with it; a rank that leaves reports it once, and is not waited for again.
 
     ``lost`` are the ranks whose time is not known any more. A message stays alive until its receiver must
     have had it: ranks are never more than an iteration apart.
@@ -62,7 +62,7 @@ class TimeMessages:
         return moment_s
 
     def close(self) -> None:
-        """Tell everyone who may wait for us that nothing more comes; they train on, and so do we.
+        """Inform all that may wait for us that nothing more comes; they train on, and so do we.
 
         What is still under way is never destroyed: gloo would wait for it.
         """

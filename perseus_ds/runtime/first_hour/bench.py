@@ -139,7 +139,7 @@ def torch_bench() -> TorchBench:
     """Open the current CUDA device, to be read only.
 
     Raises:
-        DeviceError: there is none here, or NVML does not know it.
+        DeviceError: there is no GPU here, or NVML does not know it.
     """
     if not torch.cuda.is_available():
         raise DeviceUnavailableError(

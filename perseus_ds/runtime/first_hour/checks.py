@@ -32,7 +32,7 @@ _LOADS = {"idle": 0.0, "memory": 0.5, "full": 1.0}
 
 
 def clocks_and_reasons(bench: Bench) -> CheckResult:
-    """1: what clock and reasons say idle, and under load."""
+    """1: what clock and reasons show idle, and under load."""
     figures: dict[str, float | int | str | None] = {}
     for name, share in _LOADS.items():
         seen = [bench.gpu.achieved() for _ in loaded(bench, 3.0, share)]

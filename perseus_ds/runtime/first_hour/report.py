@@ -31,7 +31,7 @@ class CheckResult:
     remedy: str = ""
 
     def lines(self) -> Iterator[str]:
-        """Say it in words."""
+        """Put it in words."""
         yield f"{self.number:>2} {self.verdict.value:<12} {self.asks} ({self.bar})"
         for name, value in self.figures.items():
             yield f"      {name} = {value:.6g}" if isinstance(value, float) else f"      {name} = {value}"

@@ -64,9 +64,9 @@ class Audits:
     ) -> Objective | None:
         """Share what was measured and write it down; collective.
 
-        ``context`` is of batches of one size, which ``named`` says; ``answers`` what answers to stragglers
-        have cost and pacing has done, if anything. Returns the objective to go on with where
-        that of the user is not kept.
+        ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
+        have cost and pacing has done, if anything. Returns the objective to go on with where that of the user
+        is not kept.
         """
         job = context.job
         reports = cast("list[RankReport]", context.channel.gather(self._books.report(job)))
@@ -154,7 +154,7 @@ class Audits:
         )
 
     def _of_size(self, job: Job) -> str:
-        """Say to which size of a microbatch both sides were brought, where sizes differ."""
+        """State to which size of a microbatch both sides were brought, where sizes differ."""
         microbatches = job.schedule.microbatches
         totals = self._books.totals_of(microbatches)
         samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
@@ -171,7 +171,7 @@ def _log_findings(
     promised: tuple[FrequencyPlan, Expected],
     named: str,
 ) -> None:
-    """Say what is not as it should be."""
+    """Report what is not as it should be."""
     plan, expected = promised
     late = [(report.rank, report.clock_requests) for report in reports if report.clock_requests.told]
     if late:
@@ -187,7 +187,7 @@ def _log_findings(
 
 
 def _kept(context: JobContext, plan: FrequencyPlan, audit: Audit, named: str) -> Objective | None:
-    """Say that the objective's own limit is missed, and what is done; None where it is kept."""
+    """Report that the objective's own limit is missed, and what is done; None where it is kept."""
     job, objective = context.job, context.config.objective
     pipelines = max(1, job.ranks // job.schedule.ranks)
     bound = bound_of(objective, plan, audit.summary, audit.latest, pipelines=pipelines)

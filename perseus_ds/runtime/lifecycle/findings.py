@@ -1,4 +1,4 @@
-"""What is said of what was measured, in one line each: too slow a host, a contradiction, lost time."""
+"""Findings of what was measured, in one line each: too slow a host, a contradiction, lost time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from perseus_ds.runtime.observe.rank_report import RankReport
 
 _MOST_OVERRUNS = 0.01
 _MOST_SLOWER_PCT = 0.2
-"""How much longer than planned an iteration may last before it is told."""
+"""How much longer than planned an iteration may last before it is reported."""
 
 
 def too_slow(reports: Sequence[RankReport]) -> str:
-    """Say that a host could not keep up with the GPUs that it simulates; empty where it could."""
+    """Report that a host could not keep up with the GPUs that it simulates; empty where it could."""
     worst = max(report.overrun_share for report in reports)
     if worst <= _MOST_OVERRUNS:
         return ""
@@ -43,7 +43,7 @@ def contradiction(summary: Summary, plan_error_pct: float, *, by_loads: bool = F
 
 
 def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_pct: float = 0.0) -> str:
-    """Say that iterations last longer than planned, beyond both errors, and what helps; else nothing."""
+    """Report that iterations last longer than planned, beyond both errors, and what helps; else nothing."""
     within = summary.slowdown_within_pct
     if within is None:
         return ""

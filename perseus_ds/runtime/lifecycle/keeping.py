@@ -65,7 +65,7 @@ def bound_of(
 
 
 def kept(bound: Bound, objective: Objective, plan: FrequencyPlan) -> tuple[str, Objective | None]:
-    """Say that a bound is missed, and return the objective that picks another plan, where one is nearer.
+    """Report that a bound is missed, and return the objective that picks another plan, where one is nearer.
 
     The ratio of measured to planned is taken to stay as it is.
     """

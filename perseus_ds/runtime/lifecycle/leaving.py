@@ -1,4 +1,4 @@
-"""Why a job's life with us ends, and what each reason logs, tells and raises.
+"""Why a job's life with us ends, and what each reason logs, reports and raises.
 
 | reason | logs | tells the other ranks | raises, where the user wants that |
 |---|---|---|---|
@@ -19,14 +19,14 @@ from perseus_ds.runtime.observe.event_log import EventLog
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One row of the table; where this rank ``tells`` the others, the line is its own to say."""
+    """One row of the table; where this rank ``tells`` the others, it logs the line itself."""
 
     error: PerseusError | None = None
     silent: bool = False
     tells: bool = False
 
     def log(self, log: EventLog) -> None:
-        """Say what there is to say."""
+        """Report what there is to report."""
         if self.error is None:
             log.event("ended")
             return

@@ -34,11 +34,12 @@ class Lifecycle:
     """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
 
     Warm-up and profile are alike for batches of all sizes. From then on each has a phase of its own, which
-    moves on with its batches alone: one is looked for when all ranks know that all ran that size, and the
+    moves on with its batches alone. One is looked for when all ranks know that all ran that size. The
     iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone: once per profiled clock, once per size of batches and once when
-    their plan arrives, once per audit, and where replicas have different GPUs once for their clocks.
+    their plan arrives, and once per audit. Where replicas have different GPUs there is one more for their
+    clocks.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Lifecycle:
             self._status_exchange.fail()
 
     def end(self, *, well: bool) -> None:
-        """Tell nobody anything any more: the job is over, ``well`` if nothing went wrong."""
+        """Report nothing any more: the job is over, ``well`` if nothing went wrong."""
         for phase in self._phases.values():
             if isinstance(phase, Running):
                 phase.active_plan.close()
@@ -305,7 +306,7 @@ class Lifecycle:
         return phase
 
     def _predict(self, start: StartDecision) -> None:
-        """Say what a plan that is there would save."""
+        """Report what a plan that is there would save."""
         context = self._context
         for text in start.plans:
             plan = select(loads(text), context.config.objective)

@@ -1,6 +1,6 @@
-"""The lifecycle of a job: warm-up, profile, plan, run with audits; each phase says what comes next.
+"""The lifecycle of a job: warm-up, profile, plan, run with audits; each phase names the next one.
 
-Every rank walks the same lifecycle: a phase decides from the count of iterations and from what all ranks
+Every rank walks the same lifecycle. A phase decides from the count of iterations and from what all ranks
 collected alike, never from what one rank alone can see.
 """
 
@@ -41,7 +41,7 @@ ASIDE = Step()
 class Ended:
     """What is known when iteration ``index`` has ended.
 
-    ``passed`` are those that the device has finished since, ``iteration_s`` is how long the slowest rank's
+    ``passed`` are those that the device has finished since. ``iteration_s`` is how long the slowest rank's
     last one took, None where not all ranks know theirs.
     """
 
@@ -62,7 +62,7 @@ class Phase:
         """Leave nothing under way: the other ranks do not answer, and this phase is not gone on with."""
 
     def following(self, ended: Ended) -> Phase:  # noqa: ARG002  # most phases stay, whatever happened
-        """The phase of the next iteration: this one, as long as nothing else is said."""
+        """The phase of the next iteration: this one, unless a phase overrides it."""
         return self
 
 
@@ -106,10 +106,10 @@ class Planning(Phase):
 class Profiling(Phase):
     """Measure a few iterations at one clock after another.
 
-    The first iteration at a new clock is not measured: the switch falls into it, as it does in the first
-    one after something else ran on the engine (an evaluation). Before the first clock ``settling`` iterations
-    are not, in which the GPU warms up. A window that ``measured`` finds too short
-    to tell anything is measured again, twice as long.
+    The first iteration at a new clock is not measured: the switch falls into it. So it is with the first one
+    after something else ran on the engine (an evaluation). Before the first clock ``settling`` iterations are
+    not, in which the GPU warms up. A window that ``measured`` finds too short to show anything is measured
+    again, twice as long.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class _Stretch:
 class Running(Phase):
     """Run the plan; every so often a few iterations at default clocks, so that the saving is measured.
 
-    The iteration in which clocks change counts for neither side, nor do those in which the GPU still has the
-    other side's temperature (``settling`` of them, at most a fifth of an audit's distance); those beside a
+    The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
+    other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
     straggler or under a power ceiling count for sides of their own. The first audit comes early, so that a
     measured figure does; their distance varies. What is ``audited`` may ask for another plan.
     """

@@ -50,7 +50,7 @@ _Told = tuple[int, int, str | None]  # replica, pipeline rank, why it cannot fol
 class PlannedRun:
     """The frontiers of all groups, and what is chosen of them.
 
-    ``context`` is of batches of one size, which ``named`` says where there are several. What is audited is
+    ``context`` is of batches of one size, which ``named`` names where there are several. What is audited is
     held against the first group's plan.
 
     Shape: ``frontiers`` [groups].
@@ -235,7 +235,7 @@ class PlannedRun:
     def _pacer(
         self, replica_plans: ReplicaPlans, forecast: Forecast, every: Sequence[FrontierIndex]
     ) -> IterationPacer:
-        """Have this rank tell and be told within iterations; collective."""
+        """Have this rank report and read reports within iterations; collective."""
         job, marks = self._context.job, forecast.marks
         exchange = ProgressExchange(
             self._context.channel.side_group(),

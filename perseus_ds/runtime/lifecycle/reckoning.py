@@ -15,7 +15,7 @@ Answer = Calibration | DeviceError
 
 @dataclass(slots=True)
 class Reckoning:
-    """What this rank's GPU can do: as it declares, until ``calibration`` says how it really is."""
+    """What this rank's GPU can do: as it declares, until ``calibration`` has measured it."""
 
     able: Capabilities
     calibration: Calibration | None = None
@@ -81,7 +81,7 @@ def _log_declared(log: EventLog, able: Capabilities, answers: Sequence[Answer]) 
 
 
 def _why_not(answers: Sequence[Answer]) -> str:
-    """Say why no latency was found: a refusal, an idle device, one that was held back, or a busy host."""
+    """Explain why no latency was found: a refusal, an idle device, one that was held back, or a busy host."""
     errors = [str(one) for one in answers if isinstance(one, DeviceError)]
     known = [one for one in answers if isinstance(one, Calibration)]
     if errors:

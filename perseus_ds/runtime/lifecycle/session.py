@@ -1,4 +1,4 @@
-"""One job's life with us: listen to the engine, keep what fails from it, and leave when told to."""
+"""One job's life with us: listen to the engine, keep what fails from it, and leave when asked to."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SETTLED_AFTER_LATENCIES = 2.0
 
 
 class Session:
-    """The listener behind an adapter's hooks; ``lifecycle`` says what it is about.
+    """The listener behind an adapter's hooks; ``lifecycle`` decides what it is about.
 
-    Whatever fails in here is kept from the host: clocks go back, one line is logged, the other ranks learn of
-    it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
+    Whatever fails in here is kept from the host: clocks go back and one line is logged. The other ranks learn
+    of it with the next exchange, and all leave at the same iteration. With ``on_error: raise`` the error is
     raised instead, after the clocks are back.
     """
 
@@ -162,7 +162,7 @@ class Session:
                 raise
 
     def _leave(self, leaving: Ending) -> None:
-        """Do what the table says (`leaving`), and give everything back, clocks included; once."""
+        """Do what the table states (`leaving`), and give everything back, clocks included; once."""
         if self.left:
             return
         self._left, error = leaving, leaving.error

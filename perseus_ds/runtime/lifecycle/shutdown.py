@@ -1,4 +1,4 @@
-"""The end of a job: clocks back, threads ended, and from rank 0 a report, or the reason why there is none."""
+"""The end of a job: clocks back, threads ended, and from rank 0 a report, or the reason for its absence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ende
 
 
 def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
-    """Arrange for a session's end with its process; rank 0 leaves a report, or says why there is none.
+    """Arrange for a session's end with its process; rank 0 leaves a report, or the reason for its absence.
 
-    Exit handlers do not run where a worker ends by ``os._exit`` or is killed: a small process waits beside
+    Exit handlers do not run where a worker ends by ``os._exit`` or is killed. So a small process waits beside
     it, in a session of its own, and does it then.
     """
     known = ref(session)

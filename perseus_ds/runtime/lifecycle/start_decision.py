@@ -64,7 +64,7 @@ def decide(
 
 
 def _why_no_profile(directory: RunDirectory, job: Job, group: int) -> str | None:
-    """Say why a profile that is there does not serve; empty where there is none, None where it serves."""
+    """Explain why a profile that is there does not serve; empty without a profile, None where it serves."""
     file = directory.profile_of(group)
     try:
         profile = read_profile(file, writers=directory.writers)

@@ -36,8 +36,8 @@ def beside(mode: Mode) -> Mode:
 class Sample:
     """Neighbouring iterations of one mode, long enough for the energy counter: means of one of them.
 
-    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is. ``size`` is how much
-    one worked on (elements), 0 where it is not told.
+    ``first`` is the index of the first: the same on all ranks, as ``iterations`` is. ``size`` is how much one
+    worked on (elements), 0 where it is unknown.
     """
 
     first: int

@@ -12,18 +12,18 @@ from perseus_ds.schedule import Kind, Order
 
 
 class Arrivals:
-    """Durations from release to arrival, on the device's time base; the clocks of hosts play no part.
+    """Durations from release to arrival, on the device's time base; the clocks of hosts have no part.
 
     Replicas wait for each other in ReduceGrads alone, each stage with its peers. With tied weights the first
     and last stage of one replica meet in ReduceTiedGrads before, which is no wait for another replica. With
     ZeRO-1 the parameters are gathered in OptimizerStep, when all have just been released.
 
-    The first rank speaks for its replica: it holds the first stage, begins without waiting for anybody, and
+    The first rank reports for its replica. It holds the first stage, begins without waiting for anybody, and
     its last backward comes after all that any rank does, the slowest included. The others arrive earlier, by
     the time that the pipeline takes to drain: beside a slow replica, that drains slowly they would seem late.
 
     ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
-    ``own_lateness`` is there on ranks that meet others within computations, where no mark tells the wait.
+    ``own_lateness`` is there on ranks that meet others within computations, where no mark shows the wait.
     """
 
     def __init__(self, order: Order, *, pipeline_rank: int, behind: int) -> None:
@@ -53,7 +53,7 @@ class Arrivals:
     def own_s(self, index: int) -> float | None:
         """Return one iteration's own time, once, and forget those before it; None where it is unknown.
 
-        On a rank that does not speak it is less than any time.
+        On a rank that does not report it is less than any time.
         """
         if self._pipeline_rank > 0:
             self._own_s.clear()

@@ -14,8 +14,8 @@ class Captures:
     """Stands around ``CUDAGraph.capture_begin`` and ``capture_end``, through which all of Python captures.
 
     PyTorch's own ``torch.cuda.graph``, Inductor, ``make_graphed_callables``, Transformer Engine and Megatron
-    all call these two. ``begun`` counts captures, ``under_way`` those that have not ended. Whoever holds
-    ``lock`` keeps a capture from beginning: on HIP every call of ours is made so, since no mode of a thread
+    all call these two. ``begun`` counts captures, ``under_way`` those that have not ended. A holder of
+    ``lock`` keeps a capture from beginning. On HIP every call of ours is made so, since no mode of a thread
     protects a capture there.
     """
 

@@ -74,7 +74,7 @@ class Events:
     def sleepable(self, event: PooledEvent) -> PooledEvent | None:
         """Have a thread able to sleep until here: record another in place of what was recorded last.
 
-        There are no more events than before. None where none can be recorded.
+        There are not more events than before. None where none can be recorded.
         """
         if event.blocking:
             return event
@@ -104,7 +104,7 @@ class Events:
         """Return what lies between two events, on any thread.
 
         Raises:
-            RuntimeError: whatever CUDA says: one was not reached, or is lost.
+            RuntimeError: CUDA's own: one was not reached, or is lost.
         """
         with self._guarded:
             return begin.cuda.elapsed_time(end.cuda) * 1e-3
@@ -113,7 +113,7 @@ class Events:
         """Sleep until the device has reached an event; on HIP by looks that no capture falls into.
 
         Raises:
-            RuntimeError: whatever CUDA says: the event is lost.
+            RuntimeError: CUDA's own: the event is lost.
         """
         if not self._hip:
             event.cuda.synchronize()
@@ -129,7 +129,7 @@ class Events:
         self._lost = self._lost or str(error).splitlines()[0]
 
     def trouble(self) -> str:
-        """Say once why marks are lost."""
+        """Report once why marks are lost."""
         if not self._lost or self._lost_said:
             return ""
         self._lost_said = True

@@ -59,8 +59,8 @@ class Landmark(StreamMark):
 class MarkReader:
     """Reads marks in the order of the stream, and gives their events back.
 
-    An event tells its distance from another in float32: marks are counted from the last landmark, never from
-    the job's first.
+    An event reports its distance from another in float32: marks are counted from the last landmark, never
+    from the job's first.
     """
 
     def __init__(self, events: Events, now_s: Callable[[], float]) -> None:

@@ -48,8 +48,9 @@ class CudaStopwatch(Stopwatch):
     """An event per mark, out of a pool; never a wait on the training thread but for an iteration's end.
 
     A thread sleeps until the device has reached each landmark and so ties the device's time to the host's
-    (`TimeTies`). Marks that the device has passed are read while others are taken: two iterations' are alive
-    at most, four events per instruction and five at their ends. None of our calls is made while a graph is
+    (`TimeTies`). Marks that the device has passed are read while others are taken. So two iterations' are
+    alive at most, four events per instruction and five at their ends. None of our calls is made while a graph
+    is
     captured: a mark there is lost, and its iteration counts for nothing.
     """
 
@@ -157,7 +158,7 @@ class CudaStopwatch(Stopwatch):
         self._events.enter_thread()
 
     def trouble(self) -> str:
-        """Say once why marks are lost."""
+        """Report once why marks are lost."""
         return self._events.trouble()
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ _AGREE = 3
 class EnergySource:
     """Reads joules: the counter's, or where that cannot be right the GPU's own power, integrated.
 
-    On modules of CPU and GPU (GH200, GB200) the counter counts both. For a second at the start, and for as
-    long as both differ up to three, instantaneous power is read beside it: what differs by more than a
-    quarter each time, or stands still, is not this GPU's energy. A device that tells no power keeps its
-    counter. A counter that steps back (a wrap, a driver loaded anew) begins anew: ``restarts`` counts that.
+    On modules of CPU and GPU (GH200, GB200) the counter counts both. Instantaneous power is read beside it
+    for a second at the start, and for as long as both differ up to three. A counter that differs by more than
+    a quarter each time, or stands still, does not show this GPU's energy. A device that reports no power
+    keeps its counter. A counter that steps back (a wrap, a driver loaded anew) begins anew: ``restarts``
+    counts that.
 
     Units: joules, watts; a fraction for ``ratio``, counter over integrated power.
     """
@@ -53,7 +54,7 @@ class EnergySource:
 
     @property
     def reason(self) -> str:
-        """Say why power is integrated instead; empty where the counter is read."""
+        """Explain why power is integrated instead; empty where the counter is read."""
         if not self.integrates:
             return ""
         if self.ratio is None:

@@ -103,7 +103,7 @@ class EnergyWatch:
             self.start()
 
     def trouble(self) -> str:
-        """Say once why the counter is not believed; empty where it is, or that was said."""
+        """Report once why the counter is not believed; empty where it is, or after the first report."""
         reason, self._said = ("", True) if self._said else (self._source.reason, bool(self._source.reason))
         return reason
 
@@ -114,7 +114,7 @@ class EnergyWatch:
             self._end = None
 
     def look(self) -> None:
-        """Note what the counter says, and now and then the clock."""
+        """Note what the counter shows, and now and then the clock."""
         if self.error is not None:
             return
         try:

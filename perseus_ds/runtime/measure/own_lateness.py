@@ -23,10 +23,10 @@ class _Open:
 
 
 class OwnLateness:
-    """Take in what passed, and say of an iteration how much longer this GPU itself computed.
+    """Take in what passed, and return how much longer this GPU itself computed in an iteration.
 
     ``trace`` is the energy counter's since a moment, ``capped`` whether the GPU was held below its clock.
-    Only iterations that a plan ran tell anything, against others at the same clocks (`will_run`).
+    Only iterations that a plan ran count, against others at the same clocks (`will_run`).
     """
 
     def __init__(self, trace: Callable[[float], CounterTrace], capped: Callable[[Iteration], bool]) -> None:

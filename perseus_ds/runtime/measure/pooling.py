@@ -49,8 +49,8 @@ class Pooled:
 def pool(measured: Iterable[Measured]) -> Pooled:
     """Average over the ranks that run a stage (replicas, tensor-parallel peers: one GPU stands for all).
 
-    A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest
-    of all stages (it waits for the gradients' norm over the pipeline): the rest was waiting.
+    A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest of
+    all stages (it waits for the gradients' norm over the pipeline). The rest was waiting.
     """
     everyone = list(measured)
     points = _grouped(one.estimate.points for one in everyone)
@@ -142,7 +142,7 @@ def _means(several: Iterable[Mapping[Computation, float]]) -> dict[Computation, 
 
 
 def _grouped(several: Iterable[Mapping[Computation, T]]) -> dict[Computation, list[T]]:
-    """Put together what each says of one computation, in their order."""
+    """Put together what each reports of one computation, in their order."""
     found: dict[Computation, list[T]] = defaultdict(list)
     for one in several:
         for key, value in one.items():

@@ -19,11 +19,11 @@ _MANY = 100
 class Iteration:
     """One training iteration of one rank, from its first instruction to its last, on the device's time base.
 
-    ``own_s`` is what we ourselves did before it and counts as its own; ``outside_s`` what the host did there
-    (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed`` follows
-    something else that ran on the engine: clocks change within it.
+    ``own_s`` is what we ourselves did before it and counts as its own. ``outside_s`` is what the host did
+    there (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed``
+    follows something else that ran on the engine: clocks change within it.
 
-    One that is ``void`` tells nothing (a mark was lost, a graph captured, the device's clock stepped): it has
+    One that is ``void`` shows nothing (a mark was lost, a graph captured, the device's clock stepped): it has
     no intervals, and only counts. One that is ``skipped`` ended without an optimizer step, since gradients
     overflowed: it is shorter than others.
 
@@ -73,10 +73,11 @@ class _Marks:
 class Recorder:
     """Take marks while the engine runs; hand out whole iterations once the device has passed them.
 
-    ``order`` is what this rank runs in an iteration, where nothing else is said at its begin: it gives what
-    was heard its names. A step that stands in it and was not heard is what lies between two iterations,
-    which then begin where the last one ended. ``skipped_steps`` counts the optimizer steps that were skipped.
-    Where instructions are ``adjoining`` the end of one is the start of the next, by one mark.
+    ``order`` is what this rank runs in an iteration, unless its begin names another: it gives observed
+    instructions their names. If the order contains a step that no hook observed, the gap between two
+    iterations is recorded as that step. Iterations then begin where the last one ended. ``skipped_steps``
+    counts the optimizer steps that were skipped. Where instructions are ``adjoining`` the end of one is the
+    start of the next, by one mark.
     """
 
     def __init__(
@@ -121,9 +122,9 @@ class Recorder:
 
         ``loads`` are those of its microbatches, where they are known by now.
 
-        What begins within ``settling_s`` runs at clocks that are not in force yet: it tells nothing of one.
-        Where something else runs before every iteration (a second model, an evaluation each time), that is
-        how this job runs: from the second in a row on they count like others.
+        What begins within ``settling_s`` runs at clocks that are not in force yet: it does not count for a
+        clock. Where something else runs before every iteration (a second model, an evaluation each time),
+        that is how this job runs. From the second in a row on they count like others.
         """
         resumed = self._interrupted and not self._was_interrupted
         self._was_interrupted = self._interrupted and self._finished > 0
@@ -159,7 +160,7 @@ class Recorder:
         """The iteration is over on the host; return its index. One that was not begun here is empty.
 
         Raises:
-            UnsupportedEngineError: nothing was heard of it since graphs are captured.
+            UnsupportedEngineError: no instruction was observed since graphs are captured.
         """
         end = self._stopwatch.end()
         if self._marks and self._marks.order and not self._marks.kinds and self._stopwatch.captures:
@@ -180,7 +181,7 @@ class Recorder:
         self._ours_s = self._stopwatch.host_s()
 
     def trouble(self) -> str:
-        """Say once what keeps iterations from being measured; empty where nothing does, or it was said."""
+        """Report once what keeps iterations from being measured; empty where nothing does, or after that."""
         if self._voids == _MANY:
             self._voids += 1
             return f"none of {_MANY} iterations could be measured: in each a CUDA graph was captured"
@@ -228,7 +229,7 @@ class Recorder:
         return self._with_what_was_before(found, marks)
 
     def _heard_s(self, begin_s: float, marks: _Marks) -> tuple[Interval, ...] | None:
-        """Name and date what was heard; None where a mark was lost."""
+        """Name and date what was observed; None where a mark was lost."""
         starts_s, ends_s = map(self._stopwatch.seconds, (marks.starts, marks.ends))
         if not all(map(isfinite, [*starts_s, *ends_s])):
             return None
@@ -241,7 +242,7 @@ class Recorder:
         )
 
     def _with_what_was_before(self, found: Iteration, marks: _Marks) -> Iteration:
-        """Divide the time since the iteration before into ours and the host's, or the step that nobody hears.
+        """Divide the time since the iteration before into ours and the host's, or an unseen step.
 
         The device may still have been at work when the host was through with ours: that was no time of ours.
         """
@@ -258,7 +259,7 @@ class Recorder:
         return replace(found, own_s=ours_s - last_s, outside_s=begin_s - ours_s)
 
     def _names(self, order: Order, kinds: list[Kind]) -> tuple[Instruction, ...]:
-        """Name what was heard, as in the iteration before if it was the same."""
+        """Name what was observed, as in the iteration before if it was the same."""
         if order is not self._named[0] or kinds != self._named[1]:
             self._named = order, kinds, heard(order, kinds) if kinds else ()
         return self._named[2]
@@ -267,7 +268,7 @@ class Recorder:
 def loads_of(
     names: Sequence[Instruction], told: Sequence[Load | None], batch: Sequence[Load] | None = None
 ) -> list[Load | None]:
-    """Give all that is done to a microbatch one load: the batch's own, else what its forward was told.
+    """Give all that is done to a microbatch one load: the batch's own, else that of its forward.
 
     Shape: ``told`` and the result [instructions]; ``batch`` [microbatches].
     """

@@ -79,7 +79,7 @@ class Stopwatch(ABC):
         """Begin a thread that waits for moments: the first call that it makes."""
 
     def trouble(self) -> str:
-        """Say once why marks are lost; empty where none are, or it was said."""
+        """Report once why marks are lost; empty where none are, or after that."""
         return ""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
@@ -106,7 +106,7 @@ class HostStopwatch(Stopwatch):
         """Return nothing: there is no stream."""
 
     def passed(self, mark: Mark) -> bool:
-        """Say yes: the host is the device."""
+        """Return True: the host is the device."""
         del mark
         return True
 

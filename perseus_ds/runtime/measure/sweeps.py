@@ -45,7 +45,7 @@ class Sweeps:
     def back(self) -> Sweeps:
         """Begin the same clocks from the last to the first, each to be measured once more.
 
-        Every clock is then measured as early as late on average: what changes steadily meanwhile (batches
+        Every clock is then measured as early as late on average. What changes steadily meanwhile (batches
         that grow, a GPU that warms up) changes no clock's mean.
         """
         clocks = [sweep.clocks_mhz[: sweep.done][::-1] for sweep in self.sweeps]

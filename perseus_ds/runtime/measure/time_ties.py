@@ -28,11 +28,11 @@ class TimeTies:
 
     A point of a stream comes after the host has issued it and before the host has seen it. How late it is
     seen varies from a few microseconds to whatever a busy host does; the least of many is the offset. Both
-    clocks drift against each other by parts per million: the offset is a line, through the least of the
-    older and of the newer half of about a minute.
+    clocks drift against each other by parts per million. The offset is a line, through the least of the older
+    and of the newer half of about a minute.
 
     An offset that steps (the host was suspended, the device reset, a checkpoint restored) begins a new
-    ``era``: nothing can be said of what lies across.
+    ``era``: nothing is known of what lies across.
 
     Source: the least delay of many, as in D. Mills, RFC 5905 (clock filter).
     """

@@ -23,8 +23,8 @@ KINDS = len(_BITS)
 class ConflictMonitor:
     """Ask the device once per iteration; what it saw travels with the rank's status, one rank's at a time.
 
-    What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves
-    when `check` hands it the reason. ``control`` is whether clocks are ours at all: said each time they cease
+    What to do about a conflict is the guard's decision (it puts the clock back itself); a session leaves when
+    `check` hands it the reason. ``control`` is whether clocks are ours at all: reported each time they cease
     to be, and each time they are again.
     """
 
@@ -83,7 +83,7 @@ class ConflictMonitor:
         return tuple((self._rank + 1) * bool(fresh & bit) for bit in _BITS.values()) if fresh else ()
 
     def learn(self, tellers: Sequence[int]) -> None:
-        """Take in who has seen what: 1 + a rank for every kind, or 0; nothing at all where nobody has."""
+        """Take in which rank has seen what: 1 + a rank for every kind, or 0; empty where no rank has."""
         for (kind, bit), teller in zip(_BITS.items(), tellers, strict=False):
             own = teller - 1 == self._rank
             if teller and kind in CONTROL:

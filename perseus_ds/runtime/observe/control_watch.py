@@ -12,8 +12,8 @@ CONTROL = (ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK)
 class ControlWatch:
     """Look once per iteration; report each loss and each return in turns, however soon one follows the other.
 
-    ``controlled`` says whether clocks were ours from the look before to the last one, ``uncontrolled_s`` when
-    they were last seen not to be (device time).
+    ``controlled``: clocks were ours from the look before to the last one. ``uncontrolled_s`` is when they
+    were last seen not to be (device time).
     """
 
     def __init__(self, gpu: Gpu) -> None:

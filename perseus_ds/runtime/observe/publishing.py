@@ -151,7 +151,7 @@ def course_rows(total: Total) -> list[list[float]]:
 
 
 def conflict_rows(sightings: Sequence[Sighting]) -> list[dict[str, object]]:
-    """Say what was seen of others at work on one rank's GPU, a row for each kind."""
+    """Report what was seen of others at work on one rank's GPU, a row for each kind."""
     return [{"kind": one.kind.name.lower(), "line": one.line, "count": one.count} for one in sightings]
 
 

@@ -17,8 +17,8 @@ from perseus_ds.runtime.measure.recorder import Iteration
 class RankReport:
     """What one rank reports after an audit.
 
-    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step,
-    ``job_energy_j`` what its GPU took over all starts of the job, where that is counted.
+    ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
+    ``job_energy_j`` is what its GPU took over all starts of the job, where that is counted.
     """
 
     rank: int
@@ -65,8 +65,8 @@ class Durations:
 class RankBooks:
     """One rank's time and energy, iteration by iteration, by what each counts for.
 
-    ``sightings`` are those of others at work on its GPU, ``overrun_share`` of how many of its computations in
-    scaled time the host was too slow, ``clock_requests`` what it asked of its GPU.
+    ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
+    ``overrun_share`` is of how many of its computations in scaled time the host was too slow.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RankBooks:
         return self._watch.error
 
     def trouble(self) -> str:
-        """Say once why the energy counter is not believed."""
+        """Report once why the energy counter is not believed."""
         return self._watch.trouble()
 
     @property

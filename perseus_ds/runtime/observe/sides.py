@@ -99,8 +99,8 @@ def _over_ranks(
 def at_one_size(sides: Sequence[Side]) -> list[Side]:
     """Bring both sides to the mean size of all, where batches differ: neither is compared with other batches.
 
-    How time and energy grow with size is told by both together, each about its own mean: energy with what all
-    ranks worked on, time with what the slowest replica did, which all others wait for.
+    How time and energy grow with size follows from both together, each about its own mean. Energy grows with
+    what all ranks worked on, time with what the slowest replica did, which all others wait for.
     """
     sizes = np.concatenate([side.size for side in sides])
     longest = np.concatenate([side.longest for side in sides])

@@ -1,4 +1,4 @@
-"""Say when a straggler appears, what is done about it, and when it is gone."""
+"""Report when a straggler appears, what is done about it, and when it is gone."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _tokens(reports: Sequence[RankReport], mode: Mode, job: Job) -> float:
 
 
 def _samples(job: Job) -> float:
-    """Samples of an iteration, where the framework tells the size of a microbatch; else 0."""
+    """Samples of an iteration, where the framework knows the size of a microbatch; else 0."""
     traits: Mapping[str, str] = job.fingerprint
     first = (traits.get("micro_batch_size") or traits.get("microbatch", "")).split(" ")[0]
     each = int(first) if first.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""From a host's first training iteration to a session, or to one line that says why there is none."""
+"""From a host's first training iteration to a session, or to one line with the reason for its absence."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     """Serve a host from this iteration on; collective over all ranks of the job.
 
     ``adapter_of`` checks the host and makes its adapter: a rank where it raises signs in with that refusal,
-    and no rank is served. ``block`` is what the host's own configuration says, None where the job was
+    and no rank is served. ``block`` is the block of the host's own configuration, None where the job was
     switched on by ``PERSEUS_CONFIG``. Rank 0's block and flags hold for all: launchers do not carry every
-    variable to every node. What goes wrong is one line and training at default clocks, unless the block says
+    variable to every node. What goes wrong is one line and training at default clocks, unless the block has
     ``"on_error": "raise"``.
     """
     speaker = 0
@@ -101,7 +101,7 @@ def decline(error: Exception, block: object) -> None:
 
 
 def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
-    """Say why we are off, or raise if the user wants that."""
+    """Report why we are off, or raise if the user wants that."""
     if isinstance(block, dict) and block.get("on_error") == "raise":
         raise error
     say(f"off, training goes on at default clocks: {error}", speaker=speaker)
@@ -176,7 +176,7 @@ def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> 
 
 
 def _say_that_it_differs(file: str) -> None:
-    """Say once on every node that its file is not the one that is used."""
+    """Report once on every node that its file is not the one that is used."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         sys.stdout.write(
             f"perseus: [rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all\n"

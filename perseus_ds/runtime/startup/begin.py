@@ -99,7 +99,7 @@ def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
 
 
 def _answerable(config: PerseusConfig, adapter: Adapter, job: Job, log: EventLog) -> PerseusConfig:
-    """Answer no stragglers where nobody can tell how long a replica takes by itself; say so."""
+    """Answer no stragglers where a replica's own duration cannot be known; report it."""
     if job.replicas == 1 or not config.straggler.enabled or adapter.sync_point.tells_own_time:
         return config
     log.line(f"stragglers are not answered: replicas wait for each other in {adapter.sync_point.value}")
@@ -161,7 +161,7 @@ def _start(
 
 
 def _no_slack(job: Job, config: PerseusConfig) -> str:
-    """Say what a pipeline of one rank can save, before somebody waits for a saving that cannot come."""
+    """State what a pipeline of one rank can save, before a user waits for a saving that cannot come."""
     beside = ", but beside a straggler" if job.replicas > 1 and config.straggler.enabled else ""
     return (
         "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"
@@ -170,7 +170,7 @@ def _no_slack(job: Job, config: PerseusConfig) -> str:
 
 
 def _width(job: Job) -> str:
-    """Say how many ranks share a place in the pipeline, where it is not one."""
+    """State how many ranks share a place in the pipeline, where it is not one."""
     ranks = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
     return f", {ranks} tensor-parallel ranks each" if ranks > 1 else ""
 

@@ -68,7 +68,7 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
 def recognise(
     adapter: Adapter, members: Sequence[Member], *, channel: ControlChannel, config: PerseusConfig
 ) -> Job:
-    """Join what all ranks said into the job; alike on all but for this rank's own place.
+    """Join the reports of all ranks into the job; alike on all but for this rank's own place.
 
     Raises:
         PerseusError: orders that do not make one schedule.
@@ -170,13 +170,13 @@ def _model_traits(schedule: Schedule, members: Sequence[Member]) -> Mapping[str,
 
 
 def _inputs(places: Iterable[Place]) -> Mapping[str, str]:
-    """The shapes of the first batch, where a framework tells them."""
+    """The shapes of the first batch, where a framework knows them."""
     inputs = _told(place.inputs for place in places)
     return {"inputs": inputs} if inputs else {}
 
 
 def _told(words: Iterable[str]) -> str:
-    """Join what ranks say into one text, the same on all of them."""
+    """Join the reports of ranks into one text, the same on all of them."""
     return ", ".join(sorted(set(filter(None, words))))
 
 

@@ -23,8 +23,8 @@ _open: dict[DeviceRequest, SharedDevice] = {}
 class SharedDevice:
     """A device that was opened, and whose turn it is.
 
-    Engines that train in turn share the queue of requests: what one still waits for gives way to what the
-    next one asks, and a clock is asked for as it stands, whoever asked last.
+    Engines that train in turn share the queue of requests. A pending request is superseded by the next
+    engine's. The current clock is compared against the last request of any engine.
     """
 
     def __init__(self, request: DeviceRequest, choice: Choice, *, patience_s: float = _PATIENCE_S) -> None:

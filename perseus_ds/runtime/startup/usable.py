@@ -1,4 +1,4 @@
-"""What a block asks for and cannot have here: said before a job profiles, by every way in alike.
+"""What a block asks for and cannot have here: reported before a job profiles, by every way in alike.
 
 Called by `perseus-ds doctor` and `perseus-ds run` on the host that they run on, and by a job on rank 0.
 """
@@ -17,7 +17,7 @@ from perseus_ds.plan.timelines import read_timelines
 
 
 def check_usable(config: PerseusConfig) -> None:
-    """Refuse files that are not there, or say something else, and a run directory that cannot be one.
+    """Refuse files that are absent, or contradict it, and a run directory that cannot be one.
 
     Raises:
         PerseusError: naming the key or the file.
@@ -46,7 +46,7 @@ def _check_run_dir(run_dir: Path) -> None:
 
 
 def _why_not(folder: Path) -> str | None:
-    """Say why a job cannot write to a folder; None where it can, empty where there is none yet."""
+    """Explain why a job cannot write to a folder; None where it can, empty if there is no folder yet."""
     try:
         if not folder.is_dir() and os.path.lexists(folder):
             return f"{folder} is not a folder"

@@ -20,15 +20,15 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Instruction, Kind, Load, Order
 
 SETTLING = 3
-"""Iterations before the first traced one; the last two tell what an untraced one takes."""
+"""Iterations before the first traced one; the last two show what an untraced one takes."""
 
 
 class KernelTracing(PassingListener):
     """Stands before the listener behind an adapter's hooks.
 
     To that listener a traced iteration is one that does not train: it runs at default clocks and counts for
-    no measurement. Which iterations these are all ranks count alike: a profiler that fails on one of them is
-    a line there, and that rank leaves out the same iterations as the others.
+    no measurement. All ranks count these iterations alike. A profiler that fails on one of them is a line
+    there, and that rank leaves out the same iterations as the others.
     """
 
     def __init__(

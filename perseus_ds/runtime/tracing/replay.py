@@ -40,7 +40,7 @@ def cuda_device() -> tuple[torch.device, str]:
     """Return the current CUDA device and its UUID as NVML writes it.
 
     Raises:
-        DeviceUnavailableError: there is none.
+        DeviceUnavailableError: there is no such device.
     """
     if not torch.cuda.is_available():
         raise DeviceUnavailableError(

@@ -32,7 +32,7 @@ class _FoundPlans:
 
 
 class BatchPlans:
-    """Say what batches of a size are run by, and bring their plan when it is ready.
+    """State what batches of a size are run by, and bring their plan when it is ready.
 
     All ranks keep this alike and are asked at the same iteration; rank 0 alone reads and plans. One plan is
     made at a time, in the order in which they were asked for. Where it ``waits``, planning takes no time: on
@@ -149,7 +149,7 @@ class BatchPlans:
             self._planner = None
 
     def _named(self, job: Job) -> str:
-        """Say which batches a line is about, where there are several."""
+        """Name the batches that a line is about, where there are several."""
         return f"batches of {job.schedule.microbatches} microbatches: " if self.sizes.several else ""
 
     def _look(self, job: Job) -> _FoundPlans:

@@ -37,7 +37,7 @@ class BatchSizes:
 
     @property
     def several(self) -> bool:
-        """Whether batches of more than one size have trained: lines then say which are meant."""
+        """Whether batches of more than one size have trained: lines then name which are meant."""
         return len(self._jobs) > 1
 
     def meet(self, batch: Batch) -> Job | None:

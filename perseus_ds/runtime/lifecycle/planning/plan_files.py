@@ -19,7 +19,7 @@ def needed_plans(job: Job, directory: RunDirectory) -> tuple[str, ...]:
     Shape: [groups].
 
     Raises:
-        PlanError: a group has none that can be read and fits; of several files the first says why.
+        PlanError: a group has no plan that can be read and fits; of several files the first gives the reason.
     """
     return tuple(_needed_plan(job, directory, group) for group in range(len(job.groups)))
 
@@ -35,7 +35,7 @@ def found_plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str
 
 
 def files_for(job: Job, directory: RunDirectory) -> list[Path]:
-    """Say where new plans go: beside the plan of the same job in batches of another size, else in its place.
+    """Return where new plans go: beside the same job's plan for batches of another size, else instead.
 
     Shape: [groups].
     """

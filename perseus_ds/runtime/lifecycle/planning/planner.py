@@ -19,7 +19,7 @@ from perseus_ds.runtime.lifecycle.processes import end_in_time
 _MOST_LOG_BYTES = 16 << 20
 
 LONG_S = 60.0
-"""Planning takes seconds; who has waited this long wonders."""
+"""Planning takes seconds; a user who has waited this long wonders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class BackgroundPlanner:
 
 
 class LongPlanning:
-    """Due after a minute, then each time that planning has taken twice as long as when it was told last."""
+    """Due after a minute, then each time that planning has taken twice as long as at the last message."""
 
     def __init__(self) -> None:
         self._next_s = LONG_S
