@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files.trust import why_not_believed
+
+_STALE_TRIES = 3
 
 
 def read_bounded(
@@ -20,10 +23,22 @@ def read_bounded(
     what it leads to is checked alike, and a group may write: project directories are shared. Without
     ``writers``, what the file states is checked by who reads it.
 
+    A file that another host replaced meanwhile is read again (ESTALE of network file systems).
+
     Raises:
         OSError: it cannot be opened or read.
         PerseusError: it is refused; the message lacks the path.
     """
+    for _ in range(_STALE_TRIES):
+        try:
+            return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_once(path, most_bytes=most_bytes, writers=writers, shared=shared)
+
+
+def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None, shared: bool) -> bytes:
     descriptor = open_ordinary(path, follow=shared or writers is None)
     try:
         found = os.fstat(descriptor)

@@ -20,8 +20,8 @@ _CHUNK = 64 << 10
 _MOST_VALUES = 100_000  # of one event: a row for each of some thousand ranks
 
 
-def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
-    """Add one line: what happened, at which wall-clock time, and the facts that explain it.
+def append_event(path: Path, event: str, facts: Mapping[str, object], *, at: datetime | None = None) -> None:
+    """Add one line: what happened, at which wall-clock time (now), and the facts that explain it.
 
     Half a line at the end, of a writer that was killed or a disk that was full, is taken away first. One job
     writes here, and no reader was ever given it.
@@ -30,7 +30,8 @@ def append_event(path: Path, event: str, facts: Mapping[str, object]) -> None:
         OSError: it cannot be written, or something else than an ordinary file has its name.
     """
     make_folder(path.parent)
-    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+    moment = (at or datetime.now(UTC)).isoformat(timespec="milliseconds")
+    line = {"time": moment, "event": event, **facts}
     with appended(path) as file:
         descriptor = file.fileno()
         if (whole := _whole_bytes(descriptor)) < os.fstat(descriptor).st_size:

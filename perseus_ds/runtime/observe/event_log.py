@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 
 from perseus_ds.run_directory import RunDirectory, append_event
+from perseus_ds.runtime.observe.late_writes import LateWrites
 
 _engines: set[int] = set()
 """The numbers of all that were served in this process."""
@@ -26,6 +29,7 @@ class EventLog:
         _engines.add(engine)
         self._directory: RunDirectory | None = None
         self._said: set[str] = set()
+        self._writes = LateWrites()
 
     def writes_to(self, directory: RunDirectory) -> None:
         """Record events from now on."""
@@ -61,10 +65,26 @@ class EventLog:
         if line is not None:
             self.line(line)
 
+    def write(self, path: Path, act: Callable[[], object]) -> None:
+        """Write a file beside the journal; a full disk costs the file, not the work."""
+        try:
+            over = self._writes.write(act)
+        except OSError as error:
+            self.line(f"{path} is not written: {error.strerror}")
+        else:
+            self._note_whether(over)
+
     def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
         """Append to the journal; a full disk ends the journal, not the work."""
+        at = datetime.now(UTC)
         try:
-            append_event(directory.events, event, facts)
+            over = self._writes.write(lambda: append_event(directory.events, event, facts, at=at))
         except OSError as error:
             self._directory = None
             self.line(f"{directory.events} is not written any more: {error.strerror}")
+        else:
+            self._note_whether(over)
+
+    def _note_whether(self, over: bool) -> None:  # noqa: FBT001
+        if not over:
+            self.line_once("the disk of the run directory is slow: training does not wait for its files")

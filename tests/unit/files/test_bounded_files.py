@@ -1,5 +1,6 @@
 """The reader of files that others may have written: each refusal, and what each would cost without it."""
 
+import errno
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -162,3 +163,24 @@ def test_what_is_to_be_on_disk_is_there_whole_before_it_has_its_name(
     write_trusted(tmp_path / "file", "other")
     assert len(seen) == 1
     assert (tmp_path / "file").read_text() == "other"
+
+
+@pytest.mark.parametrize(("stale", "read"), [(1, True), (3, True), (4, False)])
+def test_a_file_that_another_host_has_replaced_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: int, *, read: bool
+) -> None:
+    path, left, real = tmp_path / "plan.json", [stale], os.read
+    path.write_bytes(b"a plan")
+
+    def of_a_network_disk(descriptor: int, most: int) -> bytes:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor, most)
+
+    monkeypatch.setattr(os, "read", of_a_network_disk)
+    if read:
+        assert read_bounded(path, most_bytes=100) == b"a plan"
+    else:
+        with pytest.raises(OSError, match="Stale file handle"):
+            read_bounded(path, most_bytes=100)
