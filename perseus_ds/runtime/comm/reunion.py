@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 G = TypeVar("G")
 
 _POLL_S = 0.5
+_OFTEN = 1024  # ranks that may ask the store so often; more of them ask less often
 _AHEAD_POLLS = 4.0  # every rank has read the appointment by then
 _LEAST_AHEAD = 3  # iterations: ranks are never more than one apart
 _LONGEST_PAUSE_S = 60.0
@@ -55,6 +56,7 @@ class Reunion(Generic[G]):
         self._make = make
         self._rank, self._ranks = rank, ranks
         self._pause_s = 2.0 ** (losses - 1) - 1.0
+        self._poll_s = _POLL_S * max(1.0, ranks / _OFTEN)
         self._index, self._began_s, self._passed = 0, time.monotonic(), 0
         self._met: tuple[int, G] | None = None
         self._over = threading.Event()
@@ -110,7 +112,7 @@ class Reunion(Generic[G]):
                     return self._store.get(key).decode()
             except RuntimeError:
                 reported = False
-            self._over.wait(_POLL_S)
+            self._over.wait(self._poll_s)
         return None
 
     def _appointment(self, key: str) -> str:
@@ -118,4 +120,4 @@ class Reunion(Generic[G]):
         if not all(self._store.get(f"{key}/{rank}") for rank in range(self._ranks)):
             return _AGAIN
         per_s = self._passed / max(1e-3, time.monotonic() - self._began_s)
-        return str(self._index + max(_LEAST_AHEAD, math.ceil(_AHEAD_POLLS * _POLL_S * per_s)))
+        return str(self._index + max(_LEAST_AHEAD, math.ceil(_AHEAD_POLLS * self._poll_s * per_s)))

@@ -22,6 +22,7 @@ from perseus_ds.runtime.comm.refusals import joint_refusal
 
 _MOST_REFUSALS = 64  # that anybody reads: a job of thousands of ranks refuses for a handful of reasons
 _POLL_S = 1.0
+_OFTEN = 1024  # ranks that may ask the store so often; more of them ask less often
 _LEAST_S = 0.01  # stores take whole milliseconds, and none at all for "without limit"
 _RANK_0 = "perseus/rank 0"
 
@@ -154,8 +155,9 @@ class RollCall:
     def _called(self, patience_s: float) -> bool:
         """Wait for rank 0's word; where it stands on a later list, the names on this one are old."""
         until_s = time.monotonic() + patience_s
+        poll_s = _POLL_S * max(1.0, len(self._everyone) / _OFTEN)
         while (left_s := until_s - time.monotonic()) > 0:
-            if self._comes(self._key("go"), min(left_s, _POLL_S)):
+            if self._comes(self._key("go"), min(left_s, poll_s)):
                 return True
             if self._has("given up"):
                 return False
