@@ -86,8 +86,8 @@ class DatedClocks(Protocol):
 def overdue_s(latency_s: float, *, slow_call_s: float = 0.0) -> float:
     """How long after its moment a higher clock that is not stored is known to be missing.
 
-    Three latencies, but not less than a slow call of this driver (one of a hundred), nor than a busy host
-    takes to wake the calling thread. Where latencies are milliseconds, three of them prove nothing.
+    Three latencies, but not less than a slow call of this driver (one of a hundred). Nor is it less than a
+    busy host takes to wake the calling thread. Where latencies are milliseconds, three of them prove nothing.
     """
     return max(_OVERDUE_LATENCIES * latency_s, slow_call_s, _LEAST_OVERDUE_S)
 

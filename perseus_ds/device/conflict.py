@@ -128,9 +128,8 @@ def conflicts(
 
     Only somebody else puts a clock above its lock. One below it has mostly been lowered by the device, which
     gives a reason or does not: that is normal under full load. It was another process where the device gives
-    no reason and was measured to hold this clock, or a higher one (``held_mhz``), under the job's load. A
-    reason without effect does not count, and heat is always worth a line. An idle GPU may clock down, lock or
-    not.
+    no reason and was measured to hold this clock or a higher one (``held_mhz``) under load. A reason without
+    effect does not count, and heat is always worth a line. An idle GPU may clock down, lock or not.
     """
     above = achieved.clock_mhz > locked_mhz + _TOLERANCE_MHZ
     below = not is_held(locked_mhz, achieved.clock_mhz)

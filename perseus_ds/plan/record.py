@@ -83,7 +83,7 @@ class PlanSet:
 
     ``energy_j`` is the total of one pipeline over its own iteration time. ``effective_energy_j`` is what
     remains when blocking power times ranks times iteration time is taken away. ``lower_bound_j`` is a
-    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time; it never
+    certified bound on ``energy_j`` over all plans that take at most as long, each over its own time. It never
     rises with the time. ``effective_bound_j`` is the same for ``effective_energy_j``. Both hold in the model
     of the profile. Iteration times, and with them the bounds, contain the reserve that every stretched
     computation keeps.

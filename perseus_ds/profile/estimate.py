@@ -35,10 +35,10 @@ _Classes = dict[Computation, list[Interval]]
 class Estimate:
     """What one window shows: a point per computation, the power of waiting, and what no clock changes.
 
-    ``fixed_s`` are durations without waiting; ``transfers_s`` those of every transfer, in order and with
+    ``fixed_s`` are durations without waiting. ``transfers_s`` are those of every transfer, in order and with
     the waiting for its other end, which only both ends together can take out. ``spread`` is how far durations
-    of one computation lie apart, in parts of their median, once they are brought to one load, ``larger`` by
-    how much more work it was here on average than at that load, and ``size_variation`` by what share loads
+    of one computation lie apart, in parts of their median, once they are brought to one load. ``larger`` is
+    by how much more work it was here on average than at that load. ``size_variation`` is by what share loads
     make neighbouring microbatches vary. ``heat_w`` is what the GPU took before, by which its temperature
     goes. ``loads`` are what executions and their loads add up to.
     """
@@ -58,14 +58,14 @@ class Estimate:
 def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
     """Split the energy of a window among its computations and the waiting between them.
 
-    Every step of the counter is one equation: energy = sum over classes of power x time in that class.
-    The non-negative least-squares solution gives each class its mean power; energy of an instruction is
-    power x mean time. Where forward and backward are always mixed alike (instructions shorter than the
-    counter's period) the steps state little of the split; what they leave open is decided by the expectation
-    that the computations' powers agree within about a tenth.
+    Every step of the counter is one equation: energy = sum over classes of power x time in that class. The
+    non-negative least-squares solution gives each class its mean power; energy of an instruction is power x
+    mean time. Where forward and backward are always mixed alike (instructions shorter than the counter's
+    period) the steps state little of the split. The expectation that the computations' powers agree within
+    about a tenth decides what they leave open.
 
     What contains a wait (`Interval.waits`) is left out: its duration does not count, nor do the steps in
-    which it ran (where that would be most steps, they are a class of their own). A computation of which
+    which it ran. Where that would be most steps, they are a class of their own. A computation of which
     nothing else ran keeps them.
 
     Raises:
@@ -168,8 +168,8 @@ def _pull_to_equal(
 ) -> NDArray[np.float64]:
     """Rows that state that neighbouring computations use the same power, weighted as the counter's noise is.
 
-    The weight makes a difference of a tenth as unlikely as a counter step that is one standard deviation
-    off, with both judged from a fit in which all computations share one power.
+    The weight makes a difference of a tenth as unlikely as a counter step that is one standard deviation off.
+    Both are judged from a fit in which all computations share one power.
     """
     pooled_s = np.column_stack([time_s[:, :computed].sum(axis=1), time_s[:, computed:]])
     pooled_w, residual_j = nnls(pooled_s, spent_j)

@@ -39,8 +39,8 @@ class LoadFit:
 
     t and q are a load's tokens and squares, each over those of the ``mean`` load that was seen. No
     coefficient is negative: more work never takes less time. ``scatter`` is the standard deviation of what
-    the load leaves unexplained, in parts of the duration at that load; ``r2`` the share of the variance that
-    it explains; ``covariance`` that of the three coefficients.
+    the load leaves unexplained, in parts of the duration at that load. ``r2`` is the share of the variance
+    that it explains, ``covariance`` that of the three coefficients.
 
     Shape: ``covariance`` [6], the upper triangle by rows.
     """
@@ -102,8 +102,8 @@ class LoadFit:
 class LoadSums:
     """What executions add up to: as small for a million as for ten, and joined by adding.
 
-    ``products`` are sums of the products of (1, tokens, squares, seconds), each execution weighted by one
-    over its squared relative duration, since what takes longer scatters by more; ``plain`` are the sums of
+    ``products`` are sums of the products of (1, tokens, squares, seconds). Each execution is weighted by one
+    over its squared relative duration, since what takes longer scatters by more. ``plain`` are the sums of
     the four themselves. Hiccups of the host have no weight.
 
     Shape: ``products`` [4, 4], ``plain`` [4].

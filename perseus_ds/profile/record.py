@@ -43,15 +43,15 @@ class Point:
 class Profile:
     """All points of one job, with what identifies the job.
 
-    ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step);
-    those are of the highest clock, and ``follows`` is what share of a transfer's grows as the clock of its
-    sender falls. ``blocking_w`` is the power of a waiting GPU by clock. ``fingerprint`` names model,
-    partition, shapes, GPU and driver: a profile serves only the job that it was measured in. ``calibration``
-    is how its GPUs change clocks.
+    ``fixed_s`` holds the mean durations of what no clock changes (transfers, loading, reduction, step), at
+    the highest clock. ``follows`` is what share of a transfer's grows as the clock of its sender falls.
+    ``blocking_w`` is the power of a waiting GPU by clock. ``fingerprint`` names model, partition, shapes, GPU
+    and driver: a profile serves only the job that it was measured in. ``calibration`` is how its GPUs change
+    clocks.
 
     ``size_variation`` is by what share the sizes of an iteration's microbatches vary (standard deviation).
-    ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it
-    is warmer, ``leakage_se`` its standard error; energies are as at the temperature of default clocks.
+    ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it is
+    warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
     """
 

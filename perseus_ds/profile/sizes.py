@@ -55,7 +55,7 @@ def larger(sizes: _Numbers, size: float, *, power: float) -> float:
 
 
 def variation(sizes: _Numbers, microbatches: _Numbers) -> float:
-    """By what share of their mean neighbouring sizes vary (standard deviation); 0 where they are not told.
+    """By what share of their mean neighbouring sizes vary (standard deviation); 0 where they are unknown.
 
     Neighbours are of one iteration: there the number of the microbatch rises. What is alike for a whole
     iteration stretches all of it, and is not counted.

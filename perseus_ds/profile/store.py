@@ -87,8 +87,8 @@ def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> 
     """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv``.
 
     With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
-    that does not fit is refused; a file without one is taken: profiles of before have none, other programs
-    write profiles, and whoever changes one by hand removes the digest and answers for it.
+    that does not fit is refused. A file without one is taken: older profiles and those of other programs have
+    none, and a user who changes one by hand removes it.
 
     Raises:
         ProfileError: naming the file and what is wrong in it.

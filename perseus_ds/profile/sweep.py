@@ -33,7 +33,7 @@ class Sweep:
     """Walk down the candidate clocks; stop when lower clocks cost time and save no effective energy.
 
     One that never ``stops`` walks through all of them. A clock that a power cap kept down shows nothing of
-    lower ones: it cost what the clock before it did, give or take the noise.
+    lower ones. It cost what the clock before it did, give or take the noise.
 
     Source: arXiv 2312.06902, section 5: from the highest clock down, until both get worse.
     """

@@ -13,8 +13,8 @@ from perseus_ds.schedule import Instruction, Kind, Load
 class Interval:
     """One instruction from its release to its end, on the device's time base.
 
-    ``load`` is how much it worked on, None where nobody counts it; what ``waits`` contains a wait for others,
-    and its duration shows nothing of a clock.
+    ``load`` is how much it worked on, None where nobody counts it. An interval that ``waits`` contains a wait
+    for others, and its duration shows nothing of a clock.
     """
 
     instruction: Instruction

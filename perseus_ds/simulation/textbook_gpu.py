@@ -19,8 +19,8 @@ _SECONDS = {Kind.FORWARD: 0.05, Kind.BACKWARD: 0.1}
 def textbook_profile(weights: Sequence[float], *, variation: float | None = None) -> Profile:
     """Return the profile of a pipeline whose stages have work in these proportions.
 
-    Invented, after an A100: 0.05 s per forward and 0.1 s per backward of weight 1 at 1410 MHz, 300 W there,
-    70 W while waiting. Voltage is flat up to about 1020 MHz. Every computation varies by ``variation``
+    Invented, after an A100: 0.05 s per forward and 0.1 s per backward of weight 1 at 1410 MHz. Power is 300 W
+    there, 70 W while waiting. Voltage is flat up to about 1020 MHz. Every computation varies by ``variation``
     (relative standard deviation; None: nobody looked).
     """
     points = {

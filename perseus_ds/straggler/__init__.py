@@ -1,4 +1,4 @@
-"""Who is slow, and how slowly the others can wait: decided alike on every rank from the same numbers."""
+"""Which replica is slow, and how slowly the others can wait: one decision, alike on every rank."""
 
 from perseus_ds.straggler.announcement.announcing import Announced, notify
 from perseus_ds.straggler.announcement.notices import Heard, Notices

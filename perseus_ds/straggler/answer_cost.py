@@ -18,8 +18,9 @@ class AnswerCost:
     """Time that the job lost because replicas ran slower than their objective's plan, in iterations.
 
     Answers cost time when the straggler recovers, because the others run on for ``exposed`` iterations until
-    they know, and while it lasts, because those who wait vary. Both are kept within ``max_pct`` of the last
-    1 000 iterations: what may be lost at the recovery is set aside before an answer is given.
+    they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
+    ``max_pct`` of the last 1 000 iterations. What may be lost at the recovery is set aside before an answer
+    is given.
 
     Shape: ``objective_s`` [replicas], what each objective's plan predicts.
     """

@@ -65,9 +65,9 @@ class Capping:
         settled: NDArray[np.bool_],
         band: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Move on by one iteration; return the ratios without those that say nothing of full speed.
+        """Move on by one iteration; return the ratios without those that prove nothing of full speed.
 
-        ``settled`` marks replicas of which enough is known to say how slow they are; ``band`` is the ratio
+        ``settled`` marks replicas of which enough is known to state how slow they are. ``band`` is the ratio
         above which a locked replica breaks its promise.
         """
         self.turned = False

@@ -38,12 +38,12 @@ _SHRUNK_BY = 4.0  # iterations that a replica's own pace is worth before any was
 class StragglerController:
     """Judge every replica by its own plan's prediction, and answer.
 
-    A replica that was slowed on purpose keeps its promise and so is no straggler. What it would need at
-    full speed is what its fastest plan predicts times how it keeps its promises: nothing that is decided
-    here feeds back into the time at which all meet.
+    A replica that was slowed on purpose keeps its promise and so is no straggler. What it would need at full
+    speed is what its fastest plan predicts times how it keeps its promises. Nothing that is decided here
+    feeds back into the time at which all meet.
 
-    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``), ``scatter``
-    how much an iteration varies by the profile (NaN: it does not say, and nobody is judged until it is seen).
+    ``objective_s`` and ``fastest_s`` are what each replica's plans predict (``FrontierIndex``). ``scatter``
+    is how much an iteration varies by the profile (NaN: unknown, and nobody is judged until it is seen).
     Answers cost ``max_cost_pct`` of the last 1 000 iterations at most, where a recovery is answered
     ``exposed`` iterations late (``AnswerCost``).
 
@@ -119,7 +119,7 @@ class StragglerController:
 
     @property
     def slow(self) -> NDArray[np.bool_]:
-        """Who is slow, or announced to be.
+        """The replicas that are slow, or announced to be.
 
         Shape: [replicas].
         """

@@ -1,4 +1,4 @@
-"""What was decided: who is slow, where all meet, and how long each replica may take."""
+"""The decision: which replicas are slow, where all meet, and how long each replica may take."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ class FrontierIndex:
     """The plans of one PlanSet by what they predict for themselves.
 
     ``expected_s`` [plans] is the longest path through the measured durations. It lacks the reserve that
-    ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it.
-    ``power_w`` [plans] is mean power over that time, ``default_w`` that of default clocks.
-    ``objective`` and ``fastest`` are plans by index. ``scatter`` is how much an iteration varies by the
-    profile (relative standard deviation; NaN: it does not say).
+    ``PlanSet.iteration_time_s`` contains, so that a measured iteration can be held against it. ``power_w``
+    [plans] is mean power over that time, ``default_w`` that of default clocks. ``objective`` and ``fastest``
+    are plans by index. ``scatter`` is how much an iteration varies by the profile (relative standard
+    deviation; NaN: unknown).
     """
 
     expected_s: NDArray[np.float64]
@@ -47,7 +47,7 @@ class FrontierIndex:
     def of(
         cls, plans: PlanSet, objective: Objective, power_ratios: Mapping[int, float] | None = None
     ) -> FrontierIndex:
-        """Play every plan once; ``power_ratios`` are expected by planned power of some plans, by index.
+        """Time every plan once; ``power_ratios`` are expected by planned power of some plans, by index.
 
         Raises:
             InfeasibleError: no plan meets the objective.

@@ -31,13 +31,13 @@ class ReplicaStatus:
 class ReplicaObservation:
     """One iteration of every replica.
 
-    ``own_s`` is how long the replica's first stage took without its wait for other replicas, ``planned_s``
-    what the plan that it ran predicts for itself; both in seconds from release to release, never times
-    of day. (Every stage is released by its own reduction. A later stage of a replica that waits is released
-    early and then waits for its first activation, which no mark tells from its own time.) What is not finite
-    and above 0 is unknown (default clocks, an audit, an evaluation came between). ``announced`` is a slowdown
-    announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a power or
-    thermal cap. ``load`` is how many times the usual work it had: both times are at the usual load.
+    ``own_s`` is how long the replica's first stage took without its wait for other replicas. ``planned_s`` is
+    what the plan that it ran predicts for itself. Both are in seconds from release to release, never times of
+    day. (Every stage is released by its own reduction. A later stage of a replica that waits is released
+    early and then waits for its first activation. No mark separates that wait from its own time.) What is not
+    finite and above 0 is unknown (default clocks, an audit, an evaluation came between). ``announced`` is a
+    slowdown announced from outside, 1 where none is; ``capped`` whether a device of the replica reported a
+    power or thermal cap. ``load`` is how many times the usual work it had: both times are at the usual load.
 
     Shape: vectors [replicas].
     """

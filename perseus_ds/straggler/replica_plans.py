@@ -22,11 +22,11 @@ _Replicas = NDArray[np.float64]
 class ReplicaPlans:
     """Record who runs which plan at which iteration, and ask the controller.
 
-    Every rank keeps the whole book, because what a replica did is judged by what its plan predicted; all
-    are fed alike and so come to the same decision at the same iteration, all stages of a replica together.
-    Not ``answered``: replicas are judged all the same, and run the objective's plans throughout.
-    ``max_cost_pct`` and ``exposed`` bound what answers cost (``AnswerCost``). Where there are ``marks``,
-    replicas tell how far they are within an iteration, and are paced to the longest.
+    Every rank keeps the whole book, because what a replica did is judged by what its plan predicted. All are
+    fed alike and so come to the same decision at the same iteration, all stages of a replica together. Not
+    ``answered``: replicas are judged all the same, and run the objective's plans throughout. ``max_cost_pct``
+    and ``exposed`` bound what answers cost (``AnswerCost``). Where there are ``marks``, replicas report how
+    far they are within an iteration, and are paced to the longest.
 
     Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
     """
@@ -107,7 +107,7 @@ class ReplicaPlans:
             self._paced[index] = PacedIteration(self._controller.pace)
 
     def told(self, index: int, outlook: Outlook) -> bool:
-        """Answer what all tell at an iteration's next mark; return whether one changes its plan within it.
+        """Answer all reports of an iteration's next mark; return whether one changes its plan within it.
 
         Where nobody predicts from loads, those who wait already for a straggler are slowed no further; they
         only speed up when it has recovered.
@@ -179,7 +179,7 @@ class ReplicaPlans:
         return None if self.decision is None else self.decision.sync_time_s
 
     def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
-        """What was to be expected of an iteration at the usual load, and what the load was (None: usual)."""
+        """What was expected of an iteration at the usual load, and what the load was (None: usual)."""
         run_s, paced = self._run_s.pop(about, self._unknown), self._paced.pop(about, None)
         if self._pacing is None or paced is None or not paced.told:
             return run_s, None
@@ -220,7 +220,7 @@ def _or_nan(own_s: _Replicas) -> _Replicas:
 class Pace:
     """Which replicas last longer than what they run predicts, again and again.
 
-    A clock that is asked for ahead comes too early where everything lasts longer: the end of a computation
+    A clock that is asked for ahead comes too early where everything lasts longer. The end of a computation
     would be slowed, and most of all that of a straggler.
 
     Shape: ``behind`` [replicas].

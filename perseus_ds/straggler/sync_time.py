@@ -22,9 +22,9 @@ from perseus_ds.straggler.tuning import (
 class ReplicaDemand:
     """What every replica needs when nobody slows it down.
 
-    ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one
-    iteration, ``least_s`` the planned seconds of its plan where it does not wait, ``pace`` measured seconds
-    per planned second; ``known`` whether enough is known of it to slow it down; ``last`` the replica that
+    ``free_s`` is measured seconds, ``error`` its relative standard error, ``scatter`` that of one iteration.
+    ``least_s`` is the planned seconds of its plan where it does not wait, ``pace`` measured seconds per
+    planned second. ``known`` is whether enough is known of it to slow it down; ``last`` is the replica that
     all others can wait for.
 
     Shape: vectors [replicas].
@@ -71,7 +71,7 @@ def limits_s(
 def margin(demand: ReplicaDemand) -> NDArray[np.float64]:
     """How far below T' each replica stays, as a fraction.
 
-    Each of the others, and the last itself, vary: that they end after it costs on average the expected excess
+    Each of the others, and the last itself, vary. That they end after it costs on average the expected excess
     of one normal number above another. The sum of these stays within what is accepted.
     """
     last = demand.last

@@ -1,4 +1,4 @@
-"""The numbers that the answer to stragglers rests on; docs/stragglers.md says what each buys."""
+"""The numbers that the answer to stragglers rests on; docs/stragglers.md states what each buys."""
 
 WINDOW = 16
 """Iterations that a median is taken over."""
@@ -34,10 +34,10 @@ LEAST_SCATTER = 0.004
 """What an iteration is taken to vary by at least."""
 
 NOISIER = 1.5
-"""How many times the common scatter a replica's own is to be its own."""
+"""Above this many times the common scatter a replica has a scatter of its own."""
 
 PROFILE_COUNTS = 8
-"""How many observations the scatter is worth that a profile tells."""
+"""How many observations the profile's scatter is worth."""
 
 LEAST_JUMP = 0.02
 """A deviation from its promise that can be a capped replica's change of speed and not noise."""

@@ -21,7 +21,7 @@ BANNED = re.compile(
     r"\b(hears?|heard|hearing|tells?|told|telling|says?|said|saying|plays?|played|playing|speaks?|spoke|spoken"
     r"|(?:is|are|was|were) to be(?! (?:sure|safe))|to be expected|that is none|which is none"
     r"|at one stroke|in the place of|who has\b|is no more|are no more|is so no more|who is slow"
-    r"|by itself and all meet|not to be seen|gives? way to|nobody who|as may well|is none\b"
+    r"|by itself and all meet|not to be seen|gives? way to|nobody who|as may well|is (?-i:none)"
     r"|above the least that any plan as fast|what we hear)\b",
     re.IGNORECASE,
 )

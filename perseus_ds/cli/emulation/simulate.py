@@ -7,7 +7,7 @@ training. The table compares the plan with default clocks under the same conditi
 
 A straggler is KIND:pipeline=P,... with from= and to= (iterations). Kinds: slow (factor=), cap
 (mhz=; thermal or power cap), link (seconds= for all that is sent), input (seconds= before the first
-instruction), lost, announced (factor=). rank= and gpu= narrow slow and cap down.
+instruction), lost, announced (factor=). With rank= and gpu= slow and cap hold for these alone.
 
 Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
 microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a

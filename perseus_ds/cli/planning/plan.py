@@ -1,6 +1,6 @@
 """Turn a profile into a frontier of plans.
 
-PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it:
+PROFILE is a profile.json of a run directory, or a CSV as Zeus writes it. Its columns are
 stage,instruction,frequency,time,energy with forward or backward, MHz, s, J. Beside the
 plan_request.json that the job left in the run directory it is planned as the job plans. `mode: run`
 takes the file that -o writes there as plan.json. A line names what flags change of that. Prints the

@@ -2,11 +2,12 @@
 
 Without a choice it is the plan that loses no time. `--beside S` is the plan that a job runs while
 it waits for a straggler of S seconds. The table has a row per stage and a clock in MHz per
-microbatch. ~1200 is the mean of a computation that changes its clock at moments of its own; m
-comes with its memory clock. csv and json have one record per computation, and one for each clock where it
-changes while it runs. A record has its place in the iteration (start by the longest path through
-the schedule, duration) and the energy of its work. The memory clock is empty where it is the
-device's own. `--power` prints the whole frontier instead: what a pipeline takes at every plan.
+microbatch. ~1200 is the mean of a computation that changes its clock at moments of its own; m comes
+with its memory clock. The formats csv and json have one record per computation, and one for each
+clock where it changes while it runs. A record has its place in the iteration (start by the longest
+path through the schedule, duration) and the energy of its work. The memory clock is empty where it
+is the device's own. `--power` prints the whole frontier instead: what a pipeline takes at every
+plan.
 """
 
 from __future__ import annotations

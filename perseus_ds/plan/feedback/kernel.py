@@ -1,8 +1,8 @@
 """Iterations under a policy, and how their mean cost follows from every number of it: compiled.
 
-A computation that begins ``x`` late, after one on its rank that began ``y`` late, is given the clock at which
+A computation begins ``x`` late, after one on its rank that began ``y`` late. It is given the clock at which
 it lasts ``lasts_s - weight[0] x - weight[1] y`` on average. That clock is in force ``latency_s`` after the
-beginning; until then it runs at the one that was asked for ahead, at which it lasts ``lasts_s``.
+beginning. Until then it runs at the one that was asked for ahead, at which it lasts ``lasts_s``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Gradient(NamedTuple):
 class Track(NamedTuple):
     """One iteration: when all began and ended, what durations were wished for, and who waited for whom.
 
-    ``piece`` is where on its hull a wish lies, TOO_FAST or TOO_SLOW beyond the ends; ``before`` is the share
-    of the work done before the wished clock is in force; ``last`` the predecessor that was waited for.
+    ``piece`` is where on its hull a wish lies, TOO_FAST or TOO_SLOW beyond the ends. ``before`` is the share
+    of the work done before the wished clock is in force, ``last`` the predecessor that was waited for.
 
     Shape: [nodes].
     """
@@ -166,7 +166,7 @@ def _backward(  # noqa: PLR0917 - compiled code knows no names
     price_w: float,
     gradient: Gradient,
 ) -> None:
-    """Add what one iteration says of every number, from its end backwards.
+    """Add one iteration's part in every number, from its end backwards.
 
     ``of_end`` and ``of_late`` are by how much the cost rises with a computation's end, and with its lateness
     where that changes wishes.

@@ -70,7 +70,7 @@ class _Adam:
 def learn(lesson: Lesson, begin_s: Floats, lasts_s: Floats) -> Weights:
     """Find durations and weights of least mean effective energy within the time allowed.
 
-    The price of time rises while iterations last too long and falls while they do not: the policy and the
+    The price of time rises while iterations last too long and falls while they do not. So the policy and the
     price that its limit has are found in one descent.
 
     Shape: ``begin_s``, ``lasts_s`` [nodes], of a plan to begin at.

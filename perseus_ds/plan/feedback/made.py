@@ -36,8 +36,8 @@ Floats = NDArray[np.float64]
 def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None = None) -> PlanSet:
     """Add the feedback of the plan that an objective chooses, where that saves more than it costs.
 
-    The same plans, to the last digit, where nothing varies, where changes of clock are limited, and where a
-    computation may follow a timeline of kernels.
+    The same plans, to the last digit, where nothing varies or changes of clock are limited. So they are where
+    a computation may follow a timeline of kernels.
 
     Cost: about two CPU seconds for 8 x 96.
     """

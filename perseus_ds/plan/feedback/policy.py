@@ -1,4 +1,4 @@
-"""A plan's feedback: how late a computation begins says at which clock it goes on; looked up, not computed.
+"""A plan's feedback: how late a computation begins decides its clock; looked up, not computed.
 
 The planner makes it (`made`), the plan file carries it, emulator, expectation and job follow it.
 """
@@ -22,11 +22,11 @@ _DIGITS = 16
 class ClockTable(NamedTuple):
     """What one computation does about its lateness.
 
-    Where ``weights`` times (its own lateness, that of the one before it on its rank) comes to less than
-    ``above_s[k]`` and not less than the one before it in the list, it goes on at ``clock_mhz[k]``; the last
-    clock is for all that is more. At a lateness beyond ``most_late_s`` nothing is corrected: variation alone
-    does not bring that about: then it is the plan's own clock, ``own_mhz``. ``ahead_mhz`` is asked for before
-    it begins; it lasts ``lasts_s`` there.
+    The lateness of a computation and that of the one before it on its rank are weighed by ``weights``. Where
+    the sum is less than ``above_s[k]`` and not less than the one before it in the list, it goes on at
+    ``clock_mhz[k]``. The last clock is for all that is more. At a lateness beyond ``most_late_s`` nothing is
+    corrected: variation alone does not bring that about: then it is the plan's own clock, ``own_mhz``.
+    ``ahead_mhz`` is asked for before it begins; it lasts ``lasts_s`` there.
     """
 
     begin_s: float

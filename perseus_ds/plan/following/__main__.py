@@ -45,7 +45,7 @@ class Planner:
 
 
 def main(questions: BinaryIO, answers: BinaryIO) -> int:
-    """Answer until there are no more questions; a job that cannot be planned is one line and exit code 1."""
+    """Answer until the questions end; a job that cannot be planned is one line and exit code 1."""
     setup: Setup = pickle.load(questions)  # noqa: S301  # from the process that started this one
     step_back_after(PROMPT_S)
     try:

@@ -75,12 +75,11 @@ def expected(
     """Run the plan and its baseline on paper, iteration after iteration, with durations that vary.
 
     The plan itself counts every wait at one power, every computation at its own clock and every duration as
-    its mean. Really a lower clock comes into force when the computation that it is for has begun, and a GPU
-    waits at the clock of what follows. A transfer may last as its sender's clock lets it
-    (``profile.follows``). An iteration lasts as long as the longest of paths that vary: the reserve lets a
-    part of that through. A GPU that runs slower is cooler and leaks less (``profile.leakage``). ``variation``
-    is by what share each computation's duration varies; ``replicas`` wait for each other at the end of an
-    iteration.
+    its mean. Really a lower clock comes into force when its computation has begun, and a GPU waits at the
+    clock of what follows. A transfer may last as its sender's clock lets it (``profile.follows``). An
+    iteration lasts as long as the longest of paths that vary: the reserve lets a part of that through. A GPU
+    that runs slower is cooler and leaks less (``profile.leakage``). ``variation`` is by what share each
+    computation's duration varies; ``replicas`` wait for each other at the end of an iteration.
 
     The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
     really is the longest. They are drawn as the durations are.

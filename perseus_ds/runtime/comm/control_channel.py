@@ -29,17 +29,17 @@ _SETTLED_PATIENCE = timedelta(seconds=30.0)  # ranks end an iteration this far a
 _REUNION_PATIENCE = timedelta(seconds=10.0)
 
 FAILED = 0
-"""Where the numbers say whether some rank has failed: who has will not come to meet the others."""
+"""Where the numbers report whether some rank has failed: a failed one will not come to meet the others."""
 
 MOST, FEWEST = 3, 4
-"""Where they say how many microbatches a rank's batch has, and the same negative: the greatest of all."""
+"""Where they hold how many microbatches a rank's batch has, and the same negative: the greatest of all."""
 
 
 class ControlChannel:
     """All ranks of the job over one gloo group of our own, named alike on all of them.
 
-    ``post`` and ``collect`` are one iteration apart, so that the exchange happens while training goes on;
-    every rank collects the same numbers at the same iteration, and decides alike without a leader.
+    ``post`` and ``collect`` are one iteration apart, so that the exchange happens while training goes on.
+    Every rank collects the same numbers at the same iteration, and decides alike without a leader.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ControlChannel:
         self._patience = _SETTLED_PATIENCE
 
     def side_group(self) -> dist.ProcessGroup:
-        """Return a second group of all ranks, for what is told within iterations."""
+        """Return a second group of all ranks, for reports within iterations."""
         if self._side is None:
             name = f"{self._name}/progress/{self._losses}"
             self._side = control_group(name, self._reach, patience=self._patience)
@@ -250,9 +250,9 @@ class ControlChannel:
     def close(self) -> None:
         """Let the last exchange end before the process does, and the group with it.
 
-        Destroying a group waits for all that is under way in it, for minutes where a rank hangs, and a
-        thread of it that lets go of a tensor while the interpreter is being taken down aborts the process.
-        What is still under way is therefore never destroyed, and what is not is destroyed here.
+        Destroying a group waits for all that is under way in it, for minutes where a rank hangs. A thread of
+        it that lets go of a tensor while the interpreter is being taken down aborts the process. What is
+        still under way is therefore never destroyed, and what is not is destroyed here.
         """
         try:
             self.collect(patience_s=_LAST_PATIENCE_S)
@@ -267,7 +267,7 @@ class ControlChannel:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
     def _see_all_well(self) -> None:
-        """Meet nobody who does not come: not who has failed, and not whose iteration is another one."""
+        """Return early if any rank has failed or is at a different iteration, instead of waiting for it."""
         if self.someone_failed():
             raise EngineError("another rank of the job reported an error, see its log")
         if (
@@ -279,7 +279,7 @@ class ControlChannel:
 
 
 def different_sizes(fewest: int, most: int) -> str:
-    """Say that ranks train batches of different sizes."""
+    """Report that ranks train batches of different sizes."""
     return f"ranks train batches of {fewest} and of {most} microbatches at once, which no plan fits"
 
 

@@ -1,7 +1,7 @@
 """The gloo group that carries our control traffic: beside the training's groups, with few connections.
 
-torch.distributed knows nothing of it: made over the job's key-value store under a name of its own, it takes
-no part in the order in which a framework makes its groups, and leaves nothing behind in their registry.
+torch.distributed does not know it: it is made over the job's key-value store under a name of its own. It
+takes no part in the order in which a framework makes its groups, and leaves nothing behind in their registry.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def control_group(
     store: Store | None = None,
     ranks: Sequence[int] | None = None,
 ) -> dist.ProcessGroup:
-    """Make the group of all ranks, in no step with them: who has something for another connects then.
+    """Make the group of all ranks, in no step with them: a rank that has something for another connects then.
 
     ``ranks``: of these alone, this one among them; the first is its root.
 
-    Its collectives go round a ring and along trees: a rank has at most ``2 + log2(ranks)`` connections, where
+    Its collectives go round a ring and along trees. A rank has at most ``2 + log2(ranks)`` connections, where
     a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
 
     Raises:

@@ -45,7 +45,7 @@ def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
 
     What ``GLOO_SOCKET_IFNAME`` names is taken as gloo would take it, and read in NCCL's manner (``^lo``,
     ``eth``, ``=eth0``) where gloo would fail. Without it gloo's own choice holds where this host's name
-    resolves to an address that others reach; else the one is taken that routes to ``master``.
+    resolves to an address that others reach. Else the one is taken that routes to ``master``.
     """
     wanted = environment.get(VARIABLE, "")
     present = [name for _, name in socket.if_nameindex()]

@@ -41,7 +41,7 @@ class NoticeWatch:
 
     @property
     def cap_numbers(self) -> CapNumbers | None:
-        """The ceiling as all ranks are told of it."""
+        """The ceiling as all ranks receive it."""
         cap = self.standing.cap
         if cap is None or cap.power_cap_w is None:
             return None
@@ -59,7 +59,7 @@ class NoticeWatch:
         self._wake.set()
 
     def report(self) -> None:
-        """Say what is wrong with a notice, once; on the training thread, which owns the log."""
+        """Report what is wrong with a notice, once; on the training thread, which owns the log."""
         while self._complaints:
             self._log.event("notice_ignored", self._complaints.pop(0))
 
@@ -71,7 +71,7 @@ class NoticeWatch:
             self._thread.join(_PAUSE_S)
 
     def clear(self) -> None:
-        """Remove all notices: they speak of a job that is over."""
+        """Remove all notices: they belong to a job that is over."""
         self._notices.clear()
         if self._power_caps is not None:
             self._power_caps.clear()

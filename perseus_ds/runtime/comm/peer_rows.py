@@ -18,8 +18,8 @@ _MOST = 100.0
 class PeerRows:
     """The end of the vector of which all ranks get the greatest: a lateness with a rank's number below it.
 
-    ``group`` is this rank's, None where it meets nobody within computations; ``suspect`` says whom a group
-    has to stand aside for: the others then say how late they are in the second row.
+    ``group`` is this rank's, None where it meets nobody within computations. ``suspect`` names the rank that
+    a group stands aside for: the others then report in the second row how late they are.
 
     Shape: 2 * groups float64.
     """

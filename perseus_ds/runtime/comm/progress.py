@@ -1,4 +1,4 @@
-"""What replicas tell each other within an iteration: some numbers at each mark, off training's groups."""
+"""What replicas report to each other within an iteration: numbers at each mark, off training's groups."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ROWS = 3  # elapsed, left, error
 class ProgressExchange:
     """One all-reduce for every mark of an iteration; each replica's speaker writes its own places.
 
-    Of each place the greatest of all ranks comes back. All ranks take part in every one: who has nothing to
-    tell does so at once, so that none waits for more than the speakers. ``waits``: on devices of which time
-    passes only while they are used, what was told is waited for; else it is looked for and never waited for
-    within an iteration, but for half a millisecond at its begin.
+    Of each place the greatest of all ranks comes back. All ranks take part in every one. A rank with nothing
+    to report does so at once, so that none waits for more than the reporting ranks. ``waits``: on devices of
+    which time passes only while they are used, reports are waited for. Else they are looked for and never
+    waited for within an iteration, but for half a millisecond at its begin.
 
-    Shape: ``marks`` vectors [3 x replicas]; minus infinity where nothing is told.
+    Shape: ``marks`` vectors [3 x replicas]; minus infinity where nothing is reported.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ProgressExchange:
 
     @property
     def told(self) -> int:
-        """How many marks of this iteration this rank has told."""
+        """How many marks of this iteration this rank has reported."""
         return len(self._works)
 
     def begin(self) -> None:
@@ -60,7 +60,7 @@ class ProgressExchange:
         self._works.clear()
 
     def tell(self, elapsed_s: float = -np.inf, left_s: float = -np.inf, error: float = -np.inf) -> None:
-        """Tell the next mark; a number that is none is not told.
+        """Report the next mark; a value that is not a number is left out.
 
         Cost: about 0.05 ms on the training thread.
 
@@ -75,7 +75,7 @@ class ProgressExchange:
         self._doing(lambda: self._works.append(self._group.allreduce([self._tensors[mark]], self._greatest)))
 
     def arrived(self, mark: int) -> bool:
-        """Whether all have told a mark.
+        """Whether all have reported a mark.
 
         Raises:
             SilentRankError: some rank has not in time, where that is waited for.
@@ -91,12 +91,12 @@ class ProgressExchange:
         return bool(self._works[mark].is_completed())
 
     def take(self, mark: int) -> NDArray[np.float64]:
-        """Return what all have told at a mark; waits for it.
+        """Return what all have reported at a mark; waits for it.
 
         Shape: [3, replicas].
 
         Raises:
-            SilentRankError: some rank did not tell in time.
+            SilentRankError: some rank did not report in time.
         """
         patience = timedelta(seconds=self._patience_s())
         self._doing(lambda: self._works[mark].wait(patience))
@@ -105,9 +105,9 @@ class ProgressExchange:
     def _patience_s(self) -> float:
         """How long to wait from now on.
 
-        Where marks are waited for within an iteration, one rank's wait holds up the next rank's: all count
-        from the iteration's begin, so that waits do not add up along a pipeline: twice the longest time
-        between two begins so far.
+        Where marks are waited for within an iteration, one rank's wait holds up the next rank's. So all count
+        from the iteration's begin, and waits do not add up along a pipeline. The limit is twice the longest
+        time between two begins so far.
         """
         if not self._waits:
             return _PATIENCE_S
@@ -131,7 +131,7 @@ class ProgressExchange:
 
 
 def outlook_of(numbers: NDArray[np.float64], usual_s: NDArray[np.float64], usual_error: float) -> Outlook:
-    """Read what was told at a mark: who tells nothing by loads has the usual time left.
+    """Read the reports of a mark: a replica that reports nothing by loads has the usual time left.
 
     Shape: ``numbers`` [3, replicas], ``usual_s`` [replicas].
     """

@@ -28,7 +28,7 @@ _GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What came of a rendezvous: rank 0's settings, why no rank is served, and which one says so.
+    """What came of a rendezvous: rank 0's settings, or why no rank is served, and the rank that refused.
 
     ``name`` is this meeting's own among all that the job's store knows, ``reach`` where this rank listens.
     """
@@ -63,8 +63,9 @@ def rendezvous(
 ) -> Meeting:
     """Sign in, and return rank 0's settings: launchers do not carry every environment variable to every node.
 
-    ``refusal`` is why this rank cannot be served. Whoever notices that a rank is missing tells the others
-    through the store; who finds a list on which that stands waits ``grace_s`` for somebody on the next one.
+    ``refusal`` is why this rank cannot be served. A rank that notices a missing one informs the others
+    through the store. A rank that finds a list on which that stands waits ``grace_s`` for somebody on the
+    next one.
     """
     reach = reach_of(_master())
     roll = RollCall(_store(), dist.get_rank(), dist.get_world_size(), version=perseus_ds.__version__)

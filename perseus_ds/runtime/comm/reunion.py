@@ -96,7 +96,7 @@ class Reunion(Generic[G]):
             self._met = int(at), group
 
     def _everyone(self, key: str, mine: str, *, then: Callable[[str], str] = lambda _: "go") -> str | None:
-        """Report, and return what rank 0 says once all have; None where the search is over.
+        """Report, and return rank 0's decision once all have; None where the search is over.
 
         A store that cannot be reached is asked again.
         """

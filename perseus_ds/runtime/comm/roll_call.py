@@ -1,9 +1,9 @@
 """Lists in a key-value store on which ranks sign in: which list is the present one, and who is on it.
 
-A rank does not know how often the others have come: it may be new where they have been restarted within
-their process, or have waited for an engine of its own. So the store counts, for each rank, and where counts
-differ rank 0's list is everybody's. A list on which all stand is nothing yet: only a present rank 0 says that
-they are to go on, so that names which a former life of the job has left there mislead nobody.
+A rank does not know how often the others have come. It may be new where they have been restarted within their
+process, or have waited for an engine of its own. So the store counts, for each rank, and where counts differ
+rank 0's list is everybody's. A list on which all stand is nothing yet: only a present rank 0 lets them go on.
+So names which a former life of the job has left there mislead nobody.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RollCall:
     ) -> None:
         """Leave what all have to know, the refusal first.
 
-        ``address`` leads to this rank from other hosts: one of them is enough for a rank whose master has a
+        ``address`` leads to this rank from other hosts. One of them is enough for a rank whose master has a
         name that means the loopback there.
         """
         self._settings, self._reason, self._address = settings, refusal, address
@@ -89,7 +89,7 @@ class RollCall:
             self._store.set(self._key("go"), "1")
 
     def meet(self, patience_s: float) -> Attendance:
-        """Wait for the others, on rank 0's list; say on it if they do not come."""
+        """Wait for the others, on rank 0's list; note on it if they do not come."""
         met = self._all_come(patience_s) if self._rank == 0 else self._called(patience_s)
         if not met:
             self._store.set(self._key("given up"), "1")
@@ -101,7 +101,7 @@ class RollCall:
         return Attendance.ALL_HERE
 
     def present(self) -> list[bool]:
-        """Who has signed."""
+        """The ranks that have signed."""
         return [self._store.check([self._key(one)]) for one in self._everyone]
 
     def signature_of(self, rank: int) -> bytes:

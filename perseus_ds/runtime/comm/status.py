@@ -36,12 +36,12 @@ class RankStatus:
 
     ``plans_ready`` is how many plans rank 0 has finished so far, ``microbatches`` the size of the batch that
     ran. ``own_s`` is how long its iteration took without the wait for other replicas (minus infinity where
-    another rank speaks for this replica), ``capped`` whether its device was held down by a power or thermal
-    cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report that
-    nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone knows.
-    ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every layer.
-    ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches. ``power_cap``
-    is the power ceiling that stands, which rank 0 alone knows.
+    another rank reports for this replica). ``capped`` is whether its device was held down by a power or
+    thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report
+    that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
+    knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
+    layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
+    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -61,8 +61,8 @@ class RankStatus:
 class JobStatus:
     """What all ranks reported of the iteration before.
 
-    ``microbatches`` is the size of the batch that all of them ran, None where nobody said; ``sizes`` are the
-    smallest and the largest where they ran different ones.
+    ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
+    are the smallest and the largest where they ran different ones.
     """
 
     failed: bool
@@ -80,11 +80,11 @@ class JobStatus:
 class StatusLayout:
     """Where everything stands in the vector, of which all ranks get the greatest of each place.
 
-    The slowest of a replica's stages comes out by itself, so that the vector grows with the number of
-    replicas and not with that of ranks. Where more ranks than one have one kind of
-    conflict to report, the last comes through first.
+    The slowest of a replica's stages comes out by itself. So the vector grows with the number of replicas and
+    not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
+    through first.
 
-    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone; and two for
+    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 

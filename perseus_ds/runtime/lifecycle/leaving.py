@@ -1,10 +1,10 @@
 """Why a job's life with us ends, and what each reason logs, reports and raises.
 
-| reason | logs | tells the other ranks | raises, where the user wants that |
+| reason | logs | informs the other ranks | raises, where the user wants that |
 |---|---|---|---|
 | ended | the event | no | nothing |
 | failed | the line, on this rank | yes, unless it goes on alone | its error |
-| followed | the event, without a line: who failed has said why | no | that another rank failed |
+| followed | the event, without a line: the failed rank has logged it | no | that another rank failed |
 | parted | the line, on rank 0 | no: all of them know | that their batches differ |
 """
 

@@ -12,7 +12,7 @@ from perseus_ds.device.conflict import is_held
 def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, settle_s: float) -> bool:
     """Whether the median look stands below the clock that was asked for, once that has had time to settle.
 
-    Reasons prove nothing here: SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
+    Reasons prove nothing here. SW_POWER_CAP is the normal state of a loaded GPU at clocks that it holds, and
     a GPU at its ceiling may give none. What the device chooses by itself is no cap.
     """
     held = []

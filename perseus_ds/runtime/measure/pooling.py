@@ -50,7 +50,7 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     """Average over the ranks that run a stage (replicas, tensor-parallel peers: one GPU stands for all).
 
     A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest of
-    all stages (it waits for the gradients' norm over the pipeline). The rest was waiting.
+    all stages. (The step waits for the gradients' norm over the pipeline.) The rest was waiting.
     """
     everyone = list(measured)
     points = _grouped(one.estimate.points for one in everyone)

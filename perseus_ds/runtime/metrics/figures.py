@@ -25,8 +25,8 @@ _HERTZ = 1_000_000
 class Sources:
     """Where the numbers stand. All are written by other threads and only read here.
 
-    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force,
-    ``summaries`` what was measured by the size of the batches (rank 0 alone).
+    ``iteration`` returns the index of the present iteration, ``active_plan`` the plan in force. ``summaries``
+    returns what was measured by the size of the batches (rank 0 alone).
     """
 
     gpu: Gpu
@@ -42,7 +42,7 @@ class Sources:
 class Figures:
     """All samples of one rank; those of the job come from rank 0 alone.
 
-    `turn` is to be called now and then by one thread: it adds up what the plan has saved.
+    One thread calls `turn` now and then: it adds up what the plan has saved.
     """
 
     def __init__(self, job: Job, directory: RunDirectory, sources: Sources, ledger: EnergyLedger) -> None:

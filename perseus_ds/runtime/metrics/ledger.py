@@ -28,9 +28,9 @@ _NOWHERE = -1.0
 class Entry:
     """What stands in the file.
 
-    ``error_j`` is what earlier starts may have missed, ``step_j`` the last step of the counter, which stood
-    at ``counter_j`` at ``at_s`` (CLOCK_BOOTTIME; -1 where no later start can continue it). ``saved_j`` is
-    what the job's plans saved, with its error (rank 0 alone).
+    ``error_j`` is what earlier starts may have missed, ``step_j`` the last step of the counter. It stood at
+    ``counter_j`` at ``at_s`` (CLOCK_BOOTTIME; -1 where no later start can continue it). ``saved_j`` is what
+    the job's plans saved, with its error (rank 0 alone).
     """
 
     energy_j: float = 0.0
@@ -52,9 +52,9 @@ def _since_boot_s() -> float:
 class EnergyLedger:
     """Adds every step of a GPU's energy counter to what earlier starts of the job have left.
 
-    `EnergyWatch` calls `note` at each look, from its own thread; a file of one line is overwritten in place,
+    `EnergyWatch` calls `note` at each look, from its own thread. A file of one line is overwritten in place,
     so that SIGKILL loses one step at most. After a restart in place (the same GPU, boot and counter, within
-    two minutes) not even that is lost: what the GPU took in between is the job's. A file that cannot be
+    two minutes) not even that is lost. What the GPU took in between is the job's. A file that cannot be
     written is reported once (`trouble`), and energy is counted on in memory. Nothing here raises.
 
     Cost: 15 us for each step of the counter, 1 us for a look that sees none.
@@ -111,7 +111,7 @@ class EnergyLedger:
         return self.entry.error_j + self.entry.step_j
 
     def trouble(self) -> str:
-        """Say once why energy does not survive a restart; empty where it does."""
+        """Report once why energy does not survive a restart; empty where it does."""
         trouble, self._trouble = self._trouble, ""
         return trouble
 
@@ -122,7 +122,7 @@ class EnergyLedger:
             self._let_go()
 
     def _taken_between_j(self, counter_j: float, now_s: float) -> float:
-        """What the GPU took since the last step of the start before; 0 where that cannot be told."""
+        """What the GPU took since the last step of the start before; 0 where that is unknown."""
         before = self._before
         in_place = before.at_s >= 0.0 and 0.0 <= now_s - before.at_s <= _BRIDGED_S
         return max(0.0, counter_j - before.counter_j) if in_place and before.counter_j >= 0.0 else 0.0

@@ -16,7 +16,7 @@ class Form(Enum):
 
 
 class Metric(Enum):
-    """What there is to know, in base units: the name's end, its form, and what it says."""
+    """What there is to know, in base units: the name's end, its form, and its meaning."""
 
     ENERGY = "gpu_energy_joules_total", "Energy that the GPU took since the job began, restarts included."
     ENERGY_ERROR = "gpu_energy_error_joules", "Energy that may be missing in gpu_energy_joules_total."

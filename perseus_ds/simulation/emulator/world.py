@@ -125,8 +125,8 @@ def tables_of(
     """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
 
     Between measured clocks time and power are interpolated. Below the lowest one the work is taken to be
-    bound by the clock: time with 1/f, power with f (a change that is late, a clock for waiting). Waiting
-    power is a number, or given by clock, interpolated, flat beyond its ends.
+    bound by the clock: time with 1/f, power with f. That holds for a change that is late and for a clock for
+    waiting. Waiting power is a number, or given by clock, interpolated, flat beyond its ends.
 
     Raises:
         IncompleteProfileError: a computation was not measured.

@@ -57,7 +57,7 @@ def network_of(whole: Whole) -> tuple[Network, Indices]:
 def _events(whole: Whole) -> tuple[Indices, Indices, Indices]:
     """Number the events; name the precedences that still join two different ones.
 
-    An activity with one follower may as well end when that one starts, one with a single predecessor may as
+    An activity with one follower may as well end when that one starts. One with a single predecessor may as
     well start when that one ends. All that nothing precedes start at the source, all that nothing follows end
     at the sink.
     """

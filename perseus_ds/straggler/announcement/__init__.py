@@ -1,1 +1,1 @@
-"""Stragglers that are known in advance: told by files that the job looks at."""
+"""Stragglers that are known in advance: announced by files that the job looks at."""

@@ -1,4 +1,4 @@
-"""Tell a running job that one of its pipelines is slow, or is so no more."""
+"""Announce that a pipeline of a running job has become slow, or has recovered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Announced:
 def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> Announced:
     """Announce that one pipeline (data-parallel replica) takes ``slowdown`` times as long; 1 ends it.
 
-    The job takes it within two iterations. It is believed if the run directory's owner or root says it.
+    The job takes it within two iterations. It is believed if the run directory's owner or root wrote it.
 
     Raises:
         OSError: the file cannot be written.
@@ -64,7 +64,7 @@ def leave(directory: RunDirectory, name: str, content: str | None) -> Path:
 
 
 def _pipelines(directory: RunDirectory) -> int | None:
-    """How many pipelines the running job has, as its journal says; None where it does not.
+    """How many pipelines the running job has, by its journal; None where it does not state it.
 
     Raises:
         PerseusError: no run directory, or no job that listens.
@@ -127,7 +127,7 @@ def _alive(attached: Mapping[str, object]) -> bool:
 
 
 def _count(attached: Mapping[str, object], key: str) -> int | None:
-    """A number of the journal; None where it says none that a process or a pipeline can have."""
+    """A number of the journal; None where it has none that a process or a pipeline can have."""
     try:
         return whole(attached, key, least=1, most=_MOST)
     except PerseusError:

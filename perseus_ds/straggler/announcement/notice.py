@@ -67,11 +67,11 @@ def checked_slowdown(value: object) -> float:
 
 
 def file_name(pipeline: int) -> str:
-    """Return the name of the file that speaks of one pipeline."""
+    """Return the name of the file for one pipeline."""
     return f"pipeline_{pipeline}.json"
 
 
 def pipeline_of(name: str) -> int | None:
-    """Return which pipeline a file speaks of; None for any other file."""
+    """Return which pipeline a file is for; None for any other file."""
     found = _NAME.fullmatch(name)
     return None if found is None else int(found[1])

@@ -57,7 +57,7 @@ class Notices:
         return Heard(self._vector(), tuple(complaints))
 
     def clear(self) -> None:
-        """Remove all notices: they speak of a job that is over."""
+        """Remove all notices: they belong to a job that is over."""
         try:
             present = list(self._folder.iterdir())
         except OSError:

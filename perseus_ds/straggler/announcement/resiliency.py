@@ -134,7 +134,7 @@ def notify_host(run_dir: str | Path, host: str, *, slowdown: float, reason: str 
 
 
 def _slow_gpus(events: Iterable[Mapping[str, object]]) -> dict[tuple[str, str], float]:
-    """How many times slower GPUs are, by host and GPU, as the last decision says."""
+    """How many times slower GPUs are, by host and GPU, by the last decision."""
     slow: dict[tuple[str, str], float] = {}
     for event in events:
         if event.get("event") in _BACK:

@@ -30,10 +30,10 @@ class CeilingCost:
 class HeldCeiling:
     """Move every replica to the fastest plan under the ceiling, as fast as its ramp allows.
 
-    ``indexes`` are the frontiers so restricted: no plan of theirs is faster than what holds the ceiling, so
-    that whoever waits for a straggler runs the slower of both. Power is the mean of an iteration at a
-    plan's own time; ``level_w`` is what may be taken now, None where nothing limits it. On the way back the
-    last ramp holds.
+    ``indexes`` are the frontiers so restricted: no plan of theirs is faster than what holds the ceiling. So a
+    replica that waits for a straggler runs the slower of both. Power is the mean of an iteration at a plan's
+    own time; ``level_w`` is what may be taken now, None where nothing limits it. On the way back the last
+    ramp holds.
 
     Shape: ``indexes`` and ``pipelines`` [replicas]; ``pipelines`` is how many each replica stands for.
     """

@@ -53,8 +53,8 @@ def share_power(
     """Split the ceilings of nodes among the jobs that run there, at little lost GPU time.
 
     ``like`` is what all parts have in common: end, ramp, reason. A job that may take more than before begins
-    when those that have to take less do so: the node is not above its ceiling meanwhile. Nodes that are not
-    in ``caps_w`` are not limited.
+    when those that have to take less do so. So the node is not above its ceiling meanwhile. Nodes that are
+    not in ``caps_w`` are not limited.
 
     Raises:
         OSError: a ceiling cannot be written; no job then takes more than before.
@@ -117,7 +117,7 @@ def _part(curve: JobCurve, point: int) -> float:
 
 
 def _present_w(directory: RunDirectory) -> float:
-    """The ceiling that was written for a job before; infinite where there is none that can be read."""
+    """The ceiling that was written for a job before; infinite without a readable one."""
     try:
         cap = PowerCap.parse(read_bounded(directory.notices / CAP_FILE, most_bytes=_MOST_BYTES))
     except (OSError, PerseusError):

@@ -31,7 +31,7 @@ class CapSet:
 def set_power_cap(run_dir: str | Path, cap: PowerCap) -> CapSet:
     """Have a running job hold a ceiling from within two iterations on; one of None lifts what holds.
 
-    It is believed if the run directory's owner or root says it.
+    It is believed if the run directory's owner or root wrote it.
 
     Raises:
         OSError: the file cannot be written.

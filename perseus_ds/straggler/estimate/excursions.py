@@ -61,7 +61,7 @@ class Excursions:
         return bool((self._sum > self._proof).any())
 
     def alone(self, in_a_row: NDArray[np.int64]) -> _Replicas:
-        """Who has left his level while a quarter of all have not.
+        """The replicas that have left their level while a quarter of all have not.
 
         ``in_a_row`` iterations are asked of those that flap.
 

@@ -15,9 +15,9 @@ _MEMORY = 16 * WINDOW  # observations of each replica
 class Scatter:
     """Relative standard deviation of one iteration, common to all replicas; infinite until it is known.
 
-    ``first`` is the profile's; it counts as ``PROFILE_COUNTS`` observations, because it knows nothing of
-    what is alike in all computations of an iteration. NaN: the profile does not say, so that half a window
-    of iterations has to.
+    ``first`` is the profile's; it counts as ``PROFILE_COUNTS`` observations, because it knows nothing of what
+    is alike in all computations of an iteration. NaN: the profile does not state it, so that half a window of
+    iterations has to.
     """
 
     def __init__(self, first: float) -> None:

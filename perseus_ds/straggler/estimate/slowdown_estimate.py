@@ -36,10 +36,10 @@ class SlowdownEstimate:
     that the replica has left it: at the first of the iterations that did. A replica that turns slow for short
     spells again and again has to confirm it longer. What all do at once is nobody's slowness.
 
-    Shape: vectors [replicas], as of the last review; ``level`` is NaN before the first known iteration,
-    ``count`` how many iterations it rests on, ``scatter`` the relative standard deviation of one
-    iteration (infinite until it is known), ``error`` the relative standard error of the level: that of a
-    median. ``proved`` marks whose level was found by its having become slower.
+    Shape: vectors [replicas], as of the last review. ``level`` is NaN before the first known iteration,
+    ``count`` how many iterations it rests on. ``scatter`` is the relative standard deviation of one iteration
+    (infinite until it is known). ``error`` is the relative standard error of the level: that of a median.
+    ``proved`` marks whose level was found by its having become slower.
     """
 
     def __init__(self, replicas: int, first_scatter: float) -> None:

@@ -14,7 +14,7 @@ _MIDDLE_DIFFERENCE = 0.9539  # of two normal numbers, in their standard deviatio
 class Windows:
     """A ring per replica; forgetting one replica's past leaves the others'.
 
-    ``full`` says whether all were when the median was taken last.
+    ``full``: all were there when the median was taken last.
 
     Shape: [replicas, WINDOW], NaN where nothing was entered yet.
     """

@@ -95,7 +95,7 @@ class Forecast:
     def _error(self, scatter_pct: float | None) -> Floats:
         """Relative error of what is left at each mark, since every computation differs from its prediction.
 
-        Where the profile does not say it of all, by how much iterations vary; NaN where that is unknown.
+        By how much iterations vary, where the profile does not state it of all; NaN where that is unknown.
         """
         varies = {} if self._profile is None else self._profile.variation() or {}
         fits = {} if self._profile is None else self._profile.loads

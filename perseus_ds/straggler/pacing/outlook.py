@@ -1,4 +1,4 @@
-"""What every replica has behind and before it at one moment of an iteration, and who has slack."""
+"""What every replica has behind and before it at one moment of an iteration, and which of them have slack."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Replicas = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """One moment of an iteration, as told by all replicas.
+    """One moment of an iteration, as reported by all replicas.
 
-    ``elapsed_s`` is measured since the iteration began, ``left_s`` what is still to do if the objective's
+    ``elapsed_s`` is measured since the iteration began. ``left_s`` is what is still to do if the objective's
     plan is run from here on, ``error`` the relative standard error of ``left_s``. What is negative or not
-    finite is unknown, and an ``error`` of 0 or less as well: nothing is known so well.
-    ``by_load`` is who predicts it from what the iteration works on.
+    finite is unknown, and an ``error`` of 0 or less as well: nothing is known so well. ``by_load`` is who
+    predicts it from what the iteration works on.
 
     Shape: vectors [replicas].
     """
@@ -32,7 +32,7 @@ class Outlook:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Of whom enough is told."""
+        """The replicas of which enough is known."""
         with np.errstate(invalid="ignore"):
             known: NDArray[np.bool_] = (
                 np.isfinite(self.elapsed_s + self.left_s + self.error)
@@ -61,9 +61,9 @@ class Room:
     """How far slowing may go.
 
     ``excess`` is how much longer iterations may become on average because predictions err, all replicas
-    together, relatively; ``last_error`` the error of what is left at the iteration's last mark, by that of
-    what is left now; ``until`` the share of what is left now that is over when the next mark is answered;
-    ``most_s`` how long an iteration may be made at all.
+    together, relatively. ``last_error`` is the error of what is left at the iteration's last mark, by that of
+    what is left now. ``until`` is the share of what is left now that is over when the next mark is answered.
+    ``most_s`` is how long an iteration may be made at all.
     """
 
     excess: float
@@ -76,9 +76,9 @@ def stretches(outlook: Outlook, room: Room) -> _Replicas:
     """Return how many times longer than at the objective's plan each replica may take for what is left.
 
     All aim at the end of the longest, less the margin that will be needed after the last mark. Until the next
-    mark nobody becomes so slow that it could not end in time at the objective's plan from there on, less the
-    margin that is needed now. Of whom nothing is known nobody is slowed; the longest of the others can only
-    be earlier than that of all, so that the others still are.
+    mark no replica becomes so slow that it could not end in time at the objective's plan from there on. The
+    margin that is needed now is subtracted. Replicas of which nothing is known are not slowed. The longest of
+    the others can only be earlier than that of all, so that the others still are.
 
     Shape: all [replicas]; 1 where there is no slack.
     Cost: a dozen vector operations.

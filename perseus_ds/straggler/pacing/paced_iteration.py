@@ -1,4 +1,4 @@
-"""What was told and answered at the marks of one iteration."""
+"""The reports and answers at the marks of one iteration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PacedIteration:
 
     @property
     def passed_s(self) -> _Replicas:
-        """What was over at the last mark told, as predicted at the plans that were run, without the pace."""
+        """What was over at the last reported mark, as predicted at the plans that ran, without the pace."""
         passed_s = np.zeros(len(self.pace))
         for here, then, slower in zip(self.told, self.told[1:], self.stretch, strict=False):
             passed_s += (here.left_s - then.left_s) * slower

@@ -18,11 +18,11 @@ _Replicas = NDArray[np.float64]
 
 
 class Pacing:
-    """Answers what all replicas tell at the marks of an iteration; alike on all ranks.
+    """Answers the reports of all replicas at the marks of an iteration; alike on all ranks.
 
-    The margin is what the prediction's error asks for: told by the profile at first, then learned for each
-    mark from how far predictions were off. Where they are off by too much it takes all slack: who knows too
-    little slows nobody.
+    The margin is what the prediction's error asks for. It comes from the profile at first, and is then
+    learned for each mark from how far predictions were off. Where they are off by too much it takes all
+    slack: who knows too little slows nobody.
     """
 
     def __init__(self, marks: ProgressMarks) -> None:
@@ -31,11 +31,11 @@ class Pacing:
 
     @property
     def scales(self) -> list[float]:
-        """Errors of predictions by what was told of them, mark by mark."""
+        """Errors of predictions by what was reported of them, mark by mark."""
         return [error.scale for error in self._errors]
 
     def recovered(self, paced: PacedIteration) -> NDArray[np.bool_]:
-        """Who is so far at the last mark told that it cannot be as slow as it was taken to be.
+        """Replicas too far ahead at the last reported mark to be as slow as they were taken to be.
 
         Nobody waits for it longer than at the pace that it had since the iteration began. One that is slower
         than it was taken to be is believed when the iteration is over.
@@ -53,7 +53,7 @@ class Pacing:
         return faster
 
     def stretches(self, paced: PacedIteration) -> _Replicas:
-        """Answer the last mark told.
+        """Answer the last reported mark.
 
         Shape: [replicas], 1 where there is no slack.
         """
@@ -70,7 +70,7 @@ class Pacing:
     def learn(self, paced: PacedIteration, own_s: _Replicas, *, slow: NDArray[np.bool_]) -> None:
         """Hold what was predicted against what the iteration took; what is not finite is unknown.
 
-        Of ``slow`` replicas nothing is learned: what loads tell has no part in their slowness.
+        Of ``slow`` replicas nothing is learned: loads have no part in their slowness.
 
         Shape: [replicas].
         """

@@ -1,4 +1,4 @@
-"""How far predictions of what is left of an iteration were off, by what was told of them."""
+"""How far predictions of what is left of an iteration were off, by what was reported of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LEAST, _MOST = 0.1, 1e3
 
 
 class PredictionError:
-    """A scale for told errors, such that one prediction in twenty is off by more than 1.96 of them.
+    """A scale for reported errors, such that one prediction in twenty is off by more than 1.96 of them.
 
-    The quantile is followed step by step, each of a bounded length, so that no single iteration, however
-    far off, moves it far; it rises nineteen times faster than it falls.
+    The quantile is followed step by step, each of a bounded length, so that no single iteration, however far
+    off, moves it far. It rises nineteen times faster than it falls.
 
     Source: H. Robbins and S. Monro, A stochastic approximation method (1951), for a quantile.
     """

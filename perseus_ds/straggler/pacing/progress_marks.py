@@ -1,4 +1,4 @@
-"""Where within an iteration replicas tell each other how far they are."""
+"""Where within an iteration replicas report to each other how far they are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 AT = (0.25, 0.5, 0.75)
-"""Shares of an iteration after which progress is told, about."""
+"""Shares of an iteration after which progress is reported, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressMarks:
-    """Computations of the first stage after which its replica tells how far it is; the first is the begin.
+    """Computations of the first stage after which its replica reports how far it is; the first is the begin.
 
     ``after`` are their positions in the rank's running order (-1: before any), ``share`` what of an iteration
-    is over then, and ``answered`` what is over when the next computation is as well: an answer is in force by
+    is over then. ``answered`` is what is over when the next computation is as well: an answer is in force by
     then.
 
     Shape: vectors [marks].

@@ -1,4 +1,4 @@
-"""How much longer one GPU itself computes than before, told by its energy: the wait lies inside its marks."""
+"""How much longer one GPU itself computes than before, shown by its energy: waits lie inside marks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PeerLateness:
     """Compare iterations with the first ones that ran at the same clocks (``key``).
 
     Where a group of ranks meets in every layer all compute as long as the slowest. A GPU that waits burns the
-    power of waiting meanwhile, the one that they wait for that of computing: what an iteration takes more in
+    power of waiting meanwhile, the one that they wait for that of computing. What an iteration takes more in
     energy than its longer wait explains is that GPU's own doing. A GPU that is held below its clock takes
     less energy; there the clock is the proof.
     """

@@ -12,8 +12,8 @@ from perseus_ds.plan import Options
 def slower_clocks(options: Iterable[Options], clocks_mhz: Sequence[int], room: float) -> dict[int, int]:
     """For every clock of a plan the lowest at which no computation takes more than ``room`` longer.
 
-    ``options`` are those of this rank's computations; times between measured clocks are interpolated over
-    the clock's inverse, and nothing is asked for below the lowest that was measured.
+    ``options`` are those of this rank's computations. Times between measured clocks are interpolated over the
+    clock's inverse, and nothing is asked for below the lowest that was measured.
 
     Shape: ``clocks_mhz`` the GPU's, in any order. ``room`` is relative: 0.04 is 4 %.
     """

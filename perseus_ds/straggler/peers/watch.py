@@ -17,7 +17,7 @@ APART = 0.6
 """Share of its lateness by which it has to stand out from the next one."""
 
 PROOFS = 4
-"""Iterations in a row that have to say so."""
+"""Iterations in a row that have to show it."""
 
 MOST_PROOFS = 32
 """The same for a group whose straggler has come and gone."""
@@ -56,7 +56,7 @@ class Claims:
 class PeerStraggler:
     """A GPU that its peers wait for in every layer: ``late`` 0.05 is 5 %, ``room`` what they may take longer.
 
-    ``proofs`` is how many iterations in a row said so.
+    ``proofs`` is how many iterations in a row showed it.
     """
 
     rank: int
@@ -79,8 +79,8 @@ class PeerWatch:
     """Judge every group by the claims of its ranks, iteration by iteration.
 
     One claim proves nothing: four in a row have to name the same rank, each clearly later than the next one.
-    While its peers run slower for it, it alone claims; two claims far below what it was answered for, and all
-    run at full speed again. A group that comes and goes has to be proved twice as long every time.
+    While its peers run slower for it, it alone claims. After two claims far below what it was answered for,
+    all run at full speed again. A group that comes and goes has to be proved twice as long every time.
 
     Shape: ``scatter`` [groups], how much a computation varies, relatively.
     """
@@ -91,7 +91,7 @@ class PeerWatch:
         self._busy = np.zeros(len(self._groups), dtype=np.bool_)
 
     def suspect(self, group: int) -> int | None:
-        """Who claimed last to be the latest: all others say how late the next one is."""
+        """The rank that claimed last to be the latest: all others report how late the next one is."""
         return self._groups[group].suspect
 
     def found(self, group: int) -> PeerStraggler | None:

@@ -1,6 +1,6 @@
 """How long this job's GPUs take to change a clock, found out by its first iterations, under their own load.
 
-An idle GPU clocks down by itself, and tells nothing: that is what a GPU before the first iteration is.
+An idle GPU clocks down by itself, and shows nothing: that is what a GPU before the first iteration is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Errands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Calibrator:
-    """Whose clock is measured, by whom, and who is told what this rank reckons with from then on."""
+    """Whose clock is measured, by whom, and who is informed what this rank reckons with from then on."""
 
     context: JobContext
     gpu: Gpu
@@ -58,7 +58,7 @@ class Calibrator:
 
 
 class Measurement:
-    """One GPU's calibration in steps, again and again until it tells a latency; ``answer`` is the latest."""
+    """One GPU's calibration in steps, again and again until it shows a latency; ``answer`` is the latest."""
 
     def __init__(self, gpu: Gpu, *, in_step: bool) -> None:
         self._gpu = gpu
@@ -80,10 +80,10 @@ class Measurement:
 class Calibrating(Phase):
     """Measure rank 0's GPU alone, then all at once, while iterations run; then open with what was found.
 
-    Calls of the GPUs of one node queue in the driver, so that a clock which all change at once comes later:
+    Calls of the GPUs of one node queue in the driver, so that a clock which all change at once comes later.
     ``together_s`` is the longest that any rank waited, and the latency that clocks are asked for ahead by.
-    All ranks count the same iterations and exchange where they are after each round of them; a GPU that has
-    told nothing after a few is reckoned with as it declares, and so is a driver that hangs.
+    All ranks count the same iterations and exchange where they are after each round of them. A GPU that has
+    shown nothing after a few is reckoned with as it declares, and so is a driver that hangs.
 
     Cost: about a second's iterations, which count for nothing; one exchange for each round.
     """

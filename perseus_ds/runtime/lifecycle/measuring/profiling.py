@@ -55,7 +55,7 @@ def window_estimate(
     ``heat`` is this GPU's.
 
     Raises:
-        IncompleteProfileError: the window tells nothing.
+        IncompleteProfileError: the window shows nothing.
     """
     iterations = [one for one in iterations if not (one.void or one.skipped)]
     if not iterations:
@@ -86,8 +86,8 @@ def profile_of(
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
-    All energies are as if the GPU had the temperature that it settles at with default clocks, all durations
-    the mean of those batches that were seen in any window.
+    All energies are as if the GPU had the temperature that it settles at with default clocks. All durations
+    are the mean of those batches that were seen in any window.
     """
     settled_w = windows[0].heat_w
     leaks_w = {

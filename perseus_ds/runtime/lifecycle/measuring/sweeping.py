@@ -39,10 +39,9 @@ class Sweeping:
     """Begin the phase that measures, and write down what it finds.
 
     The profile is of computations: it serves batches of every number of microbatches, which may change while
-    it is made. Where microbatches change their shape, and the framework tells it, durations are brought to
-    one size for every clock, and the profile is of the mean of all that was seen. Where computations vary
-    without anybody saying why, clocks are measured there and back, so that none sees other batches than the
-    others.
+    it is made. Where microbatches change their shape, and the framework knows it, durations are brought to
+    one size for every clock. The profile is of the mean of all that was seen. Where computations vary for no
+    known reason, clocks are measured there and back, so that none sees other batches than the others.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Sweeping:
         )
 
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
-        """Measure one window at default clocks and say what it shows; ``ran`` iterations have passed."""
+        """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
         self._begin_anew()
         context = self._context
         if not self._watch.watching:
@@ -174,10 +173,10 @@ class Sweeping:
         return max(2, -int(-self._context.config.profile.min_window_s // iteration_s))
 
     def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled] | None:
-        """Pool a window; None where it was too short to tell anything, a few times at most.
+        """Pool a window; None where it was too short to show anything, a few times at most.
 
         Raises:
-            IncompleteProfileError: longer windows told nothing either.
+            IncompleteProfileError: longer windows showed nothing either.
         """
         try:
             told, loads = self._loads.shared(window)

@@ -21,9 +21,9 @@ _PATIENCE = 3
 class UserLoads(PassingListener):
     """A listener in front of all others: batches have the loads that the user's function gives.
 
-    The function runs in a thread of its own while training waits for it, ``limit_s`` at most. One that is
-    slower a few times, raises, or returns what are no loads of these microbatches is not asked again: one
-    line says why, and iterations are taken as if nobody knew their loads.
+    The function runs in a thread of its own while training waits for it, ``limit_s`` at most. A function is
+    not asked again if it is slower a few times, raises, or returns what are no loads of these microbatches.
+    One line gives the reason, and iterations are taken as if their loads were unknown.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ def _load(place: int, entry: object) -> Load:
 
 
 def given_by_all(channel: ControlChannel, function: LoadFunction | None, log: EventLog) -> bool:
-    """Whether every rank has a function, or none; else one line says who has not. Collective."""
+    """Whether every rank has a function, or none; else one line names a rank without. Collective."""
     having = [rank for rank, has in enumerate(channel.gather(function is not None)) if has]
     if 0 < len(having) < channel.size:
         missing = [rank for rank in range(channel.size) if rank not in set(having)]

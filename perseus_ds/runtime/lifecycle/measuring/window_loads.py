@@ -45,7 +45,7 @@ class Counted:
 class WindowLoads:
     """Share the loads of every window, so that all stages' durations are held against the same numbers.
 
-    Only the first stage sees lengths; a later one sees at most the shape of what it receives, which says
+    Only the first stage sees lengths. A later one sees at most the shape of what it receives, which proves
     nothing where sequences are packed. Where no first stage counts, each rank keeps what it saw itself.
     ``mean`` is what durations of all windows are brought to: the mean load of the first one.
     """
@@ -74,7 +74,7 @@ class WindowLoads:
         return told, dict.fromkeys(_stages(told), self._mean)
 
     def log_mean(self) -> None:
-        """Say for which load the profile holds, where loads differ."""
+        """State for which load the profile holds, where loads differ."""
         if differ(np.array([load.tokens for load in self._seen])):
             mean = mean_load(self._seen).tokens
             self._context.log.event(
@@ -85,7 +85,7 @@ class WindowLoads:
             )
 
     def log_fits(self, fits: Mapping[tuple[int, Kind], LoadFit]) -> None:
-        """Say once how much of what durations vary by the loads explain."""
+        """Report once how much of what durations vary by the loads explain."""
         if not fits:
             return
         best = max(fits.values(), key=lambda fit: fit.r2)
@@ -119,7 +119,7 @@ class WindowLoads:
 
 
 def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
-    """What this rank counted on the first stage; None where it is another one, or nobody tells it."""
+    """What this rank counted on the first stage; None where it is another one, or loads are unknown."""
     loads = {
         (one.index, interval.instruction.microbatch): interval.load
         for one in window

@@ -19,7 +19,7 @@ from perseus_ds.runtime.lifecycle.processes import end_in_time
 _MOST_LOG_BYTES = 16 << 20
 
 LONG_S = 60.0
-"""Planning takes seconds; a user who has waited this long wonders."""
+"""Planning takes seconds; a user who waits this long wonders."""
 
 
 @dataclass(frozen=True, slots=True)
