@@ -43,7 +43,7 @@ class Host:
     def enter(self) -> None:
         """Move this process, which must have one thread, to the host."""
         libc = ctypes.CDLL(None, use_errno=True)
-        for kind in _KINDS:
+        for kind in _KINDS if _has_own_users(self.inside) else _KINDS[1:]:
             name = "time_for_children" if kind == "time" else kind
             handle = os.open(f"/proc/{self.inside.pid}/ns/{name}", os.O_RDONLY)
             if libc.setns(handle, 0) != 0:
@@ -59,6 +59,8 @@ class Hosts:
     hosts: Sequence[Host]
     ranks_each: int
     environment: dict[str, str] = field(default_factory=dict)
+    own: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Of one host alone, by its number."""
 
     @property
     def disk(self) -> Path:
@@ -124,7 +126,7 @@ class Hosts:
                 MASTER_PORT=str(PORT),
                 GLOO_SOCKET_IFNAME="eth0",  # the training's own, until `forget_interface`
             )
-            os.environ.update(self.environment)
+            os.environ.update(self.environment | self.own.get(host.number, {}))
 
         return run_ranks(len(self.hosts) * self.ranks_each, body, *args, enter=enter)
 
@@ -137,12 +139,16 @@ def forget_interface(value: str | None = None) -> None:
 
 
 @contextmanager
-def hosts(count: int = 2, *, ranks_each: int = 2, days_apart: float = 0.0) -> Iterator[Hosts]:
+def hosts(
+    count: int = 2, *, ranks_each: int = 2, days_apart: float = 0.0, own_users: bool = True
+) -> Iterator[Hosts]:
     """Make hosts whose names do not resolve; the monotonic clocks of neighbours are ``days_apart``.
 
-    Skips the test where this machine does not let us.
+    Without ``own_users`` root there is the machine's own, whom guards let set clocks. Skips the test where
+    this machine does not let us.
     """
-    switch = _begun("unshare", "--user", "--map-root-user", "--net", "--mount")
+    users = ("--user", "--map-root-user") if own_users else ()
+    switch = _begun("unshare", *users, "--net", "--mount")
     made: list[Host] = []
     try:
         for net in range(len(NETS)):
@@ -151,7 +157,7 @@ def hosts(count: int = 2, *, ranks_each: int = 2, days_apart: float = 0.0) -> It
         for number in range(count):
             ahead_s = str(int(number * days_apart * 86_400))
             inside = _begun(
-                *_entering(switch),
+                *entering(switch),
                 *("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s),
             )
             host = Host(number, inside)
@@ -194,20 +200,25 @@ def _begun(*words: str) -> subprocess.Popen[str]:
     return process
 
 
-def _entering(process: subprocess.Popen[str]) -> tuple[str, ...]:
+def entering(process: subprocess.Popen[str], *, clock: bool = False) -> tuple[str, ...]:
+    """What precedes a command that is to run where a process stands; ``clock``: by its clock, too."""
     return (
         "nsenter",
         "--target",
         str(process.pid),
-        "--user",
-        "--preserve-credentials",
+        *(("--user", "--preserve-credentials") if _has_own_users(process) else ()),
         "--net",
         "--mount",
         "--uts",
+        *(("--time",) if clock else ()),
     )
 
 
+def _has_own_users(process: subprocess.Popen[str]) -> bool:
+    return Path(f"/proc/{process.pid}/ns/user").readlink() != Path("/proc/self/ns/user").readlink()
+
+
 def _within(process: subprocess.Popen[str], *words: str) -> None:
-    done = subprocess.run([*_entering(process), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([*entering(process), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no hosts can be made here: {' '.join(words)}: {done.stderr.strip()}")
