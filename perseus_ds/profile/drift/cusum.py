@@ -1,0 +1,91 @@
+"""Whether a series has left its level for good: two cumulative sums, and the level and noise that it learns.
+
+Source: E. S. Page, Continuous inspection schemes, Biometrika 41 (1954).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+ALLOWANCE = 0.6
+"""Of every deviation, in noises: what is less than that for ever is no drift."""
+PROOF = 11.0
+"""The sum that proves one: two false alarms in ten million numbers of 2 % noise (learned levels)."""
+LEAST_NOISE = 0.02
+"""What a number is taken to vary by at least: steps under 1.2 % are never found, however quiet a GPU is."""
+LEARNING = 32
+"""Numbers that a level is learned from before anything is judged by it."""
+
+_MOST_NOISES = 4.0  # that one number counts for: no hiccup alone proves anything
+_LONG = 512
+_LEAVING = PROOF / 3.0
+_KEPT = 64
+
+
+@dataclass(slots=True)
+class TwoSidedCusum:
+    """Two sums of deviations, in noises, beyond an allowance: one for each direction."""
+
+    up: float = 0.0
+    down: float = 0.0
+    rising: int = 0
+    falling: int = 0
+
+    def observe(self, deviation: float, allowance: float = ALLOWANCE) -> bool:
+        """Take in one number; return whether either sum is a proof."""
+        bounded = min(max(deviation, -_MOST_NOISES), _MOST_NOISES)
+        self.up, self.down = (
+            max(0.0, self.up + bounded - allowance),
+            max(0.0, self.down - bounded - allowance),
+        )
+        self.rising = self.rising + 1 if self.up else 0
+        self.falling = self.falling + 1 if self.down else 0
+        return max(self.up, self.down) > PROOF
+
+    @property
+    def lasted(self) -> int:
+        """For how many numbers the larger sum has grown."""
+        return self.rising if self.up >= self.down else self.falling
+
+
+@dataclass(slots=True)
+class Level:
+    """A positive series against the mean that it had before: ``drifted`` once that is no longer its mean.
+
+    The mean and the noise follow the series until a sum begins to grow, over ``_LONG`` numbers at most. What
+    creeps on for longer than that is drift as well. ``recent`` are the last deviations, in parts of the mean.
+    """
+
+    mean: float = 0.0
+    count: int = 0
+    drifted: bool = False
+    sums: TwoSidedCusum = field(default_factory=TwoSidedCusum)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _squares: float = 0.0
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one number, in parts of the mean; no less than ``LEAST_NOISE``."""
+        return max(LEAST_NOISE, math.sqrt(self._squares / max(1, self.count - 1)))
+
+    def observe(self, value: float) -> bool:
+        """Take in the next number; return whether the level has been left, now or before."""
+        if not self.count:
+            self.mean = value
+        deviation, error = value / self.mean - 1.0, 1.0 / math.sqrt(max(1, self.count))
+        self.recent.append(deviation)
+        if self.count >= LEARNING:
+            noises = deviation / self.noise / math.hypot(1.0, error)
+            self.drifted = self.sums.observe(noises, ALLOWANCE + error) or self.drifted
+        if self.count < LEARNING or (self.count < _LONG and max(self.sums.up, self.sums.down) < _LEAVING):
+            self._learn(deviation)
+        return self.drifted
+
+    def _learn(self, deviation: float) -> None:
+        self.count += 1
+        most = _MOST_NOISES * self.noise
+        bounded = min(max(deviation, -most), most)
+        self.mean *= 1.0 + bounded / self.count
+        self._squares += bounded**2 * (self.count - 1) / self.count

@@ -1,0 +1,84 @@
+"""A step is found in time, nothing is found where there is none; many seeds."""
+
+import math
+import random
+from statistics import median
+
+from perseus_ds.profile.drift.cusum import LEARNING, Level, TwoSidedCusum
+
+STEP, NOISE = 0.03, 0.02
+FROM, MICROBATCHES = 400, 4
+
+
+def delay(seed: int, *, step: float = STEP, series: int = 2, noise: float = NOISE) -> int:
+    """Iterations until one of a stage's series is found to have left its level; -1: too early."""
+    drawn, levels, at_most = random.Random(seed), [Level() for _ in range(series)], 200
+    for index in range(FROM + at_most):
+        now = 1.0 + (step if index >= FROM else 0.0)
+        found = [level.observe(now * drawn.gauss(1.0, noise)) for level in levels]
+        if any(found):
+            return index - FROM + 1 if index >= FROM else -1
+    return at_most + 1
+
+
+def test_a_step_of_3_percent_is_found_within_20_iterations_at_2_percent_noise_of_computations() -> None:
+    delays = [delay(seed, noise=NOISE / math.sqrt(2 * MICROBATCHES)) for seed in range(200)]
+    assert min(delays) > 0
+    assert max(delays) <= 20
+
+
+def test_it_is_at_2_percent_noise_of_whole_iterations_in_time_and_energy() -> None:
+    delays = [delay(seed) for seed in range(200)]
+    assert min(delays) > 0
+    assert median(delays) <= 12
+    assert sum(one <= 20 for one in delays) >= 0.97 * len(delays)
+
+
+def test_so_is_one_that_shows_in_one_series_alone_or_downwards() -> None:
+    for step in (STEP, -STEP):
+        delays = [delay(seed, step=step, series=1) for seed in range(200)]
+        assert min(delays) > 0
+        assert median(delays) <= 14
+        assert sum(one <= 20 for one in delays) >= 0.87 * len(delays)
+        assert max(delays) <= 45
+
+
+def test_nothing_is_found_in_5000_iterations_where_nothing_changes() -> None:
+    for seed in range(60):
+        drawn, level = random.Random(seed), Level()
+        assert not any(level.observe(drawn.gauss(3.0, 3.0 * NOISE)) for _ in range(5000)), seed
+
+
+def test_noise_that_is_wider_widens_what_is_taken_for_a_drift() -> None:
+    for seed in range(20):
+        drawn, level = random.Random(seed), Level()
+        assert not any(level.observe(drawn.gauss(1.0, 0.15)) for _ in range(3000)), seed
+        assert 0.12 < level.noise < 0.18
+
+
+def test_two_hiccups_are_no_drift() -> None:
+    level = Level()
+    for index in range(500):
+        assert not level.observe(3.0 if index in {100, 101, 300} else 1.0)
+
+
+def test_a_quiet_gpu_that_warms_up_by_1_percent_has_not_drifted() -> None:
+    level = Level()
+    assert not any(level.observe(1.0 + 0.01 * min(1.0, index / 300)) for index in range(5000))
+
+
+def test_a_series_that_creeps_on_is_found_in_the_end() -> None:
+    level = Level()
+    assert any(level.observe(1.0 + 0.05 * index / 2000) for index in range(2000))
+
+
+def test_nothing_is_judged_while_the_level_is_learned() -> None:
+    level = Level()
+    assert not any(level.observe(1.0 + 0.1 * (index % 2)) for index in range(LEARNING))
+
+
+def test_a_sum_says_for_how_long_it_has_grown() -> None:
+    sums = TwoSidedCusum()
+    proofs = [sums.observe(one) for one in (-1.0, 0.0, 0.0, *[2.0] * 8)]
+    assert proofs == [False] * 10 + [True]
+    assert sums.lasted == 8
