@@ -12,6 +12,7 @@ DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated"
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
 Switch = Literal["auto", "never"]
+DriftSetting = Literal["auto", "report", "never"]
 
 Settling = Annotated[float, Field(ge=0.0, le=3600.0)]
 Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
@@ -53,6 +54,8 @@ class ProfileSettings:
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
     the least time measured at one clock, ``max_clocks`` the most clocks tried. ``settle_s`` is how long a
     cold GPU warms up before the first of them is measured, at most half as long as the sweep takes.
+    ``drift`` is what happens where time or energy at the plan leave their level: what moved is measured again
+    and planned anew ("auto"), or that is reported alone ("report").
     """
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
@@ -60,6 +63,7 @@ class ProfileSettings:
     reuse: bool = True
     warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0
+    drift: DriftSetting = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,10 @@ from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 9  # failed, plans ready, duration, most microbatches, fewest (negative), loads, power cap (three)
+_HEAD = 10  # failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), drift
 _LOADS = 5
 _CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
+_DRIFT = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class RankStatus:
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
     knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
     layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
-    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows.
+    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows. ``drifted`` is whether its
+    computations have left the levels of time or energy that they had at this plan.
     """
 
     failed: bool = False
@@ -55,6 +57,7 @@ class RankStatus:
     late: float | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
+    drifted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class JobStatus:
     """What all ranks reported of the iteration before.
 
     ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
-    are the smallest and the largest where they ran different ones.
+    are the smallest and the largest where they ran different ones. ``drifted`` is whether any rank has.
     """
 
     failed: bool
@@ -75,6 +78,7 @@ class JobStatus:
     peers: Claims | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
+    drifted: bool = False
 
 
 class StatusLayout:
@@ -84,7 +88,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
+    Shape: 10 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -112,7 +116,7 @@ class StatusLayout:
         )
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
-        numbers[_LOADS] = rank_status.loads
+        numbers[_LOADS], numbers[_DRIFT] = rank_status.loads, rank_status.drifted
         if (cap := rank_status.power_cap) is not None:
             numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
         if any(rank_status.conflicts):
@@ -131,7 +135,7 @@ class StatusLayout:
         failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
-        cap_w, ramp_w_per_s, of_job, *tellers = others
+        cap_w, ramp_w_per_s, of_job, drifted, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -143,6 +147,7 @@ class StatusLayout:
             peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
             power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
+            drifted=bool(drifted),
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -203,6 +208,7 @@ class StatusExchange:
         microbatches: int,
         brief: bool = False,
         loads: bool = False,
+        drifted: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
@@ -229,6 +235,7 @@ class StatusExchange:
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,
             power_cap=None if self._notices is None else self._notices.cap_numbers,
+            drifted=drifted,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

@@ -16,6 +16,7 @@ from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import GpuAddress
+from perseus_ds.runtime.measure.stage_levels import StageLevels
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
 from perseus_ds.straggler import (
@@ -36,7 +37,8 @@ class ActivePlan(ClockPolicy):
     ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
     ``observed`` what was exchanged last. ``peers`` are there where ranks meet others within computations.
     ``ceiling`` restricts the plans to those that hold the power ceiling that stands.
-    ``follower`` is there where loads of microbatches are known beforehand.
+    ``follower`` is there where loads of microbatches are known beforehand. ``levels`` are noted which
+    iterations a plan runs.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ActivePlan(ClockPolicy):
         follower: LoadFollower | None = None,
     ) -> None:
         self.ceiling = ceiling
+        self.levels: StageLevels | None = None
         self._schedules = schedules
         self._objective = objective.index
         self._replica = replica
@@ -272,6 +275,8 @@ class ActivePlan(ClockPolicy):
             self._will_tell = index if self._paces else None
         if self._peers is not None:
             self._peers.will_run(index, (self._schedules, self.plan, self.room))
+        if self.levels is not None:
+            self.levels.will_run(index, self.plan)
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what holds the ceiling; whatever the others do."""

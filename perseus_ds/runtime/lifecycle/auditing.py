@@ -80,9 +80,9 @@ class Audits:
         )
         return other
 
-    def forget_plan(self, job: Job) -> None:
-        """Begin the plan's side anew: another one runs from here on."""
-        self._books.forget_plan(job)
+    def forget_plan(self, job: Job, *modes: Mode) -> None:
+        """Begin the plan's side anew, or those that are named: another plan runs from here on."""
+        self._books.forget_plan(job, *modes)
 
     def shown(self, microbatches: int) -> dict[str, float]:
         """What monitors show of what was measured.

@@ -16,6 +16,7 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.drifting.answering import DriftAnswers
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
@@ -38,7 +39,7 @@ class Lifecycle:
     iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone: once per profiled clock, once per size of batches and once when
-    their plan arrives, and once per audit. Where replicas have different GPUs there is one more for their
+    their plan arrives, once per audit, and once when a rank has drifted. Where replicas have different GPUs there is one more for their
     clocks.
     """
 
@@ -53,8 +54,10 @@ class Lifecycle:
         scalars: Scalars,
         calibrator: Calibrator | None = None,
         ceilings: CeilingReporter | None = None,
+        drift: DriftAnswers | None = None,
     ) -> None:
         self._ceilings = ceilings
+        self._drift = drift
         self._context = context
         self._sizes = plans.sizes
         self._status_exchange = status_exchange
@@ -162,6 +165,7 @@ class Lifecycle:
                 microbatches=self._present,
                 brief=self.active_plan is not None,
                 loads=self.active_plan is not None and self.active_plan.knows_loads,
+                drifted=self._drift is not None and self._drift.drifted(self._present),
             )
         except SilentRankError as error:
             self._go_alone(error)
@@ -186,8 +190,33 @@ class Lifecycle:
         if job_status is not None:
             known = self.active_plan
             self._take_in(job_status)
+            self._answer_drift(index, job_status)
             if self.active_plan is not known:
                 self._hold(index, job_status)
+
+    def _answer_drift(self, index: int, job_status: JobStatus) -> None:
+        """Have what moved measured again, and all plans made anew; not while a plan is made, or capped."""
+        plan, size = self.active_plan, self._present
+        if self._drift is None or plan is None or not job_status.drifted or job_status.iteration_s is None:
+            return
+        if self._plans.busy or plan.capped or plan.forbids_default or plan.has_slack:
+            return
+        job = self._sizes.join(size)
+        assert job is not None
+        measures = self._drift.answer(job, index, job_status.iteration_s, then=self._after_drift)
+        if measures is not None:
+            plan.close()
+            self._phases[size] = measures
+
+    def _after_drift(self, renewed: bool) -> Phase:  # noqa: FBT001
+        """Make all plans anew where the profile is; else go on with the one that is there."""
+        if not renewed:
+            return self._plans.phase_for(self._present)
+        for size, phase in self._phases.items():
+            if isinstance(phase, Running) and size != self._present:
+                phase.active_plan.close()
+                self._phases[size] = self._plans.anew(size)
+        return self._plans.anew(self._present)
 
     def _hold(self, index: int, job_status: JobStatus, *, apart_from: ActivePlan | None = None) -> None:
         """Have plans for batches of all sizes hold the power ceiling that stands."""
@@ -254,6 +283,8 @@ class Lifecycle:
 
         Ranks may have got different things done before they knew that they had lost each other. Collective.
         """
+        if self._drift is not None:
+            self._drift.begin_anew()
         mine = bool(self._phases), isinstance(self._opening, Unplanned)
         opened, over = cast("tuple[bool, bool]", self._context.channel.broadcast(mine))
         if opened:

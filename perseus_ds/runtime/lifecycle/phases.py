@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps
 
 DEFAULT_CLOCK = FixedClock(None)
 
@@ -103,6 +103,18 @@ class Planning(Phase):
     step = Step(rests=True)
 
 
+class Walk(Protocol):
+    """Clocks to be measured one after the other, this rank's among them."""
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock that this rank measures now."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks are through."""
+
+
 class Profiling(Phase):
     """Measure a few iterations at one clock after another.
 
@@ -114,7 +126,7 @@ class Profiling(Phase):
 
     def __init__(
         self,
-        sweep: Sweeps,
+        sweep: Walk,
         iterations: int,
         *,
         measured: Callable[[int, Sequence[Iteration]], bool],

@@ -12,7 +12,7 @@ import numpy as np
 
 from perseus_ds.config import Objective
 from perseus_ds.device import Capabilities, ClockChange
-from perseus_ds.errors import PerseusError, PlanMismatchError
+from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import (
     Expected,
     FrequencyPlan,
@@ -27,19 +27,20 @@ from perseus_ds.plan import (
 )
 from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.plan.playing.expected_power import power_ratios
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import Profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
-from perseus_ds.runtime.job import differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
+from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch, Fits
 from perseus_ds.runtime.lifecycle.findings import with_error
 from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
@@ -65,8 +66,10 @@ class PlannedRun:
         audits: Audits,
         arrivals: Arrivals,
         peers: PeerAnswers | None = None,
+        drift: DriftWatch | None = None,
         waits: bool = False,
     ) -> None:
+        self._drift = drift
         self._context = context
         self._frontiers = [loads(text) for text in texts]
         self._named = named
@@ -115,7 +118,20 @@ class PlannedRun:
         hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._log_running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
-        return _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
+        chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
+        if self._drift is not None:
+            chosen.active_plan.levels = self._drift.over(job, plans, self._fits())
+        return chosen
+
+    def _fits(self) -> Fits:
+        """How durations follow loads on this rank's group, as its profile has it; collective."""
+        fits: list[Fits] = self._context.channel.broadcast_result(
+            lambda: [
+                {} if (known := profile_in(self._context, group)) is None else dict(known.loads)
+                for group in range(len(self._frontiers))
+            ]
+        )
+        return fits[self._context.job.group]
 
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
@@ -188,7 +204,7 @@ class PlannedRun:
     def _ratios(self) -> list[dict[int, float]]:
         """Expected by planned power, for ceilings; on rank 0, whose the profiles are."""
         change = ClockChange.of(self._context.capabilities)
-        profiles = [profile_of(self._context, group) for group in range(len(self._frontiers))]
+        profiles = [profile_in(self._context, group) for group in range(len(self._frontiers))]
         return [
             {} if profile is None else power_ratios(plans, profile, change)
             for plans, profile in zip(self._frontiers, profiles, strict=True)
@@ -201,7 +217,7 @@ class PlannedRun:
         if not answers.enabled or answers.pacing == "never" or (alone and answers.pacing != "loads"):
             return None
         return self._context.channel.broadcast_result(
-            lambda: [profile_of(self._context, one) for one in range(len(self._frontiers))]
+            lambda: [profile_in(self._context, one) for one in range(len(self._frontiers))]
         )
 
     def _forecast(self, indexes: Sequence[FrontierIndex], profiles: Sequence[Profile | None]) -> Forecast:
@@ -318,20 +334,11 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    profile = profile_of(context, group) if context.job.rank == 0 else None
+    profile = profile_in(context, group) if context.job.rank == 0 else None
     if profile is None or not profile.blocking_w:
         return own
     change, replicas = ClockChange.of(context.capabilities), context.job.replicas
     return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
-
-
-def profile_of(context: JobContext, group: int) -> Profile | None:
-    """Read a group's profile, on rank 0, whose the run directory is; None where it has none of this job."""
-    try:
-        profile = read_profile(context.directory.profile_of(group))
-    except PerseusError:
-        return None
-    return None if differences(context.job.profile_fingerprint(group), profile.fingerprint) else profile
 
 
 def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:

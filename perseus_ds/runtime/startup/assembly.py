@@ -18,6 +18,8 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits
+from perseus_ds.runtime.lifecycle.drifting.answering import DriftAnswers
+from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
@@ -33,6 +35,7 @@ from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
+from perseus_ds.runtime.measure.stage_levels import StageLevels
 from perseus_ds.runtime.metrics.figures import Figures, Sources
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.publisher import Publisher
@@ -91,12 +94,12 @@ class Assembly:
             overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
             clock_requests=requests.counts,
         )
-        audits = Audits(books)
+        audits, drift = Audits(books), DriftWatch(context, books, partial(self._levels, requests.asked))
         calibrates = start.action is not StartAction.OBSERVE
         calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
         recorder = self._recorder()
         session = Session(
-            self._lifecycle(start, calibrator, audits, requests.asked),
+            self._lifecycle(start, calibrator, audits, drift, requests.asked),
             recorder=recorder,
             sequencer=sequencer,
             books=books,
@@ -140,22 +143,31 @@ class Assembly:
         )
 
     def _lifecycle(
-        self, start: StartDecision, calibrator: Calibrator | None, audits: Audits, asked: AskedClocks
+        self,
+        start: StartDecision,
+        calibrator: Calibrator | None,
+        audits: Audits,
+        drift: DriftWatch,
+        asked: AskedClocks,
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         peers = self._peer_answers(asked)
         notices = self._notice_watch()
         ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
-        plans = BatchPlans(context, self._sizes, audits, self._arrivals, waits=waits, peers=peers)
+        plans = BatchPlans(
+            context, self._sizes, audits, self._arrivals, waits=waits, peers=peers, drift=drift
+        )
+        sweeping = Sweeping(context, self._watch, self._monitor)
         lifecycle = Lifecycle(
             context,
             start,
             status_exchange=self._status_exchange(asked, peers, notices),
-            sweeping=Sweeping(context, self._watch, self._monitor),
+            sweeping=sweeping,
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
             calibrator=calibrator,
             ceilings=ceilings,
+            drift=DriftAnswers(context, drift, sweeping),
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -172,6 +184,9 @@ class Assembly:
         publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=context.log.line_here)
         self._undo.append(publisher.close)
         publisher.begin(settings, local_rank=self._adapter.local_rank)
+
+    def _levels(self, asked: AskedClocks) -> StageLevels:
+        return StageLevels(self._device.choice.gpu, self._watch, self._capped(asked))
 
     def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
         def capped(iteration: Iteration) -> bool:

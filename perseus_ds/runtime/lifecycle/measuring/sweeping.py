@@ -11,6 +11,8 @@ from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
+from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
+from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.profiling import (
     held_clocks,
@@ -120,6 +122,31 @@ class Sweeping:
             return True
 
         return Profiling(sweeps, iterations, measured=measured, then=then, settling=settling)
+
+    def measuring_again(self, again: Again, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
+        """Measure some ranks again at a few clocks, while all others run at default clocks.
+
+        Where that shows nothing, ``again`` says why, and it is over: the job has a plan to go on with.
+        """
+
+        def policy_at(clock_mhz: int) -> ClockPolicy:
+            return FixedClock(clock_mhz) if again.measures else DEFAULT_CLOCK
+
+        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
+            try:
+                seen = self._pooled(clock_mhz, window)
+            except IncompleteProfileError as error:
+                self._short_windows, again.failed = 0, error.message
+                return True
+            if seen is not None:
+                again.record(seen)
+            return seen is not None
+
+        iterations = self._window_iterations(iteration_s)
+        settling = self._settling(iteration_s, iterations * again.total, ran=0)
+        return Profiling(
+            again, iterations, measured=measured, then=then, policy_at=policy_at, settling=settling
+        )
 
     def _log_varying(self, sweeps: Sweeps) -> None:
         self._context.log.event(

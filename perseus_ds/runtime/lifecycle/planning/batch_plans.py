@@ -13,6 +13,7 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.auditing import Audits
+from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Unplanned
 from perseus_ds.runtime.lifecycle.planned_run import PlannedRun
@@ -20,6 +21,7 @@ from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planning.planner import BackgroundPlanner, LongPlanning, PlanJob
+from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.arrivals import Arrivals
 
 
@@ -48,7 +50,9 @@ class BatchPlans:
         *,
         waits: bool,
         peers: PeerAnswers | None = None,
+        drift: DriftWatch | None = None,
     ) -> None:
+        self._drift = drift
         self._context = context
         self.sizes = sizes
         self._audits = audits
@@ -59,6 +63,19 @@ class BatchPlans:
         self._taken = 0
         self._planner: BackgroundPlanner | None = None
         self._long = LongPlanning()
+
+    @property
+    def busy(self) -> bool:
+        """Whether some plan is being made; alike on all ranks."""
+        return bool(self._wanted)
+
+    def anew(self, microbatches: int) -> Phase:
+        """Ask for a plan in place of one that runs, made from the profile as it is by now."""
+        job = self.sizes.join(microbatches)
+        if job is None:
+            return Unplanned()
+        self._audits.forget_plan(job, Mode.PERSEUS, Mode.BASELINE)
+        return self.planning(job)
 
     def phase_for(self, microbatches: int) -> Phase:
         """Look for a plan, or ask for one; collective."""
@@ -97,6 +114,7 @@ class BatchPlans:
             audits=self._audits,
             arrivals=self._arrivals,
             peers=self._peers,
+            drift=self._drift,
             waits=self._waits,
         )
         return run.phase()

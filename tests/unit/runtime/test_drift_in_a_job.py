@@ -1,0 +1,110 @@
+"""A GPU whose clock, speed or nothing at all changes under its plan, and what the job makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from lone_job import Loop, alone, begun, block_of, events_of, names_of, train
+
+from perseus_ds.device import SimulatedGpu
+from perseus_ds.device.simulated import opened
+from perseus_ds.profile import Profile, read_profile
+
+LEARNED = 45
+NO_AUDITS = {"every_iterations": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with alone(tmp_path_factory.mktemp("group") / "store"):
+        yield
+
+
+def gpu() -> SimulatedGpu:
+    """The one that the last job opened."""
+    return opened()[-1]
+
+
+@dataclass
+class Job:
+    """A job that has run its plan for long enough to know its levels."""
+
+    run_dir: Path
+    loop: Loop
+    end: Callable[[], None]
+
+    def goes_on(self, iterations: int) -> None:
+        for _ in range(iterations):
+            self.loop.step()
+
+    def until(self, event: str, times: int = 1) -> int:
+        """Go on until an event has come so often; return for how many iterations."""
+        began = self.loop.iterations
+        train(self.loop, self.run_dir, lambda names: names.count(event) == times)
+        return self.loop.iterations - began
+
+    def facts(self, event: str) -> dict[str, object]:
+        return [one for one in events_of(self.run_dir) if one["event"] == event][-1]
+
+    @property
+    def profile(self) -> Profile:
+        return read_profile(self.run_dir / "profile.json")
+
+
+def job_of(run_dir: Path, drift: str = "automatic") -> Job:
+    block = block_of(run_dir, audit=NO_AUDITS)
+    block["profile"] = cast("dict[str, object]", block["profile"]) | {"drift": drift, "settle_s": 0.0}
+    loop = Loop()
+    session = begun(loop, block)
+    job = Job(run_dir, loop, lambda: session.end(well=True))
+    job.until("running")
+    job.goes_on(LEARNED)
+    assert "drift" not in names_of(run_dir)
+    return job
+
+
+def test_a_gpu_that_becomes_slower_is_measured_again_and_planned_anew(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run")
+    before = job.profile
+    gpu().slowness = 1.03
+    assert job.until("drift") <= 20
+    job.until("running", 2)
+    assert "profiling" in names_of(job.run_dir)[-4:]
+    for key in before.points:
+        for old, new in zip(before.of(*key), job.profile.of(*key), strict=True):
+            assert new.time_s / old.time_s == pytest.approx(1.03, abs=0.008)
+    job.end()
+
+
+def test_with_report_the_plan_runs_on_and_it_is_reported_once(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run", "report")
+    before = (job.run_dir / "profile.json").read_text()
+    gpu().slowness = 1.03
+    assert job.until("drift") <= 20
+    assert 'profile.drift "automatic" would measure it again' in str(job.facts("drift")["line"])
+    job.goes_on(40)
+    assert names_of(job.run_dir).count("drift") == 1
+    assert names_of(job.run_dir).count("running") == 1
+    assert (job.run_dir / "profile.json").read_text() == before
+    job.end()
+
+
+def test_a_gpu_that_is_held_down_is_told_with_its_reason(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run", "report")
+    gpu().throttle(1000)
+    assert job.until("drift") <= 20
+    assert job.facts("drift")["cause"] == "heat holds the clock down"
+    job.end()
+
+
+def test_with_never_nothing_is_looked_for(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run", "never")
+    gpu().slowness = 1.1
+    job.goes_on(40)
+    assert "drift" not in names_of(job.run_dir)
+    assert job.facts("drift_not_watched")["reason"] == "profile.drift is never"
+    job.end()
