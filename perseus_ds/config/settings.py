@@ -63,7 +63,7 @@ class ProfileSettings:
     reuse: bool = True
     warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0
-    drift: DriftSetting = "auto"
+    drift: DriftSetting = "report"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ class Lifecycle:
     iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone: once per profiled clock, once per size of batches and once when
-    their plan arrives, once per audit, and once when a rank has drifted. Where replicas have different GPUs there is one more for their
-    clocks.
+    their plan arrives, once per audit, and once when a rank has drifted. Where replicas have different GPUs
+    there is one more for their clocks.
     """
 
     def __init__(

@@ -62,7 +62,10 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         tmp_path_factory.mktemp("drift"),
         ranks=len(FORWARD_S),
         forward_s=FORWARD_S,
-        perseus={"mode": "automatic", "profile": {"warmup_iterations": 2, "settle_s": 0.0}},
+        perseus={
+            "mode": "automatic",
+            "profile": {"warmup_iterations": 2, "settle_s": 0.0, "drift": "automatic"},
+        },
         profiled=True,
     )
 

@@ -126,7 +126,7 @@ class Sweeping:
     def measuring_again(self, again: Again, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
         """Measure some ranks again at a few clocks, while all others run at default clocks.
 
-        Where that shows nothing, ``again`` says why, and it is over: the job has a plan to go on with.
+        Where that shows nothing, ``again`` has the reason, and it is over: the job has a plan to go on with.
         """
 
         def policy_at(clock_mhz: int) -> ClockPolicy:
