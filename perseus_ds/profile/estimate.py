@@ -16,6 +16,7 @@ from perseus_ds.profile.load_fit import AtLoad, LoadSums, at_load
 from perseus_ds.profile.record import Computation, Point
 from perseus_ds.profile.sampling import Sampling, best_sampling
 from perseus_ds.profile.sizes import spread, variation
+from perseus_ds.profile.thermal import Thermal
 from perseus_ds.profile.window import Interval, Window
 from perseus_ds.schedule import Kind
 
@@ -40,7 +41,8 @@ class Estimate:
     of one computation lie apart, in parts of their median, once they are brought to one load. ``larger`` is
     by how much more work it was here on average than at that load. ``size_variation`` is by what share loads
     make neighbouring microbatches vary. ``heat_w`` is what the GPU took before, by which its temperature
-    goes. ``loads`` are what executions and their loads add up to.
+    goes. ``loads`` are what executions and their loads add up to. ``thermal`` is how the temperature has
+    followed the power so far, ``settled_c`` where it would end at this window's; None: not known.
     """
 
     clock_mhz: int
@@ -53,6 +55,8 @@ class Estimate:
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
+    thermal: Thermal | None = None
+    settled_c: float | None = None
 
 
 def estimate(window: Window, *, heat_w: float = 0.0) -> Estimate:
@@ -218,6 +222,7 @@ def _point(window: Window, durations_s: NDArray[np.float64], *, power_w: float, 
         achieved_mhz=window.achieved_mhz,
         event_reasons=window.event_reasons,
         time_sd_s=_robust_deviation(durations_s),
+        temperature_c=window.temperature_c,
     )
 
 

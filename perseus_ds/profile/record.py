@@ -25,7 +25,8 @@ class Point:
     """One instruction at one clock: means over a window, their standard errors, and how sure we are.
 
     ``time_sd_s`` is by how much single executions vary (standard deviation); None where nobody looked.
-    ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile.
+    ``achieved_mhz`` is the clock that was read back, ``event_reasons`` the NVML bits seen meanwhile,
+    ``temperature_c`` how warm the GPU was on average; None where nobody read it.
     """
 
     clock_mhz: int
@@ -37,6 +38,7 @@ class Point:
     achieved_mhz: int | None = None
     event_reasons: int = 0
     time_sd_s: float | None = None
+    temperature_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

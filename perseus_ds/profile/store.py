@@ -72,7 +72,9 @@ def write_profile(profile: Profile, path: str | Path) -> None:
         "fixed_s": [_fixed_row(profile, key) for key in profile.fixed_s],
         "calibration": None if profile.calibration is None else asdict(profile.calibration),
         "points": [
-            _computation(key) | asdict(point) for key, points in profile.points.items() for point in points
+            _computation(key) | _point_row(point)
+            for key, points in profile.points.items()
+            for point in points
         ],
     }
     if profile.loads:
@@ -125,6 +127,13 @@ def _computation(key: Computation) -> dict[str, object]:
 def _fixed_row(profile: Profile, key: Computation) -> dict[str, object]:
     follows = {"follows_clock": profile.follows[key]} if key in profile.follows else {}
     return _computation(key) | {"time_s": profile.fixed_s[key]} | follows
+
+
+def _point_row(point: Point) -> dict[str, object]:
+    row = asdict(point)
+    if point.temperature_c is None:
+        del row["temperature_c"]
+    return row
 
 
 def _check_digest(content: Content) -> None:

@@ -48,6 +48,8 @@ class Interval:
 class Window:
     """A few whole iterations at one clock; ``achieved_mhz`` and ``event_reasons`` were read meanwhile.
 
+    ``temperature_c`` is the mean of what was read, None where nothing was.
+
     ``outside`` are the stretches (start, end) between iterations, in which the host did something else.
     ``loads`` states for every model stage to which load durations must be brought, where microbatches differ
     and somebody counts theirs.
@@ -60,5 +62,6 @@ class Window:
     counter: CounterTrace
     achieved_mhz: int | None = None
     event_reasons: int = 0
+    temperature_c: float | None = None
     outside: tuple[tuple[float, float], ...] = ()
     loads: Mapping[int, Load] = field(default_factory=dict)

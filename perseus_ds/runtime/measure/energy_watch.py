@@ -14,6 +14,7 @@ from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
 from perseus_ds.runtime.measure.energy_source import EnergySource
+from perseus_ds.runtime.measure.temperatures import Temperatures
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _READS_PER_PERIOD = 2
@@ -65,6 +66,7 @@ class EnergyWatch:
         self._threads: Threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
+        self.temperatures = Temperatures(gpu)
         self._repeat: Repeat = repeat or self._in_a_thread
         self._end: Look | None = None
         self._last_j: float | None = None
@@ -136,6 +138,7 @@ class EnergyWatch:
             self._looks += 1
             if self._looks % _READS_PER_CLOCK_READ == 0:
                 self._clocks.append((now_s, self._gpu.achieved()))
+                self.temperatures.look(now_s)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
 
@@ -173,6 +176,7 @@ class EnergyWatch:
             self._changes.popleft()
         while self._clocks and self._clocks[0][0] < before_s:
             self._clocks.popleft()
+        self.temperatures.forget(before_s)
 
     def _in_a_thread(self, every_s: float, look: Look) -> Look:
         """Look from a thread, by the host's clock, until an error ends it."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from perseus_ds.profile import Computation, LoadSums, Point
 from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.thermal import Thermal, mean_thermal
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.schedule import Kind
 
@@ -33,7 +34,8 @@ class Measured:
 class Pooled:
     """All ranks' words on one clock; ``spread`` is the widest that any rank saw (`Estimate`).
 
-    ``heat_w`` is the mean of their GPUs, ``larger`` of the ranks that run a stage.
+    ``heat_w`` is the mean of their GPUs, ``larger`` and ``settled_c`` of the ranks that run a stage,
+    ``thermal`` of all: None where some rank knows none.
     """
 
     points: Mapping[Computation, Point]
@@ -44,6 +46,8 @@ class Pooled:
     larger: Mapping[Computation, float] = field(default_factory=dict)
     size_variation: float = 0.0
     loads: Mapping[Computation, LoadSums] = field(default_factory=dict)
+    thermal: Thermal | None = None
+    settled_c: Mapping[Computation, float] = field(default_factory=dict)
 
 
 def pool(measured: Iterable[Measured]) -> Pooled:
@@ -63,6 +67,12 @@ def pool(measured: Iterable[Measured]) -> Pooled:
         larger=_means(one.estimate.larger for one in everyone),
         size_variation=fmean(one.estimate.size_variation for one in everyone),
         loads=joined_loads(one.estimate.loads for one in everyone),
+        thermal=mean_thermal([one.estimate.thermal for one in everyone]),
+        settled_c=_means(
+            dict.fromkeys(one.estimate.points, one.estimate.settled_c)
+            for one in everyone
+            if one.estimate.settled_c is not None
+        ),
     )
 
 
@@ -161,6 +171,7 @@ def _mean(group: list[Point]) -> Point:
     for point in group:
         reasons |= point.event_reasons
     variances = [point.time_sd_s**2 for point in group if point.time_sd_s is not None]
+    temperatures = [point.temperature_c for point in group if point.temperature_c is not None]
     achieved = [point.achieved_mhz for point in group if point.achieved_mhz is not None]
     return replace(
         group[0],
@@ -172,4 +183,5 @@ def _mean(group: list[Point]) -> Point:
         samples=sum(p.samples for p in group),
         achieved_mhz=min(achieved, default=None),
         event_reasons=reasons,
+        temperature_c=fmean(temperatures) if len(temperatures) == count else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,10 +11,21 @@ from typing import cast
 
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
-from perseus_ds.profile import Computation, LoadFit, Point, Profile, Sweep, Window, candidate_clocks, fit_of
+from perseus_ds.profile import (
+    Computation,
+    CounterTrace,
+    LoadFit,
+    Point,
+    Profile,
+    Sweep,
+    Window,
+    candidate_clocks,
+    fit_of,
+)
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.following import follows_clock
-from perseus_ds.profile.heat import Heat, Leakage
+from perseus_ds.profile.heat import Heat
+from perseus_ds.profile.thermal import Thermal, Warming, Warmth
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
@@ -48,11 +60,11 @@ def window_estimate(
     iterations: Sequence[Iteration],
     *,
     loads: Mapping[int, Load],
-    heat: Heat,
+    past: tuple[Heat, Warmth],
 ) -> Estimate:
     """Estimate a window on this rank, its durations brought to the ``loads`` of its stages (`Window`).
 
-    ``heat`` is this GPU's.
+    ``past`` is what this GPU took, and how warm it was, before.
 
     Raises:
         IncompleteProfileError: the window shows nothing.
@@ -75,14 +87,35 @@ def window_estimate(
         event_reasons=reasons,
         outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
         loads=loads,
+        temperature_c=watch.temperatures.mean_c(start_s, end_s),
     )
+    heat, warmth = past
     heat_w = heat.over(watch.trace(heat.until_s), start_s)
-    watch.forget(end_s)
-    return estimate(window, heat_w=heat_w)
+    thermal = _thermal(watch, warmth)
+    power_w = mean_power_w(window.counter, start_s, end_s)
+    watch.forget(min(end_s, warmth.until_s))
+    return replace(
+        estimate(window, heat_w=heat_w),
+        thermal=thermal,
+        settled_c=None if thermal is None or power_w is None else thermal.settled_c(power_w),
+    )
+
+
+def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
+    """Take in what was read since the last window; None once the sensor is not believed."""
+    trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
+    warmth.over(trace, watch.temperatures.between(-math.inf, math.inf))
+    return None if watch.temperatures.reason else warmth.thermal()
+
+
+def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | None:
+    """The mean power of a stretch of time; None where the counter was not watched over all of it."""
+    begin_s, until_s = max(start_s, float(trace.time_s[0])), min(end_s, float(trace.time_s[-1]))
+    return trace.energy_between(begin_s, until_s) / (until_s - begin_s) if until_s > begin_s else None
 
 
 def profile_of(
-    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, leakage: Leakage, group: int
+    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, warming: Warming, group: int
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
@@ -90,20 +123,22 @@ def profile_of(
     are the mean of those batches that were seen in any window.
     """
     settled_w = windows[0].heat_w
-    leaks_w = {
-        clock: leakage.share * (settled_w - window.heat_w)
-        for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
+    cooler_w = {
+        clock: settled_w - window.heat_w for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
     }
     held = held_clocks(sweep.clocks_mhz, windows)
     blocking_w = {
-        clock: max(0.0, window.blocking_power_w + leaks_w[clock])
+        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points, cooler_w[clock]))
         for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
         if clock in held
     }
     return Profile(
         points={
             key: tuple(
-                _scaled(_warmed(point, leaks_w[point.clock_mhz]), _larger(key, windows))
+                _scaled(
+                    _warmed(point, warming.missing_w(key, point, cooler_w[point.clock_mhz])),
+                    _larger(key, windows),
+                )
                 for point in points
                 if point.clock_mhz in held
             )
@@ -113,8 +148,8 @@ def profile_of(
         blocking_w=blocking_w,
         size_variation=fmean(window.size_variation for window in windows),
         loads=load_fits(windows),
-        leakage=leakage.share,
-        leakage_se=leakage.error,
+        leakage=warming.leakage.share,
+        leakage_se=warming.leakage.error,
         fixed_s=_fixed_s(windows),
         follows=_follows(sweep.clocks_mhz, windows),
         fingerprint=dict(context.job.profile_fingerprint(group)),

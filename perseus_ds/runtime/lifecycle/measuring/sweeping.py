@@ -11,6 +11,7 @@ from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.heat import Heat, Leakage, leakage_of
+from perseus_ds.profile.thermal import Warming, Warmth, warming_of
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -61,7 +62,7 @@ class Sweeping:
         """Forget earlier windows: ranks that lost each other may know different ones of them."""
         self._short_windows = 0
         self._loads = WindowLoads(self._context)
-        self._heat = Heat()
+        self._past = Heat(), Warmth()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
@@ -79,14 +80,11 @@ class Sweeping:
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
-            if last is None:
-                return then() if self._write(found, [Leakage(0.0, 0.0)] * len(warm)) else Unplanned()
-            cool = [windows[-1] for windows in last.windows]
-            leakages = [
-                leakage_of(one.points, other.points, one.heat_w - other.heat_w)
-                for one, other in zip(warm, cool, strict=True)
-            ]
-            return then() if self._write(found, leakages) else Unplanned()
+            warmings = [Warming(Leakage(0.0, 0.0))] * len(warm)
+            if last is not None:
+                cool = [windows[-1] for windows in last.windows]
+                warmings = [self._warming(*pair) for pair in zip(warm, cool, strict=True)]
+            return then() if self._write(found, warmings) else Unplanned()
 
         def profiled() -> Phase:
             if sweeps.spread > _VARIES:
@@ -221,7 +219,12 @@ class Sweeping:
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
         return window_estimate(
-            self._watch, self._monitor.control, clock_mhz, window, loads=loads, heat=self._heat
+            self._watch,
+            self._monitor.control,
+            clock_mhz,
+            window,
+            loads=loads,
+            past=self._past,
         )
 
     def _log_observed(self, seen: Pooled) -> None:
@@ -239,10 +242,23 @@ class Sweeping:
             computations=rows,
         )
 
-    def _write(self, sweeps: Sweeps, leakages: Sequence[Leakage]) -> bool:
+    def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
+        """What temperatures show, or what stands for them: alike on all ranks, from what all know."""
+        found = warming_of(warm.points, cool.points, thermal=cool.thermal, settled_c=cool.settled_c)
+        if found is not None:
+            return found
+        reason = self._watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
+        self._context.log.event(
+            "no_temperature",
+            f"temperatures are not used: {reason}. Energies are brought to one temperature by what the GPUs "
+            "took before",
+        )
+        return Warming(leakage_of(warm.points, cool.points, warm.heat_w - cool.heat_w))
+
+    def _write(self, sweeps: Sweeps, warmings: Sequence[Warming]) -> bool:
         """Write every group's profile; return whether plans follow.
 
-        Shape: ``leakages`` [groups].
+        Shape: ``warmings`` [groups].
         """
         context = self._context
         files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
@@ -253,7 +269,7 @@ class Sweeping:
                 self._log_not_held(lost)
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
-            profile = profile_of(context, sweep, windows, leakage=leakages[group], group=group)
+            profile = profile_of(context, sweep, windows, warming=warmings[group], group=group)
             if group == 0:
                 self._loads.log_fits(profile.loads)
             if context.job.rank == 0:

@@ -1,0 +1,199 @@
+"""How a GPU's temperature follows its power, and how many watts more it takes per degree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.profile.counter import CounterTrace
+from perseus_ds.profile.heat import MOST_LEAKAGE, Leakage, Points
+from perseus_ds.profile.record import Computation, Point
+
+Reading = tuple[float, float]
+"""When a temperature was read (s), and what it was (degrees C)."""
+
+_MOST_ROWS = 4000
+_LEAST_ROWS = 40
+_LEAST_RANGE_C = 2.0
+_MOST_K_PER_W = 2.0
+_UNSURE = 0.3
+_USUAL_PER_K = 0.001
+_USUAL_ERROR_PER_K = 0.0005
+_BEYOND = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Thermal:
+    """``tau dT/dt = ambient + resistance P - T``, as fitted; ``error`` is that of the resistance (K/W)."""
+
+    ambient_c: float
+    resistance_k_per_w: float
+    error: float
+
+    def settled_c(self, power_w: float) -> float:
+        """The temperature at which a GPU ends that goes on at one power."""
+        return self.ambient_c + self.resistance_k_per_w * power_w
+
+
+def mean_thermal(several: Sequence[Thermal | None]) -> Thermal | None:
+    """The mean of what GPUs of one model show; None where one shows nothing."""
+    known = [one for one in several if one is not None]
+    if not known or len(known) < len(several):
+        return None
+    error = math.hypot(*(one.error for one in known)) / len(known)
+    ambient_c = fmean(one.ambient_c for one in known)
+    return Thermal(ambient_c, fmean(one.resistance_k_per_w for one in known), error)
+
+
+@dataclass(slots=True)
+class Warmth:
+    """Temperatures of one GPU beside the energy that it had taken by then.
+
+    A counter that begins anew, or was not watched, begins this anew: energies are differences.
+    """
+
+    rows: list[tuple[float, float, float]] = field(default_factory=list)
+
+    @property
+    def until_s(self) -> float:
+        """The moment of the last reading that was taken in."""
+        return self.rows[-1][0] if self.rows else math.inf
+
+    def over(self, trace: CounterTrace, readings: Sequence[Reading]) -> None:
+        """Go on through readings, as far as the counter was watched beside them."""
+        if len(trace) < 2:  # noqa: PLR2004  # nothing lies between
+            return
+        begin_s, end_s = float(trace.time_s[0]), float(trace.time_s[-1])
+        if self.rows and begin_s > self.until_s:
+            self.rows.clear()
+        last_s = self.rows[-1][0] if self.rows else -math.inf
+        new = [one for one in readings if max(last_s, begin_s) < one[0] <= end_s]
+        if not new:
+            return
+        times_s = [new[0][0] if not self.rows else last_s, *(at_s for at_s, _ in new)]
+        spent_j = np.interp(times_s, trace.time_s, trace.energy_j)
+        spent_j += (self.rows[-1][1] if self.rows else 0.0) - spent_j[0]
+        energies_j = spent_j[1:].tolist()
+        self.rows += [(at_s, j, read_c) for (at_s, read_c), j in zip(new, energies_j, strict=True)]
+        del self.rows[:-_MOST_ROWS]
+
+    def thermal(self) -> Thermal | None:
+        """Fit the law of heat; None where too little moved, or what moved is no law of heat.
+
+        Integrated over time it is linear in what is not known: T(t) = T(0) + a t + b E(t) - c S(t), with S
+        the integral of T.
+        """
+        if len(self.rows) < _LEAST_ROWS:
+            return None
+        time_s, energy_j, read_c = np.array(self.rows).T
+        if np.ptp(read_c) < _LEAST_RANGE_C:
+            return None
+        passed_s, spent_j = time_s - time_s[0], energy_j - energy_j[0]
+        degree_seconds = np.concatenate([[0.0], np.cumsum(np.diff(time_s) * (read_c[1:] + read_c[:-1]) / 2)])
+        columns = np.column_stack([np.ones_like(passed_s), passed_s, spent_j, -degree_seconds])
+        return _thermal_of(columns, read_c)
+
+
+def _thermal_of(columns: NDArray[np.float64], read_c: NDArray[np.float64]) -> Thermal | None:
+    scale = np.linalg.norm(columns, axis=0)
+    if not scale.all():
+        return None
+    found, _, rank, _ = np.linalg.lstsq(columns / scale, read_c, rcond=None)
+    _, drift, per_j, per_s = (found / scale).tolist()
+    if rank < columns.shape[1] or per_s <= 0.0 or per_j <= 0.0:
+        return None
+    freedom = len(read_c) - columns.shape[1]
+    variance = float(((columns / scale @ found - read_c) ** 2).sum()) / freedom
+    covariance = variance * np.linalg.inv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
+    resistance = per_j / per_s
+    by = np.array([0.0, 0.0, 1.0 / per_s, -resistance / per_s])
+    error = math.sqrt(max(0.0, float(by @ covariance @ by)))
+    if resistance > _MOST_K_PER_W or error > _UNSURE * resistance:
+        return None
+    return Thermal(drift / per_s, resistance, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Kappa:
+    """How many watts more a GPU takes for every degree that it is warmer, with its standard error."""
+
+    w_per_k: float
+    error: float
+
+
+def kappa_of(warm: Points, cool: Points) -> Kappa | None:
+    """Compare the powers of the same computations at one clock and two temperatures.
+
+    What that shows is weighted with what is known of such parts, 0.1 % of their power per degree. None where
+    temperatures are missing, or where powers contradict them by more than `_BEYOND` errors.
+
+    Source: 0.26 to 0.35 W/K of an A100 at 300 to 400 W (one public log).
+    """
+    both = [(warm[key], cool[key]) for key in warm.keys() & cool.keys()]
+    power_w = sum(one.energy_j for one, _ in both) / max(sum(one.time_s for one, _ in both), 1e-9)
+    if not both or not power_w:
+        return None
+    seen, weights = 0.0, 0.0
+    for one, other in both:
+        if one.temperature_c is None or other.temperature_c is None:
+            return None
+        cooler_k = one.temperature_c - other.temperature_c
+        spared_w = one.energy_j / one.time_s - other.energy_j / other.time_s
+        error_w = math.hypot(one.energy_se_j / one.time_s, other.energy_se_j / other.time_s)
+        weight = 1.0 / max(error_w, 1e-6 * power_w) ** 2
+        seen, weights = seen + weight * cooler_k * spared_w, weights + weight * cooler_k**2
+    usual, usual_error = _USUAL_PER_K * power_w, _USUAL_ERROR_PER_K * power_w
+    sure = 1.0 / usual_error**2
+    if weights and abs(seen / weights - usual) > _BEYOND * math.hypot(usual_error, weights**-0.5):
+        return None
+    return Kappa((seen + sure * usual) / (weights + sure), (weights + sure) ** -0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """By how much the powers of a sweep's windows miss those at the temperature of default clocks.
+
+    ``settled_c`` is that temperature, of every computation's GPUs. Without ``kappa`` nobody read it, and what
+    the GPU took before the window stands for it (``leakage``, watts per watt).
+    """
+
+    leakage: Leakage
+    kappa: Kappa | None = None
+    settled_c: Mapping[Computation, float] = field(default_factory=dict)
+
+    def missing_w(self, key: Computation, point: Point, cooler_w: float) -> float:
+        """The watts that a computation would take more; its GPU took ``cooler_w`` less before."""
+        if self.kappa is None or point.temperature_c is None or key not in self.settled_c:
+            return self.leakage.share * cooler_w
+        return self.kappa.w_per_k * (self.settled_c[key] - point.temperature_c)
+
+    def blocking_w(self, points: Points, cooler_w: float) -> float:
+        """The same of GPUs that wait, which are those that compute."""
+        missing = [self.missing_w(key, point, cooler_w) for key, point in points.items()]
+        return sum(missing) / len(missing) if missing else self.leakage.share * cooler_w
+
+
+def warming_of(
+    warm: Points, cool: Points, *, thermal: Thermal | None, settled_c: Mapping[Computation, float]
+) -> Warming | None:
+    """Join what temperatures show; None where they show nothing, or nothing that can be.
+
+    ``warm`` and ``cool`` are of one clock; ``settled_c`` is where the GPUs would have ended at the power of
+    the ``cool`` window. At that temperature they take more, and end a little higher.
+    """
+    kappa = kappa_of(warm, cool)
+    if kappa is None or thermal is None or not cool.keys() <= settled_c.keys():
+        return None
+    share = min(max(kappa.w_per_k * thermal.resistance_k_per_w, 0.0), MOST_LEAKAGE)
+    error = math.hypot(kappa.error * thermal.resistance_k_per_w, thermal.error * kappa.w_per_k)
+    ends_c = {
+        key: point.temperature_c + (settled_c[key] - point.temperature_c) / (1.0 - share)
+        for key, point in cool.items()
+        if point.temperature_c is not None
+    }
+    return Warming(Leakage(share, min(error, MOST_LEAKAGE)), kappa, ends_c)

@@ -1,0 +1,103 @@
+"""How temperature follows power, and what a degree costs: found again from what a simulated GPU shows."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.device import SimulatedGpu, SimulatedSettings
+from perseus_ds.device.simulated import VirtualTime, Work
+from perseus_ds.profile import CounterTrace, Point
+from perseus_ds.profile.thermal import Kappa, Thermal, Warmth, kappa_of, warming_of
+from perseus_ds.schedule import Kind
+
+KEY = (0, Kind.FORWARD)
+
+
+def watched(gpu: SimulatedGpu, time: VirtualTime, clocks_mhz: list[int], *, each_s: float) -> Warmth:
+    """Let the GPU work at one clock after the other; read it as a watch does."""
+    warmth, times_s, energies_j, readings = Warmth(), [], [], []
+    for clock_mhz in clocks_mhz:
+        gpu.lock_clock(clock_mhz)
+        until_s = time.now_s() + each_s
+        while time.now_s() < until_s:
+            task = gpu.begin(Work(0.25))
+            gpu.release(task)
+            gpu.wait(task)
+            times_s.append(time.now_s())
+            energies_j.append(gpu.energy_j())
+            readings.append((time.now_s(), gpu.temperature_c() or 0.0))
+        warmth.over(CounterTrace(times_s, energies_j), readings)
+    return warmth
+
+
+@pytest.mark.parametrize("model", ["a100-sxm4-80gb", "h100-sxm", "rtx-a4000"])
+def test_the_law_of_heat_is_found_from_whole_degrees(model: str) -> None:
+    time = VirtualTime()
+    gpu = SimulatedGpu(SimulatedSettings(gpu=model, seed=3), time=time)
+    top = gpu.model.max_clock_mhz
+    clocks = [c for c in gpu.model.clocks_mhz if c >= top // 2][::6]
+    thermal = watched(gpu, time, [*clocks, top], each_s=15.0).thermal()
+    assert thermal is not None
+    assert thermal.resistance_k_per_w == pytest.approx(gpu.model.thermal_k_per_w, rel=0.1)
+    assert thermal.settled_c(200.0) == pytest.approx(
+        gpu.model.ambient_c + 200.0 * gpu.model.thermal_k_per_w, abs=1.5
+    )
+
+
+def test_a_sensor_that_stands_still_or_runs_backwards_shows_nothing() -> None:
+    time_s = np.arange(0.0, 100.0, 0.25)
+    power_w = np.where(time_s < 50.0, 300.0, 150.0)
+    trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
+    backwards_c = 60.0 - 0.05 * power_w + 0.01 * time_s
+    for read_c in (np.full_like(time_s, 55.0), backwards_c):
+        warmth = Warmth()
+        warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
+        assert warmth.thermal() is None
+
+
+def test_a_counter_that_was_not_watched_for_a_while_begins_it_anew() -> None:
+    warmth = Warmth()
+    warmth.over(CounterTrace([0.0, 1.0, 2.0], [0.0, 100.0, 200.0]), [(0.5, 50.0), (1.5, 51.0)])
+    assert [row[1] for row in warmth.rows] == [0.0, 100.0]
+    warmth.over(CounterTrace([2.0, 3.0], [200.0, 300.0]), [(2.5, 52.0)])
+    assert [row[0] for row in warmth.rows] == [2.5]
+
+
+def points(
+    power_w: float, temperature_c: float | None, *, se_w: float = 0.1
+) -> dict[tuple[int, Kind], Point]:
+    return {KEY: Point(1410, 2.0, 2.0 * power_w, energy_se_j=2.0 * se_w, temperature_c=temperature_c)}
+
+
+def test_two_windows_of_one_clock_15_k_apart_agree_once_brought_to_one_temperature() -> None:
+    """On a simulated GPU, warm and cold; the errors are the windows' own."""
+    warm, cool = points(304.5, 65.0, se_w=0.5), points(300.0, 50.0, se_w=0.5)
+    kappa = kappa_of(warm, cool)
+    assert kappa is not None
+    assert kappa.w_per_k == pytest.approx(0.3, rel=0.02)
+    assert kappa.error < 0.05
+    brought_w = 300.0 + 15.0 * kappa.w_per_k
+    assert brought_w == pytest.approx(304.5, abs=2 * 0.5 * 2**0.5)
+
+
+def test_an_unsure_pair_leaves_the_usual_and_a_contradiction_nothing() -> None:
+    unsure = kappa_of(points(310.0, 51.0, se_w=50.0), points(300.0, 50.0, se_w=50.0))
+    assert unsure is not None
+    assert unsure.w_per_k == pytest.approx(0.001 * 310.0, rel=0.1)
+    assert unsure.error == pytest.approx(0.0005 * 310.0, rel=0.1)
+    assert kappa_of(points(300.0, 65.0), points(310.0, 50.0)) is None
+    assert kappa_of(points(330.0, 52.0), points(300.0, 50.0)) is None
+    assert kappa_of(points(304.0, 65.0), points(300.0, None)) is None
+
+
+def test_points_are_brought_to_where_default_clocks_settle() -> None:
+    warm, cool = points(304.5, 65.0), points(300.0, 50.0)
+    found = warming_of(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), settled_c={KEY: 60.0})
+    assert found is not None
+    assert isinstance(found.kappa, Kappa)
+    assert found.leakage.share == pytest.approx(0.1 * found.kappa.w_per_k)
+    assert found.settled_c[KEY] == pytest.approx(50.0 + 10.0 / (1.0 - found.leakage.share))
+    missing_w = found.missing_w(KEY, cool[KEY], 1e9)
+    assert missing_w == pytest.approx(found.kappa.w_per_k * (found.settled_c[KEY] - 50.0))
+    assert found.blocking_w(cool, 1e9) == pytest.approx(missing_w)
+    assert warming_of(warm, cool, thermal=None, settled_c={KEY: 60.0}) is None
+    assert warming_of(warm, cool, thermal=Thermal(30.0, 0.1, 0.001), settled_c={}) is None
