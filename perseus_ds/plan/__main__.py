@@ -19,6 +19,7 @@ from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
+from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import InstructionTimelines, read_timelines
 from perseus_ds.profile import Profile, read_profile
 
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> int:
         request = read_request(request_file)
         profile = read_profile(profile_file)
         plans = _built(profile, request)
-        plans = with_plan_within(plans, request.objective)
+        plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
         if request.feedback == "auto":
             plans = with_feedback(plans, profile, request.objective)
         write_plans(_with_expected(plans, profile, request), plan)

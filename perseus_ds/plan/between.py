@@ -162,6 +162,7 @@ def _inserted(
         feedback=None
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
+        swings_w=None,
     )
 
 

@@ -69,7 +69,7 @@ def power_table(plans: PlanSet, *, max_swing_w: float | None = None) -> list[Pow
         if power[index] >= least_w:
             continue
         plan = plans.plan(index)
-        swing = swing_w(plan)
+        swing = swing_w(plan) if plans.swings_w is None else float(plans.swings_w[index])
         if max_swing_w is not None and swing > max_swing_w:
             continue
         least_w = float(power[index])

@@ -104,6 +104,7 @@ class PlanSet:
     states.
 
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
+    ``swings_w`` is by how much the power of each plan changes within a second, where that was bounded.
 
     A plan is a timeline of clocks. Every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -137,6 +138,7 @@ class PlanSet:
     scatter_pct: float | None = None
     expected: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None
+    swings_w: NDArray[np.float64] | None = None
 
     @classmethod
     def from_clocks(

@@ -37,6 +37,7 @@ from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.profile_error import profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
+from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.schedule import TEXTBOOK
@@ -122,6 +123,12 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         help="further ways to run each instruction: of `kernels plan --timelines`, or made elsewhere",
     )
     parser.add_argument(
+        "--max-swing",
+        type=positive,
+        metavar="W",
+        help="leave out plans whose power changes by more within a second; default: the job's",
+    )
+    parser.add_argument(
         "--switch-latency-ms",
         type=not_negative,
         metavar="MS",
@@ -172,7 +179,7 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=request.fingerprint,
             progress=progress,
         )
-    plans = with_plan_within(plans, request.objective)
+    plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
     if request.feedback == "auto":
         plans = with_feedback(plans, profile, request.objective)
     for line in filter(None, (doubt(plans), too_little_reserve(plans))):

@@ -104,6 +104,7 @@ def dumps(plans: PlanSet) -> str:
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
         "feedback": feedback_row(plans.feedback),
+        "swings_w": None if plans.swings_w is None else plans.swings_w.tolist(),
     }
     return json.dumps(content | {KEY: digest_of(content)})
 
@@ -211,6 +212,7 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         time_error_pct=real(content, "time_error_pct", least=0, most=MOST),
         scatter_pct=known("scatter_pct"),
         expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
+        swings_w=None if content.get("swings_w") is None else reals(content, "swings_w"),
     )
 
 
@@ -301,6 +303,8 @@ def _check_shapes(plans: PlanSet) -> None:
         )
     bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
     _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
+    if plans.swings_w is not None:
+        _check_columns("swings_w", plans.iteration_time_s, plans.swings_w)
     for (stage, kind), options in plans.options.items():
         whole = options.time_s[: len(options.time_s) - len(options.timelines)]
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, whole)

@@ -118,6 +118,7 @@ class PlannedRun:
         hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._log_running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
+            self._log_swing(plan)
         chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
         if self._drift is not None:
             chosen.active_plan.levels = self._drift.over(job, plans, self._fits())
@@ -270,6 +271,19 @@ class PlannedRun:
             usual_s=np.array([index.objective_s for index in every]),
             by_loads=self._context.config.straggler.pacing == "loads",
         )
+
+    def _log_swing(self, plan: FrequencyPlan) -> None:
+        """Report by how much the plan's power changes, where the block bounds that."""
+        most_w, swings_w = self._context.config.power.max_swing_w, plan.of.swings_w
+        if most_w is None or swings_w is None:
+            return
+        swing_w = float(swings_w[plan.index])
+        line = f"{self._named}power of a pipeline changes by at most {swing_w:.0f} W within a second"
+        if swing_w > most_w:
+            line += f": no plan stays within power.max_swing_w = {most_w:g} W, this one is the steadiest"
+        else:
+            line += f" (power.max_swing_w: {most_w:g} W), but for default clocks while measuring"
+        self._context.log.event("power_swing", line, swing_w=swing_w, max_swing_w=most_w, plan=plan.index)
 
     def _log_doubts(self, plans: PlanSet) -> None:
         log = self._context.log

@@ -92,6 +92,11 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
         for word in ("automatic", "auto")
     ]
     + [
+        (
+            ("--max-swing", 900),
+            "swing of power at most 900 W (the job: any)",
+            {"clock_changes": "split never, waits never, swing at most 900 W"},
+        ),
         (("--feedback", "automatic"), "feedback automatic (the job: never)", {}),
         (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
         (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),

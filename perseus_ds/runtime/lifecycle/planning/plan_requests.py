@@ -40,6 +40,7 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         timelines=_prepared(context),
         objective=objective,
         change=ClockChange.of(context.capabilities),
+        max_swing_w=context.config.power.max_swing_w,
     )
 
 

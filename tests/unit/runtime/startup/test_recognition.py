@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from perseus_ds.config import PerseusConfig
+from perseus_ds.config.settings import PowerSettings
 from perseus_ds.runtime.adapter import Place, untested
 from perseus_ds.runtime.job import GpuAddress, Job
 from perseus_ds.runtime.joining import joined
@@ -37,7 +38,7 @@ def _address(rank: int) -> GpuAddress:
     return GpuAddress("node1", f"0000:{rank:02x}:00.0")
 
 
-def recognised(ranks: Sequence[Member]) -> Job:
+def recognised(ranks: Sequence[Member], config: PerseusConfig | None = None) -> Job:
     """As every rank makes it; all have to agree on what is the job's."""
 
     def schedule(places: Sequence[Place]) -> Schedule:
@@ -48,7 +49,7 @@ def recognised(ranks: Sequence[Member]) -> Job:
             cast("Any", SimpleNamespace(schedule=schedule)),
             ranks,
             channel=cast("Any", SimpleNamespace(rank=rank, size=len(ranks))),
-            config=PerseusConfig(),
+            config=config or PerseusConfig(),
         )
         for rank in range(len(ranks))
     ]
@@ -89,6 +90,17 @@ def test_releases_that_differ_between_nodes_are_both_named() -> None:
 
 def test_torchs_release_is_part_of_every_job() -> None:
     assert fingerprint(members())["torch"] == torch.__version__
+
+
+def test_a_bound_on_swings_asks_for_a_plan_of_its_own() -> None:
+    told = [
+        recognised(members(), PerseusConfig(power=PowerSettings(max_swing_w=most_w)))
+        for most_w in (None, 900.0)
+    ]
+    assert (
+        told[1].fingerprint["clock_changes"] == f"{told[0].fingerprint['clock_changes']}, swing at most 900 W"
+    )
+    assert told[0].profile_fingerprint() == told[1].profile_fingerprint()
 
 
 def test_what_operators_set_is_part_of_the_job_by_rank_where_ranks_differ() -> None:
