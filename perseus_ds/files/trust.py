@@ -15,7 +15,7 @@ import pwd
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -66,17 +66,22 @@ def write_trusted(path: Path, text: str | bytes, *, mode: int = 0o644, sync: boo
         OSError: it cannot be written; nothing of it is left.
     """
     content = text.encode() if isinstance(text, str) else text
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f".{name}.{os.getpid()}.{secrets.token_hex(4)}")  # noqa: PTH118  # half the time
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        partial.replace(path)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, path)  # noqa: PTH105
     except OSError:
-        partial.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(partial)  # noqa: PTH108
         raise
 
 

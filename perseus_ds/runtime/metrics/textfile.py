@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
+from perseus_ds.files import write_trusted
 from perseus_ds.run_directory import write_whole
-from perseus_ds.runtime.metrics.metric import Labels, Sample, exposition, lasting
+from perseus_ds.runtime.metrics.metric import Exposition, Labels, Sample, lasting
 
 
 class TextFile:
@@ -15,13 +16,13 @@ class TextFile:
 
     def __init__(self, path: Path, labels: Labels) -> None:
         self._path = path
-        self._labels = labels
-        self._failing = False
+        self._exposition = Exposition(labels)
+        self._there = self._failing = False
 
     def write(self, samples: Iterable[Sample]) -> str:
         """Write what holds now; return what there is to report: that it fails from now on, or no more."""
         try:
-            write_whole(self._path, exposition(samples, self._labels))
+            self._put(self._exposition.text(samples))
         except (OSError, PerseusError) as error:
             known, self._failing = self._failing, True
             reason = getattr(error, "strerror", None) or str(error)
@@ -30,6 +31,13 @@ class TextFile:
             )
         failed, self._failing = self._failing, False
         return f"{self._path} is written again" if failed else ""
+
+    def _put(self, text: str) -> None:
+        """Replace the file; its folder is made where it has not been there, or was removed."""
+        write = write_trusted if self._there else write_whole
+        self._there = False
+        write(self._path, text)
+        self._there = True
 
     def end(self, samples: Iterable[Sample]) -> str:
         """Leave what still holds after the job."""

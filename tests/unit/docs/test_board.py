@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample, exposition
+from perseus_ds.runtime.metrics.metric import Exposition, Labels, Metric, Sample
 
 MONITORING = Path(__file__).parents[3] / "configs" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -49,7 +49,7 @@ def numbers(turn: int) -> str:
     }
     samples = [Sample(one, 1.0 + turn, extra.get(one, {})) for one in Metric]
     job = {"job": "gpt", "host": "node1"}
-    return exposition(samples, Labels({**job, "stage": "0", "gpu_uuid": "GPU-0"}, job))
+    return Exposition(Labels({**job, "stage": "0", "gpu_uuid": "GPU-0"}, job)).text(samples)
 
 
 @pytest.fixture
