@@ -24,7 +24,7 @@ def train(rank: int, perseus: dict[str, object] | None) -> list[str]:
 
 
 def main(release: str) -> None:
-    """Run with and without, compare, and say what happened."""
+    """Run with and without, compare, and print what happened."""
     if deepspeed.__version__.strip() != release:
         sys.exit(f"imported deepspeed {deepspeed.__version__}, wanted {release}")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The Megatron job of ``scripts/versions``: a whole job in 1F1B, the order heard in the other passes."""
+"""The Megatron job of ``scripts/versions``: a whole job in 1F1B, the order observed in the other passes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def listen(rank: int, shape: Shape, listens: bool) -> tuple[list[list[str]], str
 
 
 def main(release: str) -> None:
-    """Run with and without, compare, and say what happened."""
+    """Run with and without, compare, and print what happened."""
     if megatron_version() != release:
         sys.exit(f"imported megatron-core {megatron_version()}, wanted {release}")
     for shape in SHAPES:

@@ -23,7 +23,7 @@ from torch import Tensor
 def train(
     engine: PipelineEngine, batches: Iterator[tuple[Tensor, Tensor]], options: argparse.Namespace
 ) -> None:
-    """Run the steps, telling the loss on rank 0."""
+    """Run the steps, printing the loss on rank 0."""
     began = time.perf_counter()
     for step in range(1, options.steps + 1):
         loss = float(engine.train_batch(data_iter=batches))

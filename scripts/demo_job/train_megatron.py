@@ -86,7 +86,7 @@ def forward(mask: Tensor, batches: Batches, model: nn.Module) -> tuple[Tensor, C
 
 
 def mean_loss(losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss, and what is to be shown of it."""
+    """Return the loss, and what is shown of it."""
     loss = losses.float().mean()
     return loss, {"loss": loss.detach().clone()}
 
@@ -97,7 +97,7 @@ def train(
     batches: list[Batches],
     options: argparse.Namespace,
 ) -> None:
-    """Run the steps, telling the loss on the rank that computes it."""
+    """Run the steps, printing the loss on the rank that computes it."""
     mask = torch.triu(torch.ones(1, 1, options.context, options.context, dtype=torch.bool), 1)
     run_pass = get_forward_backward_func()
     began = time.perf_counter()

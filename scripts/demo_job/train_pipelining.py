@@ -93,7 +93,7 @@ def train(
     batches: Iterator[tuple[Tensor, Tensor]],
     options: argparse.Namespace,
 ) -> None:
-    """Run the steps, telling the loss on the rank that computes it."""
+    """Run the steps, printing the loss on the rank that computes it."""
     parameters = [p for stage in stages for p in stage.submod.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3)
     first, last = (any(getattr(stage, end) for stage in stages) for end in ("is_first", "is_last"))

@@ -1,4 +1,4 @@
-"""Measure the prose of documentation, help texts, user lines and docstrings.
+"""Measure the prose of documentation, help texts, user lines and docstrings, also those of scripts.
 
 Run: ``python scripts/docs/prose.py [--list] [PLACE ...]``. A test holds the figures below their bars.
 """
@@ -157,13 +157,17 @@ def _literals(tree: ast.Module, docstrings: set[int]) -> Iterable[tuple[int, str
 
 
 def measure(root: Path = ROOT) -> dict[str, Found]:
-    """Measure all: pages, and the package by kind of text."""
+    """Measure all: pages, the package by kind of text, and docstrings of scripts."""
     total: dict[str, Found] = {"pages": Found()}
     for page in pages(root):
         _join(total["pages"], measure_page(page, root))
     for file in sorted((root / "perseus_ds").rglob("*.py")):
         for kind, found in measure_module(file, root).items():
             _join(total.setdefault(kind, Found()), found)
+    for file in sorted((root / "scripts").rglob("*.py")):
+        for kind, found in measure_module(file, root).items():
+            if kind != "user lines":
+                _join(total.setdefault("scripts", Found()), found)
     return total
 
 

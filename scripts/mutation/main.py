@@ -27,7 +27,7 @@ LEAST_TIMEOUT_S, SLOWER = 120.0, 8.0
 
 
 def main() -> int:
-    """Draw, try what has no result yet, and say the score; interrupted, it goes on where it was."""
+    """Draw, try what has no result yet, and print the score; interrupted, it goes on where it was."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave as at Ctrl-C: nothing stays behind
     statements.register()

@@ -73,7 +73,7 @@ def _possible(campaign: Campaign, path: Path, source: str) -> Iterator[tuple[str
 
 
 def _says_nothing(leaf: NodeOrLeaf) -> bool:
-    """Whether a change there is none for a program that is right: a bare star, ``zip(strict=True)``."""
+    """Whether a correct program cannot differ there: a bare star, ``zip(strict=True)``."""
     above = leaf
     while above is not None:
         if above.type in {"import_from", "decorator"}:

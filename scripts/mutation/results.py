@@ -63,7 +63,7 @@ class Judged:
 
 
 def judged(drawn: Iterable[Mutant], results: Results) -> list[Judged]:
-    """Say of each mutant what is known."""
+    """State of each mutant what is known."""
     nothing_changes = equivalent()
     return [_judged(mutant, results.found.get(mutant.name), nothing_changes) for mutant in drawn]
 

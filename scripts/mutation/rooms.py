@@ -33,7 +33,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Everything that ``rooms.toml`` says."""
+    """The content of ``rooms.toml``."""
 
     seed: int
     operators: list[str]
@@ -49,7 +49,7 @@ def campaign() -> Campaign:
 
 
 def equivalent() -> dict[tuple[str, str, str], str]:
-    """Why a mutant is none: by file, the line as it is, and the line as it would be."""
+    """Why a mutant does not count: by file, the line as it is, and the line as it would be."""
     said = tomllib.loads((HERE / "equivalent.toml").read_text())
     return {(row["file"], row["line"], row["becomes"]): row["because"] for row in said.get("mutant", [])}
 

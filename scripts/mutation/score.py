@@ -41,7 +41,7 @@ def as_json(campaign: Campaign, found: list[Judged]) -> str:
 
 
 def line_of(mutant: Mutant, result: WorkResult) -> str:
-    """Say in one line what became of a mutant."""
+    """State in one line what became of a mutant."""
     verdict = "killed  " if result.is_killed else "SURVIVED"
     return f"{verdict} {mutant.file}: {mutant.line}  ->  {mutant.becomes}"
 

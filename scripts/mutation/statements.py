@@ -16,7 +16,7 @@ class RemoveStatement(Operator):
     """Write ``pass`` for a call, a ``raise``, or a value kept in an object."""
 
     def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[Position, Position]]:
-        """Say where the one statement of a simple line is."""
+        """Return where the one statement of a simple line is."""
         if node.type == "simple_stmt" and _acts(node.children[0]):
             yield node.children[0].start_pos, node.children[0].end_pos
 

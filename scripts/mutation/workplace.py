@@ -36,7 +36,7 @@ def workplace() -> Iterator[Path]:
 def surroundings(copy: Path, *, compiles: bool) -> Iterator[Mapping[str, str]]:
     """Let tests find the copy, and nothing that an earlier mutant left: examples, machine code.
 
-    The compiler's cache knows a kernel by the file it stands in, not by what it calls: a change in another
+    The compiler's cache knows a kernel by the file it stands in, not by what it calls. So a change in another
     file would not be seen. Where kernels are changed every mutant compiles them anew.
     """
     with tempfile.TemporaryDirectory(prefix="perseus-mutant-", ignore_cleanup_errors=True) as own:

@@ -2,8 +2,8 @@
 
     python scripts/bench/clock_requests/in_time.py [--seconds 20] [--json FILE]
 
-The host's own lateness is measured beside: of a process that does nothing but sleep to the same moments, and
-of a thread that does so beside a main thread in pure Python. No line of ours is in either.
+The host's own lateness is measured beside. One process does nothing but sleep to the same moments; one thread
+does so beside a main thread in pure Python. No line of ours is in either.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(node: FakeNvml, seconds: float) -> dict[str, float]:
 def stored(gpu: Gpu, node: FakeNvml, way: str, seconds: float) -> dict[str, float]:
     """Compare when clocks stand in the driver with when they were wanted there, less the call.
 
-    Half of the requests are due at a point of the stream, for which a thread has to wake, half some
+    Half of the requests are due at a point of the stream, for which a thread has to wake. Half are due some
     milliseconds after one: those are with the guard ``ahead`` of their moment.
 
     Units: milliseconds; ``threads_cpu_pct`` is what all threads but the main one take of a core.
@@ -135,7 +135,7 @@ def lateness_ms(
 
 
 def busy_host(found: dict[str, float]) -> bool:
-    """Whether a process that only sleeps came late: lateness beside it says nothing of us."""
+    """Whether a process that only sleeps came late: lateness beside it proves nothing of us."""
     return found["guard_host_late_p99_ms"] > BUSY_MS
 
 

@@ -3,7 +3,7 @@
     python scripts/bench/clock_requests/main.py [--kills 200] [--json FILE]
 
 Measures the guard with the real pynvml on a fake driver: no clock of a real GPU is touched. The exit code
-says whether the bars are met.
+states whether the bars are met.
 """
 
 from __future__ import annotations

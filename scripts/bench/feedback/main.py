@@ -1,4 +1,4 @@
-"""What plans that correct themselves save: chosen by draws, played by the emulator and by a player beside it.
+"""What plans that correct themselves save: chosen by draws, run by the emulator and by a player beside it.
 
 Run: ``python scripts/bench/feedback/main.py [PROFILE] [--microbatches 12 48 96] [--noise-pct 2]``
 

@@ -32,7 +32,7 @@ class Rank:
         self.coming: list[tuple[float, int]] = []
 
     def ask(self, at_s: float, mhz: int) -> None:
-        """Ask at a moment; what was to be asked later gives way."""
+        """Ask at a moment; a request that was due later is dropped."""
         self.due = [one for one in self.due if one[0] <= at_s]
         self.due.append((at_s, mhz))
 
@@ -52,7 +52,7 @@ class Rank:
                 self.mhz = self.coming.pop(0)[1]
 
     def correct(self, position: int, start_s: float, begun_s: float, before_s: float) -> float:
-        """Ask for what the lateness says; return the lateness."""
+        """Ask for what the lateness decides; return the lateness."""
         if self.tables is None:
             return 0.0
         table = self.tables[position]

@@ -3,7 +3,7 @@
 Run: ``python scripts/bench/frontier/whole.py [REVISION] [--only PATTERN] [--turns 3] > result.json``
 
 Both plan at the product's own times. Savings are read as a job reads them, at a thousand times of which few
-have a plan of their own: the plan of the nearest faster time counts.
+have a plan of their own. The plan of the nearest faster time counts.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def timed_us(block: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    """Measure in turns, print, and say by the exit code whether the bar is met."""
+    """Measure in turns, print, and state by the exit code whether the bar is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--calls", type=int, default=20_000)
     blocks = max(3, parser.parse_args().calls // BLOCK)

@@ -133,7 +133,7 @@ def watch_over_replicas(replicas: int) -> Callable[[], None]:
 
 
 def profile() -> Profile:
-    """Return a profile of four stages at three clocks; the decision does not depend on what it says."""
+    """Return a profile of four stages at three clocks; the decision does not depend on its figures."""
     points = {
         (stage, kind): tuple(Point(mhz, work * 1410 / mhz, work * 0.3 * mhz) for mhz in CLOCKS_MHZ)
         for stage in range(STAGES)
@@ -182,7 +182,7 @@ def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure, print, and say on stderr and by the exit code whether the bars are met."""
+    """Measure, print, and state on stderr and by the exit code whether the bars are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=4)

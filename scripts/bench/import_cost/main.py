@@ -45,7 +45,7 @@ def once_ms(program: str, *, autoload: bool) -> float:
 
 
 def main() -> int:
-    """Measure, print, and say on stderr and by the exit code whether the bar is met."""
+    """Measure, print, and state on stderr and by the exit code whether the bar is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs

@@ -1,4 +1,4 @@
-"""Timelines of kernels in a pipeline: planned and played, beside whole clocks.
+"""Timelines of kernels in a pipeline: planned and run, beside whole clocks.
 
 Run: ``python scripts/bench/joined/main.py [--gpu rtx-3080-ti] [--latency-ms 1 38]``. About four CPU minutes;
 everything is simulated.
@@ -104,7 +104,7 @@ def at_clock(
 def compared(
     settings: SimulatedSettings, profile: Profile, lines: tuple[InstructionTimelines, ...]
 ) -> dict[str, dict[str, float]]:
-    """Plan without and with timelines, and play both beside default clocks."""
+    """Plan without and with timelines, and run both beside default clocks."""
     assert settings.kernels is not None
     assert profile.blocking_power_w is not None
     works = works_of(dict.fromkeys(range(STAGES), 1.0), settings)

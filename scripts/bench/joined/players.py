@@ -1,4 +1,4 @@
-"""Play a plan on simulated GPUs in one process: the runtime's own sequencer and requests, and no engine."""
+"""Run a plan on simulated GPUs in one process: the runtime's own sequencer and requests, and no engine."""
 
 from __future__ import annotations
 

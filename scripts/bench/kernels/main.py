@@ -132,7 +132,7 @@ def agreement(plan: KernelPlan, trace: KernelTrace) -> dict[str, object]:
 
 
 def lowered(mhz: str, default_mhz: int) -> bool:
-    """Say whether a clock is lowered by more than a hair."""
+    """Return whether a clock is lowered by more than a hair."""
     return mhz != "auto" and int(mhz) < LOWERED * default_mhz
 
 

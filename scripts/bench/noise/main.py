@@ -4,8 +4,8 @@ Run: ``python scripts/bench/noise/main.py PROFILE [--microbatches 12] [--noise-p
 
 A plan that fills all slack has many paths that are just critical; of many that vary one is always longer than
 planned. ``best``: the durations of the cheapest plan whose mean iteration time over SAMPLES draws is at most
-so much above that of all clocks at maximum under the same draws, by linear programming: no plan with fixed
-durations can beat it on these draws (sample average approximation). All are judged on other draws.
+so much above that of all clocks at maximum under the same draws. A linear program finds it: no plan with
+fixed durations can beat it on these draws (sample average approximation). All are judged on other draws.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ changes that take their time."""
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Savings of one method in percent, beside a straggler of each slowdown; 1.0 is none.
+    """Savings of one method in percent, beside a straggler of each slowdown; 1.0 is no straggler.
 
-    ``longer_pct`` is how much longer its fastest plan takes than all clocks at maximum; None stands where no
+    ``longer_pct`` is how much longer its fastest plan takes than all clocks at maximum. None stands where no
     plan of the method is as fast as asked.
     """
 

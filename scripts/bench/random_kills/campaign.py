@@ -29,11 +29,10 @@ _ASKS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})  # a guard to 
 class Outcome:
     """What became of one case.
 
-    ``lived`` says that a guard, a trainer or the service outlived the kill, or a guard was only asked to end.
+    ``lived``: a guard, a trainer or the service outlived the kill, or a guard was only asked to end.
     ``alone_s`` is how long the clock stayed locked after it (``None``: to the end of our patience, or it was
-    never locked); ``left`` that it was locked when nothing of ours lived any more, ``left_at_last`` that it
-    was after the next start.
-    ``went_on`` says that a trainer did: it was then killed in its turn.
+    never locked). ``left``: it was locked when nothing of ours lived any more; ``left_at_last``: it was after
+    the next start. ``went_on``: a trainer did; it was then killed in its turn.
     """
 
     case: Case
@@ -58,7 +57,7 @@ def run(node: Node, count: int, seed: int) -> Iterator[Outcome]:
 
 
 def one(node: Node, case: Case) -> Outcome:
-    """Start a job, kill as the case says, wait, and start again."""
+    """Start a job, kill by the case, wait, and start again."""
     node.heal()
     node.clean()
     node.set_driver(case)
@@ -115,7 +114,7 @@ def _seconds_to_free(node: Node, victims: Sequence[int], killed_s: float) -> flo
 
 
 def _deaf(node: Node, victims: Sequence[int]) -> bool:
-    """Whether a signal has not ended somebody who has nothing left to do."""
+    """Whether a signal has not ended a process that has nothing left to do."""
     return any(_runs(pid) and not _is_guard(node.processes().get(pid, [])) for pid in victims)
 
 

@@ -38,8 +38,8 @@ _HOW = {"start": "runs", "calibration": "calibrates", "flood": "floods", "steady
 class Case:
     """A point of the campaign; ``wait_s`` passes between the moment and the kill.
 
-    Errors strike every call of the driver's library (open, read, set, reset, close), with one ``code`` or,
-    where that is ``None``, with another one each time.
+    Errors strike every call of the driver's library (open, read, set, reset, close). They have one ``code``
+    or, where that is ``None``, another one each time.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Case:
 
     @property
     def how(self) -> str:
-        """What the trainer is told to do meanwhile."""
+        """What the trainer does meanwhile."""
         return _HOW.get(self.moment, "forks")
 
     @property

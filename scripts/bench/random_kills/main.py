@@ -2,8 +2,8 @@
 
     python scripts/bench/random_kills/main.py [--kills 1000] [--seed 1] [--json FILE]
 
-Real processes, real signals, the real pynvml on a fake driver; no clock of a real GPU is touched. Needs
-root (PID namespaces, a small disk). The exit code says whether a clock stayed locked.
+Real processes, real signals, the real pynvml on a fake driver; no clock of a real GPU is touched. Needs root
+(PID namespaces, a small disk). The exit code states whether a clock stayed locked.
 """
 
 from __future__ import annotations

@@ -49,14 +49,14 @@ class Node:
         return any(self.gpu.locked_mhz() + self.amd.limits_mhz())
 
     def set_driver(self, case: Case) -> None:
-        """Make the driver as slow as the case says."""
+        """Make the driver as slow as the case demands."""
         state = self.gpu.state.gpu[0]
         state.call_us = {"10 ms": 10_000, "200 ms": 200_000}.get(case.driver, 0)
         state.settle_us = 3000
         state.jitter_mhz = 400 if case.clock == "jumping" else 0
 
     def strike(self, case: Case, *, for_s: float = 0.0) -> None:
-        """Have calls of the driver fail as the case says: now and then, and all of them for so long."""
+        """Have calls of the driver fail by the case: now and then, and all of them for so long."""
         library = self.amd if case.vendor == "amd" else self.gpu
         library.strike(pct=case.errors_pct, for_s=for_s, code=case.code)
 
@@ -89,7 +89,7 @@ class Node:
             filler.unlink(missing_ok=True)
 
     def start(self, case: Case) -> subprocess.Popen[str]:
-        """Start the case's trainer, below a launcher or in a container where it says so."""
+        """Start the case's trainer, below a launcher or in a container where the case has one."""
         device = "auto" if case.service else {"nvidia": "nvml", "amd": "amdsmi"}[case.vendor]
         words = [sys.executable, str(TRAINER), str(case.number), case.how, device]
         if case.victim == "launcher":

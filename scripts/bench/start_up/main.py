@@ -25,7 +25,7 @@ BARS_S = {
 
 
 def main() -> int:
-    """Measure, print, and say on stderr and by the exit code which bars are missed."""
+    """Measure, print, and state on stderr and by the exit code which bars are missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="starts of each, the least counts; default: 5")
     parser.add_argument("--profile", type=Path, help="profile of 8 stages; default: the simulated GPU's")

@@ -117,7 +117,7 @@ def growth(sizes: list[dict[str, object]], key: str) -> float:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether anything grows faster than the job."""
+    """Measure, print, and state by the exit code whether anything grows faster than the job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--stages", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=400)

@@ -87,7 +87,7 @@ class Work:
 
 
 class Telling:
-    """What replicas tell at each mark."""
+    """What replicas report at each mark."""
 
     def __init__(self, work: Work, predicted_s: Sequence[Floats]) -> None:
         self._left_s = [
@@ -129,7 +129,7 @@ class Played:
     ) -> Floats:
         """Run one iteration; return own times.
 
-        A replica changes its plan between two computations of its first stage, once all have told.
+        A replica changes its plan between two computations of its first stage, once all have reported.
         """
         full_s = np.diff(work.actual_s[n], axis=1, prepend=0.0)
         done = np.zeros(full_s.shape[1] + 1)
@@ -170,7 +170,7 @@ class Played:
 
 
 def pace(trace: Trace, plans: PlanSet, told: str, *, equal: bool = False) -> dict[str, object]:
-    """Run a trace's counted iterations with what is told of loads; ``equal``: all are the same."""
+    """Run a trace's counted iterations with the reported loads; ``equal``: all are the same."""
     index = FrontierIndex.of(plans, Objective())
     work, replicas = Work(trace, index.objective_s, equal=equal), trace.own_s.shape[1]
     if told in {"before", "exactly"}:

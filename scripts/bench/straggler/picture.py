@@ -1,4 +1,4 @@
-"""A virtual job beside stragglers, iteration by iteration: own times, T', and what those who wait play."""
+"""A virtual job beside stragglers, iteration by iteration: own times, T', and plans of those that wait."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def disturbances() -> Iterator[Disturbance]:
 
 
 def played() -> tuple[PlanSet, Emulated, Emulated]:
-    """Plan four stages and eight microbatches; play four replicas with 2 % noise, answered and not."""
+    """Plan four stages and eight microbatches; run four replicas with 2 % noise, answered and not."""
     schedule, profile = textbook("1f1b", stages=len(WEIGHTS), microbatches=8), textbook_profile(WEIGHTS)
     plans = build(profile, schedule, blocking_power_w=70.0, reserve_pct=1.0)
     job = Emulator(plans, profile, ClusterShape(pipelines=REPLICAS), conditions=Conditions(noise=0.02))

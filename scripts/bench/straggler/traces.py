@@ -92,7 +92,7 @@ class Trace:
         return Profile(points, blocking_power_w=0.0)
 
     def scatter_pct(self) -> float | None:
-        """What the plan of this job would say."""
+        """What the plan of this job would predict."""
         profile = self.profile()
         schedule = textbook("1f1b", stages=profile.stages, microbatches=self.microbatches)
         return build(profile, schedule, blocking_power_w=0.0).scatter_pct

@@ -1,7 +1,7 @@
-"""What changes of clock cost: latency x workload x kind of plan, each played by the emulator.
+"""What changes of clock cost: latency x workload x kind of plan, each run by the emulator.
 
 Run: ``python scripts/bench/switching/main.py PROFILE [--microbatches 12 48] [--latency-ms 0 10 40] [-o PNG]``
-(``--gpu a40`` in the place of PROFILE: eight stages of a simulated GPU)
+(``--gpu a40`` instead of PROFILE: eight stages of a simulated GPU)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans of every kind, and each played by the emulator beside default clocks under the same noise."""
+"""Plans of every kind, and each run by the emulator beside default clocks under the same noise."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ Played = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of plan, as planned and as played.
+    """One kind of plan, as planned and as run.
 
     ``played``: saving and slowdown in percent without noise, with the first of NOISES, and with each of them
-    and the reserve that a job keeps whose profile varied as much. ``reserves_pct``: these reserves.
+    under a reserve. The reserve is that of a job whose profile varied as much. ``reserves_pct``: these
+    reserves.
     """
 
     microbatches: int
@@ -58,7 +59,7 @@ class Row:
 
 
 def rows_of(profile: Profile, schedule: Schedule, change: ClockChange) -> Iterator[Row]:
-    """Plan and play every kind."""
+    """Plan and run every kind."""
     high_w = max(profile.blocking_w.values())
     for kind, switching in KINDS.items():
         began_s = time.process_time()

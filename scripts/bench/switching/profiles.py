@@ -1,4 +1,4 @@
-"""Eight stages of a simulated GPU: what a perfect profile of it would say."""
+"""Eight stages of a simulated GPU: a perfect profile of it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class BareHost:
         self._listener: InstructionListener | None = None
 
     def place(self) -> Place:
-        """Say where this rank stands."""
+        """State where this rank stands."""
         stage = self._stage
         return Place(stage, self._replica, self._order, {stage: 1}, {stage: self._weight}, dtypes="none")
 
@@ -71,11 +71,11 @@ class BareHost:
         return {}
 
     def install(self, listener: InstructionListener) -> None:
-        """Tell it from now on."""
+        """Report to it from now on."""
         self._listener = listener
 
     def remove(self) -> None:
-        """Tell nobody any more."""
+        """Report to nobody any more."""
         self._listener = None
 
     def write_scalars(self, scalars: Mapping[str, float]) -> None:

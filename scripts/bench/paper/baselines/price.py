@@ -44,7 +44,7 @@ class Priced:
 
 
 def price(instance: Instance, choices: Choices) -> Priced:
-    """Play every plan once.
+    """Run every plan once.
 
     Shape: ``choices`` [plans, nodes].
 

@@ -140,7 +140,7 @@ class PublishedWalk:
         return _Critical(node, np.concatenate(tails), np.concatenate(heads))
 
     def _bounds(self, critical: _Critical, ticks: Ticks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What a tick less costs, and what a tick more saves; nothing where there is none to give back."""
+        """What a tick less costs, and what a tick more saves; nothing where no tick can be given back."""
         lower, upper = np.zeros(len(critical.tail)), np.full(len(critical.tail), np.inf)
         for arc, node in enumerate(critical.node):
             cost_j = self.curve[node].cost_j
