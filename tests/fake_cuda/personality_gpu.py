@@ -17,13 +17,15 @@ Power = Callable[[float], float]
 class Character:
     """What its counter is like: ``looks`` is the share of a period that it samples (25 of 100 ms).
 
-    ``module_w`` is the power of all else that a module's counter counts; one that ``stands_still`` never
-    moves; at ``wraps_j`` it begins again at 0. ``call_s`` is what every read takes, ``hangs`` (from, until)
-    when reads block; ``power_fails`` in a way of its own.
+    ``counts`` is by how much it counts too much or too little, ``module_w`` the power of all else that a
+    module's counter counts. One that ``stands_still`` never moves; at ``wraps_j`` it begins again at 0.
+    ``call_s`` is what every read takes, ``hangs`` (from, until) when reads block; ``power_fails`` in a way of
+    its own.
     """
 
     period_s: float = 0.1
     looks: float = 0.25
+    counts: float = 1.0
     module_w: float = 0.0
     stands_still: bool = False
     wraps_j: float = float("inf")
@@ -62,7 +64,7 @@ class PersonalityGpu(Gpu):
         while not like.stands_still and self._counted_s + like.period_s <= now_s:
             self._counted_s += like.period_s
             middle_s = self._counted_s - 0.5 * like.looks * like.period_s
-            self._count_j += (self._power(middle_s) + like.module_w) * like.period_s
+            self._count_j += (like.counts * self._power(middle_s) + like.module_w) * like.period_s
         return self._count_j % like.wraps_j
 
     def power_w(self) -> float | None:

@@ -6,6 +6,8 @@ from perseus_ds.device import Gpu
 
 _CHECKED_S = 1.0
 _LEAST, _MOST = 0.8, 1.25
+_COMPARED_S = 15.0
+_DIFFERS = 0.1
 _AGREE = 3
 
 
@@ -14,9 +16,10 @@ class EnergySource:
 
     On modules of CPU and GPU (GH200, GB200) the counter counts both. Instantaneous power is read beside it
     for a second at the start, and for as long as both differ up to three. A counter that differs by more than
-    a quarter each time, or stands still, does not show this GPU's energy. A device that reports no power
-    keeps its counter. A counter that steps back (a wrap, a driver loaded anew) begins anew: ``restarts``
-    counts that.
+    a quarter each time, or stands still, does not show this GPU's energy. One that agrees is compared for
+    15 s more: a difference of more than a tenth is reported, since nobody knows which of both is right. A
+    device that reports no power keeps its counter. A counter that steps back (a wrap, a driver loaded anew)
+    begins anew: ``restarts`` counts that.
 
     Units: joules, watts; a fraction for ``ratio``, counter over integrated power.
     """
@@ -27,6 +30,7 @@ class EnergySource:
         self.restarts = 0
         self.ratio: float | None = None
         self._checking = True
+        self._compares = False
         self._against = 0
         self._power: tuple[float, float] | None = None
         self._integrated_j = 0.0
@@ -56,7 +60,12 @@ class EnergySource:
     def reason(self) -> str:
         """Explain why power is integrated instead; empty where the counter is read."""
         if not self.integrates:
-            return ""
+            if self._compares or self.ratio is None or abs(self.ratio - 1.0) <= _DIFFERS:
+                return ""
+            return (
+                f"the energy counter counts {self.ratio:.2f} times what the GPU's power comes to: energies "
+                "are as uncertain (perseus-ds doctor --first-hour compares both at three loads)"
+            )
         if self.ratio is None:
             return "the energy counter stands still: the GPU's power is integrated instead"
         return (
@@ -75,7 +84,7 @@ class EnergySource:
             here = now_s, self._integrated_j, self._counted_j or 0.0
             if self._changed is None:
                 self._changed = here
-            elif now_s - self._changed[0] >= _CHECKED_S:
+            elif now_s - self._changed[0] >= (_COMPARED_S if self._compares else _CHECKED_S):
                 spent_j = self._integrated_j - self._changed[1]
                 ratio = (here[2] - self._changed[2]) / spent_j if spent_j > 0 else 1.0
                 self._judge(ratio)
@@ -84,8 +93,9 @@ class EnergySource:
             self._replace(None, worth_j=self._integrated_j - self._begun[1])
 
     def _judge(self, ratio: float) -> None:
-        if _LEAST <= ratio <= _MOST:
-            self.ratio, self._checking = ratio, False
+        if self._compares or _LEAST <= ratio <= _MOST:
+            self.ratio, self._checking = ratio, not self._compares
+            self._compares = self._checking
             return
         self._against += 1
         if self._against == _AGREE:

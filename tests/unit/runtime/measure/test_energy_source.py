@@ -56,6 +56,27 @@ def test_a_modules_counter_is_found_out_and_replaced(host: VirtualHost, power: P
     assert watts(host, watch) == pytest.approx(mean_w, rel=0.03)
 
 
+@pytest.mark.parametrize("counts", [0.85, 1.15])
+def test_a_counter_that_differs_by_more_than_a_tenth_is_kept_and_reported(
+    host: VirtualHost, counts: float
+) -> None:
+    watch = watched(host, Character(counts=counts))
+    host.sleep(5.0)
+    assert watch.trouble() == "", "a second is too short to accuse it"
+    host.sleep(15.0)
+    line = watch.trouble()
+    assert f"the energy counter counts {counts:.2f} times what the GPU's power comes to" in line
+    assert watch.trouble() == "", "reported once"
+    assert watts(host, watch) == pytest.approx(400.0 * counts, rel=0.01)
+
+
+@pytest.mark.parametrize("counts", [0.95, 1.05])
+def test_one_that_differs_by_less_is_not_worth_a_line(host: VirtualHost, counts: float) -> None:
+    watch = watched(host, Character(counts=counts), busy)
+    host.sleep(20.0)
+    assert watch.trouble() == ""
+
+
 def test_a_counter_that_stands_still_is_replaced(host: VirtualHost) -> None:
     watch = watched(host, Character(stands_still=True))
     host.sleep(6.0)
@@ -88,7 +109,7 @@ def test_one_that_moves_every_millisecond_is_looked_at_every_twenty(host: Virtua
     gpu = PersonalityGpu(host, Character(period_s=0.001))
     watch = EnergyWatch(gpu, threads=host)
     watch.start()
-    host.sleep(5.0)
+    host.sleep(20.0)  # its power is read beside it at first
     before = gpu.reads
     host.sleep(10.0)
     assert gpu.reads - before <= 10.0 / 0.02 + 1
