@@ -6,7 +6,7 @@ takes no part in the order in which a framework makes its groups, and leaves not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import cast
 
@@ -81,16 +81,19 @@ def _device(reach: Reach) -> ProcessGroupGloo.Device:
     refused = RuntimeError("no interface")
     for name in reach.interfaces:
         try:
-            return _created(interface=name)
+            return _lazy(ProcessGroupGloo.create_device, interface=name)
         except RuntimeError as error:
             refused = error
     if reach.interfaces:
         raise refused
-    return _created(hostname=reach.address) if reach.address else ProcessGroupGloo.create_default_device()
+    if reach.address:
+        return _lazy(ProcessGroupGloo.create_device, hostname=reach.address)
+    return _lazy(ProcessGroupGloo.create_default_device)
 
 
-def _created(**where: str) -> ProcessGroupGloo.Device:
+def _lazy(create: Callable[..., ProcessGroupGloo.Device], **where: str) -> ProcessGroupGloo.Device:
+    """Create a device over which ranks connect when one has something for another."""
     try:
-        return ProcessGroupGloo.create_device(**where, lazy_init=True)
+        return create(**where, lazy_init=True)
     except TypeError:  # torch before 2.7: every rank connects to every other at once
-        return ProcessGroupGloo.create_device(**where)
+        return create(**where)
