@@ -49,6 +49,13 @@ def test_the_hosted_workflow_runs_what_the_checkout_has() -> None:
     assert [one for one in pythons if one in SpecifierSet(required[1])] == pythons != []
 
 
+def test_the_site_leads_to_every_page_but_decisions() -> None:
+    names = (ROOT / "scripts/docs/mkdocs.yml").read_text()
+    leads_to = set(re.findall(r"^ +- [^:]+: (\S+)$", names, re.MULTILINE))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in pages if not page.startswith("adr/")} == leads_to
+
+
 @pytest.mark.parametrize(
     "file", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.md")), ids=lambda file: file.stem
 )
