@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hosts import forget_interface, hosts
-from jobs import STAGES, UNEVEN, block, lines, plain_losses
+from jobs import STAGES, UNEVEN, block, events, lines, plain_losses
 from ranks import batches, build, config
 
 import perseus_ds
@@ -87,3 +87,14 @@ def test_another_run_dir_on_one_host_changes_nothing() -> None:
     assert [one.value.losses for one in said] == plain_losses(STEPS)
     assert all(one.value.served for one in said)
     assert "of the other host" not in left[0] + left[1], "rank 0's block holds for all"
+
+
+def test_another_gpu_on_one_host_changes_nothing_for_the_training() -> None:
+    simulated = {"ranks": {str(rank): {"gpu": "h100-sxm"} for rank in (2, 3)}}
+    with hosts() as network:
+        perseus = block(network.disk / "run", simulated=simulated)
+        said = network.run(ran, config(perseus=perseus))
+        (attached,) = [one for one in events(network.outside() / "run") if one["event"] == "attached"]
+    assert [one.value.losses for one in said] == plain_losses(STEPS)
+    assert all(one.value.served for one in said)
+    assert "h100" in str(attached["fingerprint"]["gpu"]).lower(), "a plan is for these GPUs alone"

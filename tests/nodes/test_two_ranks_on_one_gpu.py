@@ -1,0 +1,46 @@
+"""A launcher that gives two ranks one GPU: the job is told, trains on, and no clock is held."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import STAGES, UNEVEN, lines
+from nodes import block, fake_nvml, node_at
+from ranks import batches, build, config, run_ranks
+
+pytestmark = pytest.mark.e2e
+
+
+def train(rank: int, content: dict[str, Any]) -> bool:
+    fake_nvml.load()
+    engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
+    for _ in range(3):
+        engine.train_batch(data)
+    return "_exec_schedule" in vars(engine)
+
+
+def test_two_ranks_on_one_gpu_are_named(tmp_path: Path) -> None:
+    node = node_at(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def enter(rank: int) -> None:
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank // 2))
+
+    said = run_ranks(
+        STAGES,
+        train,
+        config(perseus=block(tmp_path / "run")),
+        environment=node.environment(),
+        enter=enter,
+    )
+    assert not any(one.value for one in said)
+    (line,) = lines(said[0])
+    assert "off, training goes on at default clocks" in line
+    assert "is held by" in line
+    assert node.locked_mhz() == [0] * STAGES
