@@ -3,7 +3,8 @@
 One self-contained HTML page: the saving and its error, the run's course, and one iteration before
 and after. It also has the frontier with the clocks of every plan, each GPU, the profile, and
 events. trace.json beside it opens in Perfetto. Parts that the job has not written are named, with
-the reason. With two run directories the page sets them side by side.
+the reason. With two run directories the page sets them side by side. A profile in place of a run
+directory (profile.json or a CSV) is shown alone.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
-from perseus_ds.report import EnergyPrices, compare, write_comparison, write_report
+from perseus_ds.report import EnergyPrices, compare, write_comparison, write_profile_page, write_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds report``."""
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run_dir of the job's perseus block")
+    parser.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="run_dir of the job's perseus block, or a profile"
+    )
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second run, to compare with")
     parser.add_argument(
         "-o",
@@ -36,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page; print the short table and where the page is."""
+    if options.run_dir.is_file() and options.other is None:
+        say(f"report: {write_profile_page(options.run_dir, page=options.output)}")
+        return DONE
     return _one(options) if options.other is None else _two(options)
 
 

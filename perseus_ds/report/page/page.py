@@ -18,10 +18,10 @@ from perseus_ds.report.page.figure_data import (
     clocks_data,
     course_data,
     frontier_data,
-    profile_data,
     shown_plans,
     timeline_data,
 )
+from perseus_ds.report.page.profile_section import profile_sections
 from perseus_ds.report.page.render import figure, render_page, section
 from perseus_ds.report.timeline.energy_causes import Causes, causes, causes_beside, clock_changes
 
@@ -41,7 +41,7 @@ def page_of(
         *_causes(contents),
         *_frontier(contents, data),
         *_gpus(contents),
-        *_profile(contents, data),
+        *profile_sections(contents, data),
         *_stragglers(contents),
     ]
     return render_page(
@@ -281,18 +281,6 @@ def _gpu_cells(row: GpuRow) -> list[str]:
         str(row.changes),
         str(row.missed),
     ]
-
-
-def _profile(contents: Contents, data: dict[str, object]) -> Iterator[dict[str, object]]:
-    if contents.profile is None:
-        return
-    data["profile"] = profile_data(contents.profile)
-    words = sorted({kind.words for _, kind in contents.profile.points}, reverse=True)
-    legend = [("before" if place % 2 else "accent", name) for place, name in enumerate(words)]
-    legend.append(("ring", "clocks that the chosen plan uses"))
-    caption = "Energy (J) against time (s) of every computation, a point per clock, with standard errors."
-    drawn = figure("profile", caption, alt=alt_texts.of_profile(contents.profile), legend=legend)
-    yield section("The profile", figures=[drawn])
 
 
 def _stragglers(contents: Contents) -> Iterator[dict[str, object]]:
