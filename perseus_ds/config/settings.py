@@ -53,9 +53,9 @@ class ProfileSettings:
 
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
     the least time measured at one clock, ``max_clocks`` the most clocks tried. ``settle_s`` is how long a
-    cold GPU warms up before the first of them is measured, at most half as long as the sweep takes.
-    ``drift`` is what happens where time or energy at the plan leave their level: what moved is measured again
-    and planned anew ("auto"), or that is reported alone ("report").
+    cold GPU warms up before the first of them is measured, at most half as long as the sweep takes. ``drift``
+    "auto" measures and plans anew what moved, where time or energy at the plan leave their level. "report"
+    only reports it.
     """
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0

@@ -38,9 +38,9 @@ class Lifecycle:
     moves on with its batches alone. One is looked for when all ranks know that all ran that size. The
     iteration in which the size changes counts for neither side, since clocks change within it.
 
-    Blocking exchanges happen here alone: once per profiled clock, once per size of batches and once when
-    their plan arrives, once per audit, and once when a rank has drifted. Where replicas have different GPUs
-    there is one more for their clocks.
+    Blocking exchanges happen here alone. There is one per profiled clock, one per size of batches and one
+    when their plan arrives, one per audit, and one when a rank has drifted. Where replicas have different
+    GPUs there is one more for their clocks.
     """
 
     def __init__(

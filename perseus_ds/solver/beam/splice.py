@@ -54,8 +54,8 @@ def _above(left: Plan, middle: Plan, right: Plan) -> bool:
 def spliced(whole: Whole, choices: Choices, order: Indices, corners: list[Plan], wanted: int) -> Plan:
     """Return the cheapest plan within the wanted time that changes over once between two neighbours.
 
-    Where all stages keep step, a plan for a time in between runs some rounds as the faster plan does and the
-    rest as the slower. Mixing them within a round would make each wait for the other.
+    Where all stages keep step, a plan for a time in between runs some rounds as the faster plan and the rest
+    as the slower. Mixing them within a round would make each wait for the other.
 
     Shape: ``order`` [activities], the order in which the iteration is cut in two.
     Cost: two dozen longest paths.

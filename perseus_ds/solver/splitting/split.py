@@ -21,8 +21,8 @@ GRAIN = 2**20
 def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s: float = 0.0) -> Plans:
     """Choose for every wanted time the optimal durations, each from the two options around it.
 
-    A duration between two options is exactly on the hull when a first part of the work is done at one and the
-    rest at the other. With ``least_part_s`` 0 what is left of a gap is rounding. No part is shorter than
+    A duration between two options is exactly on the hull when part of the work is done at one and the rest at
+    the other. With ``least_part_s`` 0 what is left of a gap is rounding. No part is shorter than
     ``least_part_s``: the faster option takes over where one would be, and the time that it gains is given to
     others.
 

@@ -137,7 +137,7 @@ def of_job(ranks: int, iterations: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure every size, print a row for each, and say whether the bars are met at the largest."""
+    """Measure every size, print a row for each, and state whether the bars are met at the largest."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--iterations", type=int, default=100)

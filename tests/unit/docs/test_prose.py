@@ -40,7 +40,7 @@ def test_texts_of_a_module_are_told_apart(tmp_path: Path) -> None:
     assert counts == {"module docstrings": 1, "docstrings": 2, "user lines": 1}
 
 
-MOST_LONG_PCT = {"pages": 1.5, "module docstrings": 0.7, "docstrings": 0.2, "user lines": 0.5, "scripts": 1.0}
+MOST_LONG_PCT = {"pages": 0.9, "module docstrings": 0.7, "docstrings": 0.2, "user lines": 0.5, "scripts": 1.0}
 MOST_BANNED = {"pages": 0, "module docstrings": 0, "docstrings": 0, "user lines": 0, "scripts": 0}
 MOST_LONG_LINES = 0
 MOST_LONG_CELLS = 80
