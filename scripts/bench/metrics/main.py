@@ -40,8 +40,8 @@ def measured(metrics: Mapping[str, object], seconds: float) -> dict[str, float]:
             loop.step()
         main = threading.current_thread()
         own = [one for one in threading.enumerate() if one.name == "perseus-metrics"]
-        watch = [one for one in threading.enumerate() if one.name == "perseus-energy"]
-        threads = {"training": [main], "metrics": own, "energy": watch}
+
+        threads = {"training": [main], "metrics": own}
         before = {name: sum(map(cpu_s, of)) for name, of in threads.items()}
         began_s, iterations = time.monotonic(), 0
         while time.monotonic() < began_s + seconds:
@@ -53,7 +53,6 @@ def measured(metrics: Mapping[str, object], seconds: float) -> dict[str, float]:
         session.end(well=True)
     return {
         "metrics_ms_per_s": 1e3 * spent_s["metrics"] / lasted_s,
-        "energy_ms_per_s": 1e3 * spent_s["energy"] / lasted_s,
         "training_us_per_iteration": 1e6 * spent_s["training"] / iterations,
     }
 

@@ -13,7 +13,7 @@ class UnknownUserError(ConfigError):
 
 
 _KEYS = ("user", "cgroup", "gpus")
-_EXAMPLE = "for example: user=alice gpus=*"
+_EXAMPLE = "for example: user=alice gpus=own"
 
 
 def rule_of(text: str) -> Rule:
