@@ -107,9 +107,8 @@ def _smoothing(nvml: ModuleType, handle: object) -> str | None:
 
     Source: nvml.h 13, ``NVML_FI_PWR_SMOOTHING_*``; assumed: untried on a Blackwell.
     """
-    if not hasattr(nvml, "NVML_FI_PWR_SMOOTHING_ENABLED"):
-        return None
-    if int(nvml.nvmlDeviceGetArchitecture(handle)) < _BLACKWELL:
+    known = hasattr(nvml, "NVML_FI_PWR_SMOOTHING_ENABLED")
+    if not known or int(nvml.nvmlDeviceGetArchitecture(handle)) < _BLACKWELL:
         return None
     enabled, least_pct, most_pct, profile = _fields(
         nvml,
@@ -126,19 +125,31 @@ def _smoothing(nvml: ModuleType, handle: object) -> str | None:
     )
     if enabled not in {0, 1} or least_pct is None or most_pct is None or profile is None:
         return None
-    if not 0.0 <= least_pct <= most_pct <= _MOST_PCT or profile >= nvml.NVML_POWER_SMOOTHING_MAX_NUM_PROFILES:
+    sensible = 0.0 <= least_pct <= most_pct <= _MOST_PCT
+    if not sensible or profile >= nvml.NVML_POWER_SMOOTHING_MAX_NUM_PROFILES:
         return None
     if not enabled:
         return "off"
+    floor_pct = _floor_pct(nvml, handle, int(profile))
+    return f"profile {profile:.0f}, floor {_in_words(floor_pct, least_pct, most_pct)}"
+
+
+def _in_words(floor_pct: float | None, least_pct: float, most_pct: float) -> str:
+    """A floor beyond its bounds is another release's number, or of another unit."""
+    return (
+        f"{floor_pct:.0f} %" if floor_pct is not None and least_pct <= floor_pct <= most_pct else "not stated"
+    )
+
+
+def _floor_pct(nvml: ModuleType, handle: object, profile: int) -> float | None:
+    """Read the floor that an administrator has set, else that of a preset profile."""
     override_pct, preset_pct = _fields(
         nvml,
         handle,
         (nvml.NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_PERCENT_TMP_FLOOR, 0),
-        (nvml.NVML_FI_PWR_SMOOTHING_PROFILE_PERCENT_TMP_FLOOR, int(profile)),
+        (nvml.NVML_FI_PWR_SMOOTHING_PROFILE_PERCENT_TMP_FLOOR, profile),
     )
-    floor_pct = preset_pct if override_pct in {None, _NOT_SET} else override_pct
-    known = floor_pct is not None and least_pct <= floor_pct <= most_pct
-    return f"profile {profile:.0f}, floor {f'{floor_pct:.0f} %' if known else 'not stated'}"
+    return preset_pct if override_pct in {None, _NOT_SET} else override_pct
 
 
 def _fields(nvml: ModuleType, handle: object, *fields: tuple[int, int]) -> list[float | None]:
