@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
@@ -13,6 +13,7 @@ from perseus_ds.files.fields import MOST, MOST_COUNT, Content, listed, mapping, 
 SIDES = ("baseline", "perseus")
 _MOST_BYTES = 16 << 20
 _MOST_RANKS = 1 << 20
+_MOST_C = 1000.0
 _ROW = ("first", "time_s", "energy_j")
 
 
@@ -39,7 +40,8 @@ class RankRecord:
     """One rank's own measurements.
 
     ``changes`` of its clock reached the GPU; of them and of the ``overtaken`` ones, ``missed`` missed their
-    moment. ``run`` names the run that wrote it, empty in files of older versions.
+    moment. ``run`` names the run that wrote it, empty in files of older versions. ``temperature_c`` is the
+    mean of either side, where a sensor was read.
     """
 
     rank: int
@@ -50,6 +52,7 @@ class RankRecord:
     changes: int
     missed: int
     run: str = ""
+    temperature_c: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_ranks(folder: Path) -> list[RankRecord]:
@@ -87,7 +90,14 @@ def _record(content: Content) -> RankRecord:
         changes=changes,
         missed=late + overtaken,
         run=str(content.get("run", "")),
+        temperature_c=within(
+            "temperature_c", _temperatures, mapping(content.get("temperature_c", {}), "temperature_c")
+        ),
     )
+
+
+def _temperatures(content: Content) -> dict[str, float]:
+    return {side: real(content, side, least=0, most=_MOST_C) for side in SIDES if side in content}
 
 
 def _side(content: Content) -> RankSide:

@@ -129,6 +129,7 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory, *, run: 
             "outside": asdict(report.outside),
             "totals": {mode.value: _total(total) for mode, total in report.totals.items()},
             "mean_durations_s": {mode.value: list(s) for mode, s in report.durations_s.items()},
+            "temperature_c": {mode.value: mean_c for mode, mean_c in report.temperature_c.items()},
             "conflicts": conflict_rows(report.conflicts),
             "clock_requests": asdict(report.clock_requests),
             "course": {side.value: course_rows(report.totals.get(side, Total())) for side in _SIDES},

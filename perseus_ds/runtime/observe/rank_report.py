@@ -20,6 +20,7 @@ class RankReport:
 
     ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
     ``job_energy_j`` is what its GPU took over all starts of the job, where that is counted.
+    ``temperature_c`` is how warm it was on either side, where a sensor is read.
     """
 
     rank: int
@@ -34,6 +35,7 @@ class RankReport:
     period_s: float | None = None
     skipped: int = 0
     job_energy_j: float | None = None
+    temperature_c: Mapping[Mode, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ class RankBooks:
         self._durations = Durations()
         self._modes: dict[int, Mode] = {}
         self._skipped = 0
+        self._warm: dict[Mode, list[float]] = {}
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
@@ -127,11 +130,19 @@ class RankBooks:
             if iteration.resumed or iteration.skipped:
                 mode = Mode.NEITHER
             if iteration.intervals:
+                self._feel(mode, iteration)
                 self._account.add(mode, iteration)
                 if (levels := self.levels.get(iteration.microbatches)) is not None:
                     levels.enter(mode, iteration)
                 if mode is not Mode.NEITHER:
                     self._durations.add(mode, iteration)
+
+    def _feel(self, mode: Mode, iteration: Iteration) -> None:
+        """Add to the running mean of a side's temperature, where a sensor is read."""
+        mean_c = self._watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
+        if mean_c is not None:
+            count, so_far_c = self._warm.get(mode, [0, 0.0])
+            self._warm[mode] = [count + 1, so_far_c + (mean_c - so_far_c) / (count + 1)]
 
     def totals_of(self, microbatches: int) -> Mapping[Mode, Total]:
         """Return what was measured in batches of one size."""
@@ -146,6 +157,8 @@ class RankBooks:
         for side in (self._account, self._durations):
             for mode in modes or (Mode.PERSEUS,):
                 side.forget(mode, microbatches=job.schedule.microbatches)
+        for mode in modes or (Mode.PERSEUS,):
+            self._warm.pop(mode, None)
 
     def report(self, job: Job) -> RankReport:
         """What there is to report of batches of this job's size."""
@@ -166,4 +179,5 @@ class RankBooks:
             period_s=self._account.counter_period_s,
             skipped=self._skipped,
             job_energy_j=self.job_energy_j(),
+            temperature_c={mode: mean_c for mode, (_, mean_c) in self._warm.items()},
         )

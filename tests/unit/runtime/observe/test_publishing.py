@@ -11,7 +11,7 @@ import pytest
 from hand_made_plan import hand_made
 
 from perseus_ds.profile import Interval
-from perseus_ds.run_directory import RunDirectory, Summary
+from perseus_ds.run_directory import RunDirectory, Summary, read_ranks
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -130,6 +130,12 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
         "iteration_time_s": 6.0,
     }
     assert content["run"] == "r1"
+    assert content["temperature_c"] == {}
+    warm = replace(
+        report(1, total(2, energy_j=8.0), total(0, energy_j=0.0)), temperature_c={Mode.PERSEUS: 51.5}
+    )
+    write_ranks([warm], directory, run="r1")
+    assert [one.temperature_c for one in read_ranks(directory.ranks)] == [{"perseus": 51.5}]
     assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
     assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
 

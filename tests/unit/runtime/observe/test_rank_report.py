@@ -20,8 +20,10 @@ def iteration(index: int, *, lasts_s: float, resumed: bool = False, skipped: boo
     return Iteration(index, 0.0, lasts_s, row, resumed=resumed, microbatches=1, skipped=skipped)
 
 
-def books() -> RankBooks:
+def books(*read_c: float) -> RankBooks:
     watch = MagicMock(watching=False, period_s=None, error=None)
+    left_c = iter(read_c)
+    watch.temperatures.mean_c.side_effect = lambda *_: next(left_c, None)
     return RankBooks(watch, sightings=tuple, overrun_share=lambda: 0.0, clock_requests=RequestCounts())
 
 
@@ -47,6 +49,16 @@ def test_an_iteration_that_follows_something_else_counts_for_neither_side() -> N
     own.enter([iteration(2, lasts_s=2.0)])
     own.forget_plan(JOB)
     assert own.report(JOB).durations_s == {Mode.BASELINE: [1.0], Mode.PERSEUS: []}
+
+
+def test_each_sides_temperature_is_the_mean_over_its_iterations() -> None:
+    own = books(50.0, 54.0, 99.0, 60.0)
+    for index, mode in enumerate((Mode.BASELINE, Mode.BASELINE, Mode.NEITHER, Mode.PERSEUS)):
+        own.ran(index, mode, known=True)
+        own.enter([iteration(index, lasts_s=1.0)])
+    assert own.report(JOB).temperature_c == {Mode.BASELINE: 52.0, Mode.NEITHER: 99.0, Mode.PERSEUS: 60.0}
+    own.forget_plan(JOB)
+    assert Mode.PERSEUS not in own.report(JOB).temperature_c
 
 
 def test_one_whose_step_was_skipped_counts_for_neither_side_and_is_counted() -> None:
