@@ -21,7 +21,7 @@ from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
 from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import InstructionTimelines, read_timelines
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import Profile, read_profile, smoothed
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     profile_file, request_file, plan = map(Path, arguments)
     try:
         request = read_request(request_file)
-        profile = read_profile(profile_file)
+        profile = smoothed(read_profile(profile_file), scatter=True)
         plans = _built(profile, request)
         plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
         if request.feedback == "auto":

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
-from perseus_ds.profile import Point, Profile
+from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile.scatter import scatters
 from perseus_ds.schedule import Schedule
 from perseus_ds.solver import blended
 
-FEWEST_POINTS = 8
-"""Clocks that a curve needs for its points' scatter to be reported from its shape."""
 MOST_COMPUTATIONS = 2_000
 """More are not planned again to see what errors cost."""
 DRAWS = 3
@@ -26,12 +24,8 @@ HARMLESS_PCT = 0.03
 """Errors of time that small cost no time worth a line: they are not planned again."""
 WORTH_SAYING_PCT = 0.1
 """Less time than that is not worth a line."""
-NORMAL = 0.6745
-"""The median of the size of a standard normal number."""
 LEAST_SHARE = 0.1
 """A drawn duration or energy keeps at least that share."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +75,14 @@ def profile_error(profile: Profile, schedule: Schedule, blocking_power_w: float)
     """
     points = [point for own in profile.points.values() for point in own]
     measured = any(point.time_se_s > 0.0 or point.energy_se_j > 0.0 for point in points)
-    errors = _standard_errors(points) if measured else _scatters(profile)
+    errors = _standard_errors(points) if measured else scatters(profile)
     if errors is None:
         return None
     slowdown_pct = None
     computations = sum(len(order) for order in schedule.orders)
     if computations <= MOST_COMPUTATIONS and 100.0 * errors[0] >= HARMLESS_PCT:
         draws = DRAWS if computations <= FEW_COMPUTATIONS else 1
-        slowdown_pct = _slowdown_pct(profile, schedule, blocking_power_w, errors, draws)
+        slowdown_pct = _slowdown_pct(smoothed(profile), schedule, blocking_power_w, errors, draws)
     return EntryError(100.0 * errors[0], 100.0 * errors[1], measured, slowdown_pct)
 
 
@@ -97,37 +91,6 @@ def _standard_errors(points: Sequence[Point]) -> tuple[float, float]:
     shares = [(p.time_se_s / p.time_s, p.energy_se_j / p.energy_j) for p in points]
     time, energy = np.sqrt(np.mean(np.square(shares), axis=0)).tolist()
     return time, energy
-
-
-def _scatters(profile: Profile) -> tuple[float, float] | None:
-    """Return the scatter of time and of energy around smooth curves; None where no curve has the points."""
-    curves = [profile.of(*key) for key in profile.points if len(profile.points[key]) >= FEWEST_POINTS]
-    if not curves:
-        return None
-    clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]
-    times = [np.array([p.time_s for p in curve]) for curve in curves]
-    energies = [np.array([p.energy_j for p in curve]) for curve in curves]
-    return _scatter(clocks, times), _scatter(clocks, energies)
-
-
-def _scatter(clocks_mhz: list[Floats], values: list[Floats]) -> float:
-    """Standard deviation of a point, as a share of it, around the parabola of its neighbours.
-
-    Four points beside each other have one combination that is zero on every parabola in 1/clock. Its
-    median size is that of noise: a kink in the curve (a power cap) does not count.
-    """
-    found = [
-        abs(float(_contrast(1.0 / clock[at : at + 4]) @ (value[at : at + 4] / value[at : at + 4].mean())))
-        for clock, value in zip(clocks_mhz, values, strict=True)
-        for at in range(len(clock) - 3)
-    ]
-    return float(np.median(found)) / NORMAL
-
-
-def _contrast(places: Floats) -> Floats:
-    """Weights of length one that are orthogonal to all parabolas over four places."""
-    centred = (places - places.mean()) / np.ptp(places)
-    return np.asarray(np.linalg.svd(np.vander(centred, 3).T)[2][-1])
 
 
 def _slowdown_pct(
@@ -158,6 +121,8 @@ def _played_s(truth: PlanProblem, drawn: PlanProblem) -> float:
 def _drawn(profile: Profile, errors: tuple[float, float], seed: int) -> Profile:
     """The same profile with other errors."""
     draw = np.random.default_rng(seed)
+    if profile.errors:
+        return _drawn_curves(profile, draw)
 
     def other(value: float, error: float) -> float:
         return value * max(LEAST_SHARE, 1.0 + error * float(draw.standard_normal()))
@@ -169,4 +134,20 @@ def _drawn(profile: Profile, errors: tuple[float, float], seed: int) -> Profile:
         )
         for key, own in profile.points.items()
     }
+    return replace(profile, points=points)
+
+
+def _drawn_curves(profile: Profile, draw: np.random.Generator) -> Profile:
+    """The same with other errors of its curves, which are off alike at all their clocks."""
+    points = dict(profile.points)
+    for key, errors in profile.errors.items():
+        own = profile.of(*key)
+        times, energies = (
+            np.maximum(LEAST_SHARE, 1.0 + factor @ draw.standard_normal(len(own))).tolist()
+            for factor in (errors.time, errors.energy)
+        )
+        points[key] = tuple(
+            replace(point, time_s=point.time_s * time, energy_j=point.energy_j * energy)
+            for point, time, energy in zip(own, times, energies, strict=True)
+        )
     return replace(profile, points=points)

@@ -5,7 +5,7 @@
 
 from perseus_ds.profile.counter import CounterTrace
 from perseus_ds.profile.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
-from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
 from perseus_ds.profile.sizes import at_size, differ, elasticity
 from perseus_ds.profile.smoothing import smoothed
 from perseus_ds.profile.store import read_profile, write_profile
@@ -16,6 +16,7 @@ from perseus_ds.profile.zeus_csv import read_csv, write_csv
 __all__ = [
     "Computation",
     "CounterTrace",
+    "CurveErrors",
     "Interval",
     "LoadFit",
     "LoadSums",

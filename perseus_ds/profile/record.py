@@ -41,6 +41,25 @@ class Point:
     temperature_c: float | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CurveErrors:
+    """What is unknown of one computation's points, highest clock first, and how it goes together.
+
+    Factors of the covariances of times and of energies, as shares. A factor times standard normal numbers is
+    by what share all points of a curve may be off at once.
+
+    Shape: both [points, points].
+    """
+
+    time: NDArray[np.float64]
+    energy: NDArray[np.float64]
+
+    def shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Standard errors of times and of energies, as shares of them."""
+        time, energy = (np.sqrt((factor**2).sum(axis=1)) for factor in (self.time, self.energy))
+        return time, energy
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """All points of one job, with what identifies the job.
@@ -55,6 +74,7 @@ class Profile:
     ``leakage`` is how many watts more a GPU takes for every watt that it took on average before, since it is
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
+    ``errors`` are of the points that were drawn to curves (`profile.smoothing`); files hold none.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -69,6 +89,7 @@ class Profile:
     leakage_se: float = 0.0
     follows: Mapping[Computation, float] = field(default_factory=dict)
     loads: Mapping[Computation, LoadFit] = field(default_factory=dict)
+    errors: Mapping[Computation, CurveErrors] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():

@@ -33,7 +33,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet, read_clock_rows, read_plans
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
@@ -122,7 +122,7 @@ def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbal
     if options.loads is None and not troubles:
         return None
     return imbalance(
-        _plans(options, profile := read_profile(options.profile)),
+        _plans(options, profile := smoothed(read_profile(options.profile), scatter=True)),
         profile,
         _loads(options),
         troubles,
@@ -136,7 +136,7 @@ def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
 
 
 def _emulator(options: argparse.Namespace) -> Emulator:
-    profile = read_profile(options.profile)
+    profile = smoothed(read_profile(options.profile), scatter=True)
     cluster = ClusterShape(
         pipelines=options.pipelines,
         tensor=options.tensor,

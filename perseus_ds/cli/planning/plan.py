@@ -39,7 +39,7 @@ from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import read_timelines
-from perseus_ds.profile import Profile, read_profile
+from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.schedule import TEXTBOOK
 
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
@@ -199,7 +199,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _profile(options: argparse.Namespace) -> Profile:
     """Read the profile, with the power of waiting that was given."""
-    profile = read_profile(options.profile)
+    profile = smoothed(read_profile(options.profile), scatter=True)
     if options.wait_power_w is not None:
         profile = replace(profile, blocking_w=options.wait_power_w)
     if options.waits == "auto" and not profile.blocking_w:

@@ -89,7 +89,7 @@ def expected(
 
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """
-    dag = dag_of(plan.of.schedule)
+    dag, profile = dag_of(plan.of.schedule), smoothed(profile)
     factor = _factors(dag, variation or {}, profile.size_variation)
     before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     errors = time_errors(plan, profile, dag, factor, variation or {})
@@ -287,17 +287,25 @@ def _error_of_mean(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _error(plan: FrequencyPlan, profile: Profile, before_j: float, ratio: float) -> float:
-    """Standard error of the saving, as a share: every point counts as often as it is run on either side."""
-    runs: dict[tuple[Computation, int], float] = defaultdict(float)
+def _error(plan: FrequencyPlan, known: Profile, before_j: float, ratio: float) -> float:
+    """Standard error of the saving, as a share: every point counts as often as it is run on either side.
+
+    Points of one curve are off together, as far as its errors show.
+    """
+    runs: dict[Computation, Floats] = {key: np.zeros(len(known.of(*key))) for key in plan.of.options}
     for instruction, portions in plan.portions().items():
-        key = instruction.stage, instruction.kind
-        runs[key, 0] -= ratio
+        counts = runs[instruction.stage, instruction.kind]
+        counts[0] -= ratio
         for option, share in portions:
-            runs[key, option] += share
-    variance, known = 0.0, smoothed(profile)
-    for (key, option), count in runs.items():
+            if option < len(counts):
+                counts[option] += share
+    variance = 0.0
+    for key, counts in runs.items():
         points = known.of(*key)
-        if option < len(points):
-            variance += (count * points[option].energy_se_j / before_j) ** 2
-    return float(np.sqrt(variance))
+        if key in known.errors:
+            takes_j = counts * np.array([point.energy_j for point in points])
+            off_j = takes_j @ known.errors[key].energy
+        else:
+            off_j = counts * np.array([point.energy_se_j for point in points])
+        variance += float(off_j @ off_j) / before_j**2
+    return math.sqrt(variance)

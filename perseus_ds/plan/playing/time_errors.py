@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.splits import Portion
-from perseus_ds.profile import Computation, Point, Profile, smoothed
+from perseus_ds.profile import Computation, Point, Profile
 from perseus_ds.schedule import Dag, Instruction
 
 _LEAST_DRAWS, _MOST_DRAWS = 20, 200
@@ -38,19 +38,19 @@ def time_errors(
 ) -> TimeErrors:
     """Draw every point's error, and run both sides with and without.
 
-    A point is off alike wherever it is run. A timeline was brought to what was measured at the highest
-    clock, and is off as that is.
+    A point is off alike wherever it is run, and those of one curve are off together. A timeline was brought
+    to what was measured at the highest clock, and is off as that is.
 
     Shape: ``factor`` [nodes, any] is what durations are multiplied by, as they vary.
     Cost: one pass over the graph for all draws.
     """
     draws = int(np.clip(_MOST_NUMBERS // len(dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
-    random, known = np.random.default_rng(1), smoothed(profile)
+    random = np.random.default_rng(1)
     exact, off = {}, {}
     for key in plan.of.options:
-        errors = np.array([_error(point, variation.get(key, 0.0)) for point in known.of(*key)])
-        exact[key] = np.ones((len(errors), draws))
-        off[key] = 1.0 + errors[:, None] * random.standard_normal((len(errors), draws))
+        of_normal = _factor(profile, key, variation.get(key, 0.0))
+        exact[key] = np.ones((len(of_normal), draws))
+        off[key] = 1.0 + of_normal @ random.standard_normal((len(of_normal), draws))
     highest = dict.fromkeys(plan.of.computations(), (Portion(0, 1.0),))
     drawn = factor[:, np.arange(draws) % factor.shape[1]]
     lasts_s = np.hstack(
@@ -67,6 +67,18 @@ def time_errors(
         after_s=float((after_off_s - after_s).mean()),
         ratio=float((after_off_s / before_off_s - after_s / before_s).std()),
     )
+
+
+def _factor(known: Profile, key: Computation, variation: float) -> Floats:
+    """What normal numbers are multiplied by for the errors of a computation's times, as shares of them.
+
+    Points that were drawn to a curve are off together; others each by itself.
+
+    Shape: [points, points].
+    """
+    if key in known.errors:
+        return known.errors[key].time
+    return np.diag([_error(point, variation) for point in known.of(*key)])
 
 
 def _error(point: Point, variation: float) -> float:

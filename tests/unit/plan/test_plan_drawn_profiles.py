@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perseus_ds.plan import FrequencyPlan, Switching, build, expected
-from perseus_ds.profile import Interval, Profile, Window
+from perseus_ds.profile import Interval, Profile, Window, smoothed
 from perseus_ds.profile.counter import CounterTrace
 from perseus_ds.profile.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind, dag_of, textbook
@@ -71,7 +71,7 @@ def test_a_plan_of_a_profile_of_few_executions_lasts_as_expected() -> None:
     factor = 1.0 + NOISE * np.random.default_rng(99).standard_normal((len(dag_of(SCHEDULE).nodes), 2000))
     promised, came = [], []
     for seed in range(8):
-        profile = drawn(seed)
+        profile = smoothed(drawn(seed))
         plans = build(
             profile, SCHEDULE, blocking_power_w=WAITING_W, reserve_pct="auto", switching=Switching()
         )

@@ -1,0 +1,133 @@
+"""Points drawn to their curves: closer to the truth than measured, and as far off as they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from perseus_ds.device.simulated import Work, model_named
+from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.schedule import Kind
+
+MODELS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
+WEIGHTS = (1.05, 1.0, 1.0, 1.12)
+WORKS = {Kind.FORWARD: Work(0.05, 0.1, 0.8), Kind.BACKWARD: Work(0.1, 0.2, 0.95)}
+TIME, ENERGY = 0.01, 0.02
+SEEDS = range(3)
+
+
+def true_profile(model: str, clocks: int) -> Profile:
+    """What a simulated GPU takes for four stages, the middle ones alike, at clocks down to half."""
+    gpu = model_named(model)
+    useful = [mhz for mhz in gpu.clocks_mhz if mhz >= 0.5 * gpu.max_clock_mhz]
+    grid = [useful[round(at)] for at in np.linspace(0, len(useful) - 1, clocks)]
+    return Profile(
+        {
+            (stage, kind): tuple(
+                Point(mhz, duration_s(gpu, mhz, own), energy_j(gpu, mhz, own)) for mhz in grid
+            )
+            for stage, weight in enumerate(WEIGHTS)
+            for kind, work in WORKS.items()
+            for own in [work.scaled(weight)]
+        }
+    )
+
+
+def measured(
+    true: Profile, seed: int, *, told: bool = True, time: float = TIME, energy: float = ENERGY
+) -> Profile:
+    """Every entry off by itself; ``told`` states by how much."""
+    draw = np.random.default_rng(seed)
+
+    def wrong(point: Point) -> Point:
+        time_s, energy_j = point.time_s, point.energy_j
+        return replace(
+            point,
+            time_s=time_s * (1.0 + time * float(draw.standard_normal())),
+            energy_j=energy_j * (1.0 + energy * float(draw.standard_normal())),
+            time_se_s=time * time_s if told else 0.0,
+            energy_se_j=energy * energy_j if told else 0.0,
+        )
+
+    return replace(true, points={key: tuple(map(wrong, own)) for key, own in true.points.items()})
+
+
+def off(found: Profile, true: Profile) -> NDArray[np.float64]:
+    """By what share times and energies are off the truth. Shape: [2, points]."""
+    both = [
+        (one, other) for key in true.points for one, other in zip(found.of(*key), true.of(*key), strict=True)
+    ]
+    return np.array(
+        [[one.time_s / other.time_s - 1.0, one.energy_j / other.energy_j - 1.0] for one, other in both]
+    ).T
+
+
+def stated(found: Profile) -> NDArray[np.float64]:
+    """The standard errors that a profile states, as shares. Shape: [2, points]."""
+    points = [point for key in found.points for point in found.of(*key)]
+    return np.array([[p.time_se_s / p.time_s, p.energy_se_j / p.energy_j] for p in points]).T
+
+
+@pytest.mark.parametrize(("model", "told"), [*((model, True) for model in MODELS), ("a40", False)])
+def test_points_come_closer_to_the_truth_and_state_how_close(model: str, *, told: bool) -> None:
+    true = true_profile(model, 12)
+    found = [smoothed(measured(true, seed, told=told), scatter=True) for seed in SEEDS]
+    errors = np.concatenate([off(one, true) for one in found], axis=1)
+    within = np.abs(errors) <= 1.96 * np.concatenate([stated(one) for one in found], axis=1)
+    time, energy = np.abs(errors).mean(axis=1)
+    assert time <= 0.005
+    assert energy <= 0.012
+    assert np.all(within.mean(axis=1) >= 0.85), "24 curves: their levels are few"
+
+
+def test_an_exact_profile_stays_what_it_is() -> None:
+    for clocks in (3, 12, 38):
+        true = true_profile("a40", clocks)
+        assert smoothed(true, scatter=True) is true
+
+
+def test_points_are_drawn_once() -> None:
+    found = smoothed(measured(true_profile("a40", 12), 0))
+    assert smoothed(found) is found
+
+
+def test_three_clocks_are_no_curve() -> None:
+    few = measured(true_profile("a40", 3), 0)
+    assert smoothed(few) is few
+
+
+def test_a_true_departure_from_the_curve_survives_small_errors() -> None:
+    """A clock that takes 3 % longer than its neighbours, known to a tenth of a percent."""
+    true = true_profile("h100-sxm", 12)
+    key = (1, Kind.BACKWARD)
+    points = list(true.of(*key))
+    points[5] = replace(points[5], time_s=1.03 * points[5].time_s)
+    odd = replace(true, points={**true.points, key: tuple(points)})
+    found = smoothed(measured(odd, 3, time=0.001, energy=0.001))
+    assert found.of(*key)[5].time_s == pytest.approx(points[5].time_s, rel=0.005)
+
+
+def test_stages_that_are_alike_lend_each_other_their_level() -> None:
+    """What one curve of twelve points leaves unknown of its level, eight curves know better."""
+    true = true_profile("a100-sxm4-80gb", 12)
+    twin = {(stage, kind): true.points[1, kind] for stage in range(8) for kind in WORKS}
+    alone = {key: own for key, own in twin.items() if key[0] == 0}
+    many, one = ([], [])
+    for seed in SEEDS:
+        noisy = measured(replace(true, points=twin), seed)
+        first = replace(noisy, points={key: noisy.points[key] for key in alone})
+        many.append(np.abs(off(smoothed(noisy), replace(true, points=twin))[0]).mean())
+        one.append(np.abs(off(smoothed(first), replace(true, points=alone))[0]).mean())
+    assert np.mean(many) < 0.7 * np.mean(one)
+
+
+def test_errors_of_a_curve_go_together() -> None:
+    """Its level is off alike at all clocks: twelve points do not make that twelve times as small."""
+    found = smoothed(measured(true_profile("a40", 12), 1)).errors[0, Kind.FORWARD]
+    covariance = found.time @ found.time.T
+    assert float(covariance.mean()) > 0.3 * float(np.diag(covariance).mean())
+    np.testing.assert_allclose(found.shares()[0], np.sqrt(np.diag(covariance)))
