@@ -56,10 +56,12 @@ class ProfileSettings:
     cold GPU warms up before the first of them is measured, at most half as long as the sweep takes. ``drift``
     "auto" measures and plans anew what moved, where time or energy at the plan leave their level. "report"
     only reports it.
+    ``budget_s`` is how long the sweep may last once GPUs are warm: as many clocks as fit, two at least.
     """
 
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
     max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
+    budget_s: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
     reuse: bool = True
     warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0

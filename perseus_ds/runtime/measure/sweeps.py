@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.profile import Sweep
+from perseus_ds.profile.sweep_cost import SweepCost, cost_of
 from perseus_ds.runtime.measure.pooling import Pooled, both
 
 
@@ -36,6 +37,23 @@ class Sweeps:
     def total(self) -> int:
         """How many windows there are at most."""
         return max(len(sweep.clocks_mhz) for sweep in self.sweeps)
+
+    def cost(self, iterations: int, iteration_s: float, *, settling: int = 0) -> SweepCost:
+        """Bound what the clocks that are left cost, of the group whose clocks cost most.
+
+        At each ``iterations`` are measured, which last ``iteration_s`` at the highest.
+        """
+        costs = [
+            cost_of(
+                sweep.clocks_mhz[sweep.done :],
+                highest_mhz=sweep.clocks_mhz[0],
+                iterations=iterations,
+                iteration_s=iteration_s,
+                settling=settling,
+            )
+            for sweep in self.sweeps
+        ]
+        return max(costs, key=lambda one: one.lasts_s)
 
     @property
     def finished(self) -> bool:

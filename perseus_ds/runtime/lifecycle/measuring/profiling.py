@@ -25,6 +25,7 @@ from perseus_ds.profile import (
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.heat import Heat
+from perseus_ds.profile.sweep_cost import SweepCost, cost_of, most_clocks
 from perseus_ds.profile.thermal import Thermal, Warming, Warmth
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
@@ -218,12 +219,31 @@ def _scaled(point: Point, times: float) -> Point:
     )
 
 
-def sweeps_of(context: JobContext) -> Sweeps:
-    """Begin a sweep for every group; collective where there are several."""
+def sweeps_of(context: JobContext, *, iterations: int, iteration_s: float) -> Sweeps:
+    """Begin a sweep for every group, within the budget; collective where there are several.
+
+    At each clock ``iterations`` are measured, which last ``iteration_s`` at the highest.
+    """
     job, clocks_mhz = context.job, context.capabilities.clocks_mhz
     grids = {job.group: clocks_mhz}
     if job.mixed:
         announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
         grids = dict(reversed(announced)) | grids
-    most = context.config.profile.max_clocks
-    return Sweeps([Sweep(candidate_clocks(grids[group], most)) for group in sorted(grids)], mine=job.group)
+    settings = context.config.profile
+
+    def clocks(grid_mhz: tuple[int, ...]) -> tuple[int, ...]:
+        wanted = candidate_clocks(grid_mhz, settings.max_clocks)
+        if settings.budget_s is None:
+            return wanted
+
+        def cost(count: int) -> SweepCost:
+            return cost_of(
+                candidate_clocks(grid_mhz, count),
+                highest_mhz=wanted[0],
+                iterations=iterations,
+                iteration_s=iteration_s,
+            )
+
+        return candidate_clocks(grid_mhz, most_clocks(settings.budget_s, len(wanted), cost))
+
+    return Sweeps([Sweep(clocks(grids[group])) for group in sorted(grids)], mine=job.group)

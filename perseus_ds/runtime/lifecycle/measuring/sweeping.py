@@ -67,15 +67,19 @@ class Sweeping:
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         self._begin_anew()
-        sweeps = sweeps_of(self._context)
         iterations = self._window_iterations(iteration_s)
+        sweeps = sweeps_of(self._context, iterations=iterations, iteration_s=iteration_s)
+        settling = self._settling(iteration_s, iterations * sweeps.total, ran=ran)
+        cost = sweeps.cost(iterations, iteration_s, settling=settling)
         self._context.log.event(
             "profiling",
             f"profiling up to {sweeps.total} clocks; at each, {iterations} iterations of {iteration_s:.3g} s "
-            "are measured, after one or two in which the clock changes",
+            f"are measured, after one or two in which the clock changes; {cost}",
             clock_mhz=sweeps.clock_mhz,
             done=0,
             total=sweeps.total,
+            lasts_s=cost.lasts_s,
+            slower_pct=cost.slower_pct,
         )
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
@@ -96,7 +100,6 @@ class Sweeping:
             cool = sweeps.first_again()
             return self._walking(cool, iterations, then=lambda: written(sweeps, cool))
 
-        settling = self._settling(iteration_s, iterations * sweeps.total, ran=ran)
         return self._walking(sweeps, iterations, then=profiled, settling=settling)
 
     def _walking(
