@@ -9,7 +9,7 @@ import numpy as np
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Computation, Profile
+from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.emulator.cluster import ClusterShape
 from perseus_ds.simulation.emulator.lengths import EmulatedLoads
@@ -124,16 +124,18 @@ def tables_of(
 ) -> Tables:
     """Lay the profile out on one grid of clocks: all that were measured, and ``clocks_mhz``.
 
-    Between measured clocks time and power are interpolated. Below the lowest one the work is taken to be
-    bound by the clock: time with 1/f, power with f. That holds for a change that is late and for a clock for
-    waiting. Waiting power is a number, or given by clock, interpolated, flat beyond its ends.
+    Points are those that plans believe (`smoothed`); between clocks time and power are interpolated. Below
+    the lowest one the work is taken to be bound by the clock: time with 1/f, power with f. That holds for a
+    change that is late and for a clock for waiting. Waiting power is a number, or given by clock,
+    interpolated, flat beyond its ends.
 
     Raises:
         IncompleteProfileError: a computation was not measured.
     """
     waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
     clocks = np.array(sorted({*profile.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
-    filled = [_row(profile, row, clocks) for row in rows]
+    believed = smoothed(profile)
+    filled = [_row(believed, row, clocks) for row in rows]
     return Tables(
         clock_mhz=clocks,
         waiting_w=_waiting_w(waiting_w, clocks),
