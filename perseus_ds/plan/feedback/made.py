@@ -29,6 +29,12 @@ _SHORT_OF = 0.95
 """Of the limit: draws that were not learned from last a little longer."""
 _BEYOND = 1.25  # times the largest lateness seen is still variation
 _LEARNED_ON, _JUDGED_ON = 1, 2  # seeds
+_LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
+"""Iterations to learn from, and nodes in all of them.
+
+Of few draws descent learns what is theirs alone. Of many, where every step sees others, the numbers of a
+large graph walk at random: 8 x 96 saves 8.3 % from 2000 draws, 11.1 % from 260.
+"""
 
 Floats = NDArray[np.float64]
 
@@ -49,8 +55,9 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     except InfeasibleError:  # the job says so itself
         return plans
     lasts_s = _lasts_s(plan, problem)
-    lesson, begin_s = _lesson(problem, plans, seed=_LEARNED_ON), _begin_s(problem, lasts_s)
-    other = _lesson(problem, plans, seed=_JUDGED_ON)
+    draws = int(np.clip(_DRAWN // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
+    lesson = _lesson(problem, plans, seed=_LEARNED_ON, draws=draws)
+    other, begin_s = _lesson(problem, plans, seed=_JUDGED_ON, draws=draws), _begin_s(problem, lasts_s)
     without = _fixed(other, problem, plan, lasts_s)
     limit_pct = max(0.0, plan.slowdown_pct) + _limit_pct(problem)
     found, judged = _best(lesson, other, begin_s, lasts_s, limit_pct)
@@ -127,14 +134,14 @@ def _begin_s(problem: PlanProblem, lasts_s: Floats) -> Floats:
     return np.asarray(problem.dag.starts_of_many(lasts_s[:, None].copy(), problem.fixed_s)[:, 0])
 
 
-def _lesson(problem: PlanProblem, plans: PlanSet, *, seed: int) -> Lesson:
-    draws = Draws.of(problem, seed=seed)
-    assert draws is not None
+def _lesson(problem: PlanProblem, plans: PlanSet, *, seed: int, draws: int) -> Lesson:
+    drawn = Draws.of(problem, seed=seed, most=draws)
+    assert drawn is not None
     return Lesson(
         course_of(problem),
         curves_of(problem),
-        np.ascontiguousarray(draws.factor.T),
-        _times_s(problem, draws.fastest_s[:, None] * draws.factor),
+        np.ascontiguousarray(drawn.factor.T),
+        _times_s(problem, drawn.fastest_s[:, None] * drawn.factor),
         plans.change.longest_s,
         problem.total_w,
         LEAST_PCT,

@@ -38,16 +38,17 @@ class Draws:
     fastest_s: Floats
 
     @classmethod
-    def of(cls, problem: PlanProblem, *, seed: int = 0) -> Draws | None:
+    def of(cls, problem: PlanProblem, *, seed: int = 0, most: int = _MOST_DRAWS) -> Draws | None:
         """Draw every computation by itself, and every microbatch's load; what has no clock lasts its mean.
 
-        None where the profile does not state how durations vary.
+        At ``most`` so many iterations, fewer of large graphs. None where the profile does not state how
+        durations vary.
         """
         if problem.variation is None:
             return None
         nodes, unreserved = problem.dag.nodes, problem.reserving(0.0)
         share = np.array([problem.variation.get((node.stage, node.kind), 0.0) for node in nodes])
-        draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, _MOST_DRAWS))
+        draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, most))
         random = np.random.default_rng(seed)
         factor = np.maximum(1.0 + share[:, None] * random.standard_normal((len(nodes), draws)), _LEAST_FACTOR)
         if problem.load_variation:
