@@ -52,15 +52,20 @@ class RequestCounts:
         """Of how many changes the moment was missed."""
         return (self.late + self.overtaken) / max(self.changes + self.overtaken, 1)
 
-    @property
-    def told(self) -> str:
-        """One line, where that is more than a hundredth of all."""
-        if self.missed <= _MOST:
+    def told(self, *, corrected: bool = False) -> str:
+        """One line, where that is more than a hundredth of all.
+
+        Where a plan is ``corrected`` by how late computations begin, it overtakes its own requests: only
+        those that came late count.
+        """
+        missed = self.late / max(self.changes, 1) if corrected else self.missed
+        if missed <= _MOST:
             return ""
+        asked = self.changes + (0 if corrected else self.overtaken)
+        overtaken = "" if corrected else f", {self.overtaken} were overtaken"
         return (
-            f"{100.0 * self.missed:.1f} % of {self.changes + self.overtaken} changes of clock missed their"
-            f" moment: {self.late} came more than {1e3 * LATE_S:g} ms late (at most"
-            f" {1e3 * self.longest_late_s:.0f} ms), {self.overtaken} were overtaken. Within"
+            f"{100.0 * missed:.1f} % of {asked} changes of clock missed their moment: {self.late} came more"
+            f" than {1e3 * LATE_S:g} ms late (at most {1e3 * self.longest_late_s:.0f} ms){overtaken}. Within"
             " objective.changes_per_s a plan asks less often"
         )
 

@@ -174,10 +174,13 @@ def _log_findings(
 ) -> None:
     """Report what is not as it should be."""
     plan, expected = promised
-    late = [(report.rank, report.clock_requests) for report in reports if report.clock_requests.told]
+    own, counts = plan.of.feedback, {report.rank: report.clock_requests for report in reports}
+    corrects = context.config.objective.feedback == "auto"
+    corrected = corrects and own is not None and own.plan == plan.index
+    late = {rank: line for rank, one in counts.items() if (line := one.told(corrected=corrected))}
     if late:
-        rank, counts = max(late, key=lambda one: one[1].missed)
-        context.log.event("late_clocks", f"{named}rank {rank}: {counts.told}", ranks=[one for one, _ in late])
+        rank = max(late, key=lambda one: counts[one].missed)
+        context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
     by_loads = context.config.straggler.pacing == "loads"
     if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=by_loads):
         context.log.event("contradicted", f"{named}{line}")

@@ -54,15 +54,22 @@ def test_a_change_in_time_is_not_late() -> None:
     counts = RequestCounts()
     for _ in range(100):
         counts.made(late_s=0.5 * LATE_S)
-    assert (counts.changes, counts.late, counts.told) == (100, 0, "")
+    assert (counts.changes, counts.late, counts.told()) == (100, 0, "")
 
 
 def test_one_in_a_hundred_is_not_told_and_more_are() -> None:
-    assert not RequestCounts(changes=100, late=1).told
+    assert not RequestCounts(changes=100, late=1).told()
     counts = RequestCounts(changes=90, late=2, overtaken=10, longest_late_s=0.031)
     assert counts.missed == 0.12
-    assert "12.0 % of 100 changes" in counts.told
-    assert "at most 31 ms" in counts.told
+    assert "12.0 % of 100 changes" in counts.told()
+    assert "at most 31 ms" in counts.told()
+
+
+def test_a_plan_that_corrects_itself_overtakes_its_own_requests() -> None:
+    assert not RequestCounts(changes=90, overtaken=10).told(corrected=True)
+    late = RequestCounts(changes=90, late=3, overtaken=10, longest_late_s=0.031).told(corrected=True)
+    assert "3.3 % of 90 changes" in late
+    assert "overtaken" not in late
 
 
 def test_a_higher_clock_is_overdue_after_three_latencies_or_what_host_and_driver_take_anyway() -> None:
