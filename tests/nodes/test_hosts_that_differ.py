@@ -78,6 +78,7 @@ def on_other_disks(rank: int, content: dict[str, Any], disks: list[Path]) -> Ran
     return ran(rank, content | {"perseus": mine})
 
 
+@pytest.mark.slow
 def test_another_run_dir_on_one_host_changes_nothing() -> None:
     with hosts() as network:
         folders = [network.disk / "run", network.disk / "of the other host"]
@@ -89,6 +90,7 @@ def test_another_run_dir_on_one_host_changes_nothing() -> None:
     assert "of the other host" not in left[0] + left[1], "rank 0's block holds for all"
 
 
+@pytest.mark.slow
 def test_another_gpu_on_one_host_changes_nothing_for_the_training() -> None:
     simulated = {"ranks": {str(rank): {"gpu": "h100-sxm"} for rank in (2, 3)}}
     with hosts() as network:
