@@ -6,6 +6,11 @@ from perseus_ds.solver.compiling.compiled import inlined, inner, number
 from perseus_ds.solver.parametric.network import SINK, SOURCE
 from perseus_ds.solver.parametric.state import BOUNDLESS, NO_WAY_BACK, State
 
+PATIENCE = 12
+"""Passes that may take any path before the widest come first."""
+WIDEST = 1 << 36
+NARROWER = 8
+
 
 @inner
 def send_along(state: State) -> int:
@@ -21,18 +26,29 @@ def send_along(state: State) -> int:
 
 @inner
 def exhaust(state: State) -> int:
-    """Send flow over steps without wait until depth-first passes find no more; return the units sent."""
-    sent, more = number(0), number(1)
-    while more > 0:
+    """Send flow over steps without wait until depth-first passes find no more; return the units sent.
+
+    Where a few passes do not suffice, the widest paths come first: passes that take what they meet would
+    send two units at a time through many equal stages, thousands of times.
+
+    Source: capacity scaling, Gabow 1985; Ahuja, Magnanti, Orlin 1993, 7.3.
+    """
+    sent, passes, least = number(0), number(0), number(1)
+    while least > 0:
         state.tally[0] += 1
-        more = _pass(state, state.tally[0])
+        passes += 1
+        more = _pass(state, state.tally[0], least)
         sent += more
+        if passes == PATIENCE and more > 0:
+            least = number(WIDEST)
+        elif more == 0:
+            least //= NARROWER
     return sent
 
 
 @inner
-def _pass(state: State, stamp: int) -> int:
-    """Send flow over steps without wait, depth first; return the units sent.
+def _pass(state: State, stamp: int, least: int) -> int:
+    """Send flow over steps without wait that have room for ``least``, depth first; return the units sent.
 
     No step is looked at twice in one pass, so a pass is linear in the steps; it may leave some flow to the
     next. What was sent along a path is written to a step only when the pass leaves that step. From there on
@@ -42,7 +58,7 @@ def _pass(state: State, stamp: int) -> int:
     sent, depth, node, most = number(0), number(0), number(SOURCE), number(BOUNDLESS)
     nodes[SOURCE].mark, nodes[SOURCE].next = stamp, nodes[SOURCE].first
     while True:
-        at = _open_step(state, node, stamp)
+        at = _open_step(state, node, stamp, least)
         if at >= 0:
             most = min(most, sent + moves[at].room)
             place = path[depth]
@@ -56,7 +72,7 @@ def _pass(state: State, stamp: int) -> int:
                 there.mark = stamp
                 continue
             sent = most
-            depth = _stands(state, depth, sent, stamp)
+            depth = _stands(state, depth, sent, stamp, least)
         elif depth == 0:
             return sent
         else:
@@ -68,13 +84,13 @@ def _pass(state: State, stamp: int) -> int:
 
 
 @inlined
-def _open_step(state: State, node: int, stamp: int) -> int:
-    """Return the next step without wait to a node not yet entered; below zero without such a step."""
-    nodes, steps, here = state.nodes, state.steps, state.nodes[node]
+def _open_step(state: State, node: int, stamp: int, least: int) -> int:
+    """Return the next step without wait that has room, to a node not yet entered; below zero if none does."""
+    nodes, steps, moves, here = state.nodes, state.steps, state.moves, state.nodes[node]
     at, end, time = here.next, here.end, here.time
     while at < end:
         other = nodes[steps[at].to]
-        if other.mark != stamp and other.time - time + steps[at].gap == 0:
+        if other.mark != stamp and other.time - time + steps[at].gap == 0 and moves[at].room >= least:
             break
         at += 1
     here.next = at
@@ -82,12 +98,12 @@ def _open_step(state: State, node: int, stamp: int) -> int:
 
 
 @inner
-def _stands(state: State, depth: int, sent: int, stamp: int) -> int:
+def _stands(state: State, depth: int, sent: int, stamp: int, least: int) -> int:
     """Leave all from the first step on that is full, reopen the nodes behind it; return what still stands."""
     nodes, steps, path = state.nodes, state.steps, state.path
     stands = depth - 1
     _send(state, path[stands].step, sent - path[stands].before)
-    while stands > 0 and path[stands - 1].most == sent:
+    while stands > 0 and path[stands - 1].most - sent < least:
         stands -= 1
         place = path[stands]
         nodes[steps[place.step].to].mark = -stamp
