@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile.load_fit import LoadFit, RelativeDuration
+from perseus_ds.profile.seen_loads import SeenLoads
 from perseus_ds.schedule import Kind, Load
 
 Computation = tuple[int, Kind]
@@ -75,6 +76,7 @@ class Profile:
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
     ``errors`` are of the points that were drawn to curves (`profile.smoothing`); files hold none.
+    ``seen_loads`` are iterations of them that were seen.
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -90,6 +92,7 @@ class Profile:
     follows: Mapping[Computation, float] = field(default_factory=dict)
     loads: Mapping[Computation, LoadFit] = field(default_factory=dict)
     errors: Mapping[Computation, CurveErrors] = field(default_factory=dict)
+    seen_loads: SeenLoads = ()
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():

@@ -28,6 +28,7 @@ from perseus_ds.profile.calibration import read_calibration
 from perseus_ds.profile.heat import MOST_LEAKAGE
 from perseus_ds.profile.load_fit import LoadFit
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
+from perseus_ds.profile.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Kind, Load
@@ -53,6 +54,7 @@ _KEYS = (
     "calibration",
     "points",
     "loads",
+    "seen_loads",
     KEY,
 )
 
@@ -82,6 +84,8 @@ def write_profile(profile: Profile, path: str | Path) -> None:
             _computation(key) | asdict(fit) | {"covariance": list(fit.covariance)}
             for key, fit in profile.loads.items()
         ]
+    if profile.seen_loads:
+        content["seen_loads"] = seen_rows(profile.seen_loads)
     write_json(Path(path), content | {KEY: digest_of(content)})
 
 
@@ -170,6 +174,7 @@ def _profile(content: Content) -> Profile:
         leakage=real({"leakage": 0.0, **content}, "leakage", least=0.0, most=MOST_LEAKAGE),
         leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
         loads=dict(loads),
+        seen_loads=seen_of(content.get("seen_loads", [])),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError
@@ -273,6 +274,7 @@ class Sweeping:
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
             profile = profile_of(context, sweep, windows, warming=warmings[group], group=group)
+            profile = replace(profile, seen_loads=self._loads.iterations if profile.loads else ())
             if group == 0:
                 self._loads.log_fits(profile.loads)
             if context.job.rank == 0:
