@@ -11,22 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.feedback.policy import tables_of
-from perseus_ds.plan.playing.clock_requests import (
-    OPENING,
-    ClockRequest,
-    corrected,
-    opening_clocks,
-    requests_of,
-)
-from perseus_ds.plan.playing.paper_gpu import PaperGpu
-from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.plan.playing.pipeline import PaperPipeline
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.profile.following import lasts_times
 from perseus_ds.profile.sizes import log_normal
-from perseus_ds.schedule import Dag, Instruction, dag_of
+from perseus_ds.schedule import Dag, dag_of
 
 _MOST_NODES = 30_000  # played in all: about half a second
 _LEAST_DRAWS, _MOST_DRAWS = 6, 200
@@ -151,7 +141,7 @@ def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _Side:
 
 def _planned(plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag, factor: Floats) -> _Side:
     """The plan again and again; the first iteration brings every clock to where one leaves it."""
-    pipeline = _Pipeline(plan, profile, change, dag)
+    pipeline = PaperPipeline(plan, profile, change, dag)
     pipeline.iterate(np.ones(len(dag.nodes)))
     ends_s, begin_j = [pipeline.now_s], pipeline.energy_j
     for drawn in factor.T:
@@ -159,111 +149,6 @@ def _planned(plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Da
         ends_s.append(pipeline.now_s)
     takes_j = (pipeline.energy_j - begin_j) / factor.shape[1]
     return _Side(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in pipeline.gpus]))
-
-
-class _Pipeline:
-    """One pipeline that runs a plan on paper: when each computation really begins, and at what clocks."""
-
-    def __init__(self, plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag) -> None:
-        plans, ranks = plan.of, range(plan.of.schedule.ranks)
-        self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
-        self._follows, self._highest_mhz = profile.follows, max(profile.clocks_mhz)
-        self._played = {one.instruction: one for one in play(plan)}
-        self._whole = {
-            i: portions[-1].option < len(plans.options[i.stage, i.kind].clock_mhz)
-            for i, portions in plan.portions().items()
-        }
-        self._order = dag.topological()
-        self._before: list[list[tuple[int, float]]] = [[] for _ in dag.nodes]
-        for (first, then), delay_s in zip(dag.edges, dag.delays_s(plans.fixed_s), strict=True):
-            self._before[then].append((first, delay_s))
-        rank_of = plans.schedule.rank_of_stages()
-        self._rank = [rank_of[node.stage] for node in dag.nodes]
-        self._asked = [_Asked(plan, rank, change, self._played) for rank in ranks]
-        spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
-        self.gpus = [PaperGpu(asked.first, change, profile.blocking_w, spared_w) for asked in self._asked]
-        self.now_s = 0.0
-
-    @property
-    def energy_j(self) -> Floats:
-        """What every GPU has taken so far."""
-        return np.array([gpu.energy_j for gpu in self.gpus])
-
-    def iterate(self, factor: Floats) -> None:
-        """Run one iteration; all ranks end it together.
-
-        Shape: ``factor`` [nodes].
-        """
-        for gpu, asked in zip(self.gpus, self._asked, strict=True):
-            asked.before_s = 0.0
-            gpu.request(asked.first, gpu.now_s)
-            gpu.ask(asked.of[OPENING, False])
-            asked.position = 0
-        ends_s = np.zeros(len(self._order))
-        for row in self._order:
-            node = self._dag.nodes[row]
-            start_s = max((ends_s[one] + delay_s for one, delay_s in self._before[row]), default=self.now_s)
-            if node.kind.is_computation:
-                ends_s[row] = self._compute(row, max(start_s, self.now_s), float(factor[row]))
-            else:
-                start_s = max(start_s, self.now_s)
-                ends_s[row] = start_s + self._fixed_s[node.stage, node.kind] * self._times(row, start_s)
-        self.now_s = float(ends_s.max())
-        for gpu in self.gpus:
-            gpu.wait_until(self.now_s)
-
-    def _times(self, row: int, start_s: float) -> float:
-        """How many times as long a transfer lasts as at the highest clock, at its sender's."""
-        node = self._dag.nodes[row]
-        share = self._follows.get((node.stage, node.kind), 0.0)
-        if not share:
-            return 1.0
-        gpu = self.gpus[self._rank[row]]
-        gpu.wait_until(start_s)
-        return lasts_times(share, clock_mhz=gpu.clocks[0], highest_mhz=self._highest_mhz)
-
-    def _compute(self, row: int, start_s: float, factor: float) -> float:
-        instruction, rank = self._dag.nodes[row], self._rank[row]
-        gpu, asked = self.gpus[rank], self._asked[rank]
-        options, one = self._options[instruction.stage, instruction.kind], self._played[instruction]
-        gpu.wait_until(start_s)
-        if asked.tables is not None:
-            gpu.request((asked.correction(start_s - self.now_s), None), gpu.now_s)
-        gpu.ask(asked.of[asked.position, False])
-        if self._whole[instruction]:
-            gpu.compute(options, factor)
-        else:
-            gpu.follow(one, options, factor)
-        gpu.ask(asked.of[asked.position, True])
-        asked.position += 1
-        return gpu.now_s
-
-
-class _Asked:
-    """What one rank asks for in every iteration, by the computation that it is asked in."""
-
-    def __init__(
-        self, plan: FrequencyPlan, rank: int, change: ClockChange, played: Mapping[Instruction, Played]
-    ) -> None:
-        own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
-        self.tables = tables_of(plan.of, rank, plan.index)
-        if self.tables is not None:
-            own = corrected(own, self.tables)
-        low, total_s = plan.low_waits(rank), plan.iteration_time_s
-        requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
-        self.first = opening_clocks(plan, rank, requests, self.tables)
-        self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
-        for request in requests:
-            self.of[request.position, request.over].append(request)
-        self.position = 0
-        self.before_s = 0.0
-
-    def correction(self, since_s: float) -> int:
-        """The clock of a computation that begins so long after the iteration did."""
-        assert self.tables is not None
-        table, before_s = self.tables[self.position], self.before_s
-        self.before_s = since_s - table.begin_s
-        return table.clock(self.before_s, before_s)
 
 
 def _has_timelines(plan: FrequencyPlan) -> bool:
