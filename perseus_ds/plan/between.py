@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.plan.idle import columns_of
-from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.record import Expected, PlanSet
 from perseus_ds.plan.select import latest_s
 from perseus_ds.plan.solving.order import narrow, slow_first
 from perseus_ds.plan.splits import Splits
@@ -158,12 +159,18 @@ def _inserted(
         effective_bound_j=np.insert(plans.effective_bound_j, after, effective_j),
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
-        expected={index + (index >= after): one for index, one in plans.expected.items()},
+        expected=_moved(plans.expected, after),
+        by_loads=_moved(plans.by_loads, after),
         feedback=None
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
         swings_w=None,
     )
+
+
+def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:
+    """What is known of plans by index, where there is one more."""
+    return {index + (index >= after): one for index, one in known.items()}
 
 
 def _bounds_j(plans: PlanSet, after: int, time_s: float) -> tuple[float, float]:

@@ -101,7 +101,7 @@ class PlanSet:
     state).
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
-    states.
+    states. ``by_loads`` is the same where replicas are paced and iterations follow their loads.
 
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
     ``swings_w`` is by how much the power of each plan changes within a second, where that was bounded.
@@ -137,6 +137,7 @@ class PlanSet:
     time_error_pct: float = 0.0
     scatter_pct: float | None = None
     expected: Mapping[int, Expected] = field(default_factory=dict)
+    by_loads: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None
     swings_w: NDArray[np.float64] | None = None
 

@@ -27,6 +27,7 @@ class PlanRequest:
     ``objective`` names the plan whose expectation is worked out (None: no plan). The latest time that it
     allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's). Power
     swings by no more than ``max_swing_w`` within a second.
+    ``by_loads`` asks what it comes to as well where iterations follow their loads.
     """
 
     schedule: Schedule
@@ -41,6 +42,7 @@ class PlanRequest:
     objective: Objective | None = None
     change: ClockChange | None = None
     max_swing_w: float | None = None
+    by_loads: bool = False
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
@@ -61,6 +63,7 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "objective": None if request.objective is None else asdict(request.objective),
         "change": None if request.change is None else asdict(request.change),
         "max_swing_w": request.max_swing_w,
+        "by_loads": request.by_loads,
     }
     write_json(path, content)
 
@@ -95,4 +98,5 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         objective=None if content.get("objective") is None else Objective(**content["objective"]),
         change=None if content.get("change") is None else ClockChange(**content["change"]),
         max_swing_w=None if content.get("max_swing_w") is None else float(content["max_swing_w"]),
+        by_loads=bool(content.get("by_loads", False)),
     )

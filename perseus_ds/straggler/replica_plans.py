@@ -16,6 +16,8 @@ from perseus_ds.straggler.pacing import Outlook, PacedIteration, Pacing, Progres
 from perseus_ds.straggler.tuning import BEHIND, CONFIRMATIONS, MAX_COST_PCT
 
 _KEPT = 8  # iterations until the numbers of one have come, with room to spare
+_UNTOLD = 16
+"""Iterations in a row without loads after which they are taken to be as usual."""
 _Replicas = NDArray[np.float64]
 
 
@@ -28,6 +30,9 @@ class ReplicaPlans:
     and ``exposed`` bound what answers cost (``AnswerCost``). Where there are ``marks``, replicas report how
     far they are within an iteration, and are paced to the longest.
 
+    ``by_loads``: replicas report their loads. What an iteration of unknown load takes proves nothing then,
+    unless loads are missing for long.
+
     Shape: ``indexes`` one for each replica; replicas with the same GPUs share theirs.
     """
 
@@ -39,6 +44,7 @@ class ReplicaPlans:
         max_cost_pct: float = MAX_COST_PCT,
         exposed: int = 2,
         marks: ProgressMarks | None = None,
+        by_loads: bool = False,
     ) -> None:
         self._frontiers = Frontiers(indexes)
         self._answered = answered
@@ -56,6 +62,7 @@ class ReplicaPlans:
         self._run_s: dict[int, _Replicas] = {}
         self._pacing = None if marks is None else Pacing(marks)
         self._paced: dict[int, PacedIteration] = {}
+        self._untold = 0 if by_loads else _UNTOLD
         self._recovered: tuple[int, _Replicas] | None = None
         self._decided = self._present = self._frontiers.objective
         self._stretch = np.ones(len(indexes))
@@ -181,11 +188,15 @@ class ReplicaPlans:
     def _promised(self, about: int, own_s: _Replicas) -> tuple[_Replicas, _Replicas | None]:
         """What was expected of an iteration at the usual load, and what the load was (None: usual)."""
         run_s, paced = self._run_s.pop(about, self._unknown), self._paced.pop(about, None)
+        by_load = paced is not None and bool(paced.told) and bool(paced.told[0].by_load.any())
+        self._untold = 0 if by_load else min(_UNTOLD, self._untold + 1)
+        if not by_load and self._untold < _UNTOLD:
+            return self._unknown, None
         if self._pacing is None or paced is None or not paced.told:
             return run_s, None
         self._pacing.learn(paced, _or_nan(own_s), slow=self._controller.slow)
         begun = paced.told[0]
-        if begun.by_load.any():
+        if by_load:
             self._paced_iterations += 1
             self._slowed += float(paced.stretch[-1].mean()) - 1.0
         with np.errstate(invalid="ignore"):

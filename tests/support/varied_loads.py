@@ -73,8 +73,14 @@ class BothWays:
     @property
     def summaries(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What was measured without, and with."""
-        without, with_it = (self.run_dir / f"{name}summary.json" for name in ("without_", ""))
+        without, with_it = (self.run_dir / f"{name}_summary.json" for name in ("without", "with"))
         return json.loads(without.read_text()), json.loads(with_it.read_text())
+
+    @property
+    def events(self) -> set[str]:
+        """What happened with them."""
+        written = (self.run_dir / "with_events.jsonl").read_text()
+        return {json.loads(line)["event"] for line in written.splitlines()}
 
     @property
     def answers(self) -> dict[str, Any]:
@@ -83,11 +89,22 @@ class BothWays:
         return found
 
 
+def as_expected(summary: Mapping[str, Any]) -> None:
+    """Compare what was measured with what was expected of it, both with their errors."""
+    facts = summary["facts"]
+    for name, expected_pct in (
+        ("saving", summary["predicted_saving_pct"]),
+        ("slowdown", facts["predicted_slowdown_pct"]),
+    ):
+        within_pct = 2.1 * summary[f"{name}_se_pct"] + facts[f"predicted_{name}_within_pct"]
+        assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
+
+
 def both_ways(run_dir: Path, *, replicas: int, steps: int) -> BothWays:
-    """Train twice, at first without."""
-    ranks = STAGES * replicas
-    without = run_ranks(ranks, trained, config(perseus=course(run_dir, "never")), steps)
-    for file in ("summary.json", "events.jsonl"):
-        (run_dir / file).rename(run_dir / f"without_{file}")
-    with_it = run_ranks(ranks, trained, config(perseus=course(run_dir, "loads")), steps)
-    return BothWays(run_dir, without, with_it)
+    """Train twice, at first with them, which profiles and plans, then without."""
+    ranks, said = STAGES * replicas, []
+    for name, pacing in (("with_", "loads"), ("without_", "never")):
+        said.append(run_ranks(ranks, trained, config(perseus=course(run_dir, pacing)), steps))
+        for file in ("summary.json", "events.jsonl"):
+            (run_dir / file).rename(run_dir / f"{name}{file}")
+    return BothWays(run_dir, with_it=said[0], without=said[1])

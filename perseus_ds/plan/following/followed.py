@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perseus_ds.plan.playing.clock_requests import ClockRequest, Clocks
-
-
-@dataclass(frozen=True, slots=True)
-class RankClocks:
-    """One rank's requests, and the clocks in force before any of them."""
-
-    opening: Clocks
-    requests: tuple[ClockRequest, ...]
+from perseus_ds.plan.playing.clock_requests import RankClocks
 
 
 @dataclass(frozen=True, slots=True)

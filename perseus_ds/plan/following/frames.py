@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.following.followed import Followed, RankClocks
+from perseus_ds.plan.following.followed import Followed
 from perseus_ds.plan.idle import columns_of
-from perseus_ds.plan.playing.clock_requests import ClockRequest
+from perseus_ds.plan.playing.clock_requests import ClockRequest, RankClocks
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Load

@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.following.followed import Followed, RankClocks
+from perseus_ds.plan.following.followed import Followed
 from perseus_ds.plan.idle import Idle, idles
-from perseus_ds.plan.playing.clock_requests import requests_of
+from perseus_ds.plan.playing.clock_requests import (
+    Clocks,
+    RankClocks,
+    clock_requests,
+    opening_clocks,
+    requests_of,
+)
 from perseus_ds.plan.playing.play import Part, Played
-from perseus_ds.plan.record import PlanSet
+from perseus_ds.plan.record import FrequencyPlan, PlanSet
 from perseus_ds.plan.solving.order import in_order
 from perseus_ds.plan.solving.problem import problem_of
 from perseus_ds.plan.solving.switching import Switching
@@ -44,7 +50,9 @@ class LoadProblem:
 
     ``objective`` is the plan, by index, that is run without this: what follows takes as long as it would at
     the same loads. GPUs change clocks as ``change`` states. ``reserve_pct`` is kept as in `build`, for what
-    loads leave open.
+    loads leave open. ``highest_j`` is what every node takes at the highest clock and its mean load.
+
+    Shape: ``highest_j`` [nodes].
     """
 
     def __init__(
@@ -70,12 +78,11 @@ class LoadProblem:
             if node in columns:
                 options = plans.options[node.stage, node.kind]
                 self._usual_s[row] = plans.blended(columns[node], options.time_s)[objective]
-        self._highest_s = np.array(
-            [
-                self.problem.options[node.stage, node.kind].time_s[0] if node in columns else fixed_s
-                for node, fixed_s in zip(nodes, self.fixed_s, strict=True)
-            ]
-        )
+        self._highest_s, self.highest_j = self.fixed_s.copy(), np.zeros(len(nodes))
+        for row in np.flatnonzero(self._computed).tolist():
+            options = self.problem.options[nodes[row].stage, nodes[row].kind]
+            self._highest_s[row], self.highest_j[row] = options.time_s[0], options.energy_j[0]
+        self._then = _begun_at(plans.plan(objective), self._change)
         self._idles = idles(plans.schedule, plans.fixed_s) if plans.wait_clock is not None else []
 
     def factors(self, loads: Sequence[Load]) -> Floats:
@@ -201,10 +208,9 @@ class LoadProblem:
                 low=[idle for idle in low if idle.rank == rank],
                 wait_clock=self.plans.wait_clock,
                 on_pace=on_pace,
+                then=self._then[rank],
             )
-            last = requests[-1] if requests else None
-            opening = own[0].parts[0].clocks if last is None else (last.clock_mhz, last.memory_mhz)
-            clocks.append(RankClocks(opening, requests))
+            clocks.append(RankClocks(own[0].parts[0].clocks, requests))
         first = self.problem.ranks[0]
         ends_s = [one.end_s for one in played[first.start : first.stop]]
         return Followed(time_s, energy_j, ends_s, tuple(clocks))
@@ -246,6 +252,12 @@ class LoadProblem:
             )
             for option, share in portions
         )
+
+
+def _begun_at(plan: FrequencyPlan, change: ClockChange) -> list[Clocks]:
+    """The clocks that each rank begins an iteration of a plan at, as the next one will."""
+    ranks = range(plan.of.schedule.ranks)
+    return [opening_clocks(plan, rank, clock_requests(plan, rank, change)) for rank in ranks]
 
 
 def why_not(plans: PlanSet, profile: Profile | None, *, splits: bool) -> str | None:

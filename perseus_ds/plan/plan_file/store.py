@@ -89,7 +89,8 @@ def dumps(plans: PlanSet) -> str:
         "variation_slowdown_pct": plans.variation_slowdown_pct,
         "time_error_pct": plans.time_error_pct,
         "scatter_pct": plans.scatter_pct,
-        "expected": [{"plan": index, **asdict(one)} for index, one in plans.expected.items()],
+        "expected": _expected_rows(plans.expected),
+        "expected_by_loads": _expected_rows(plans.by_loads),
         "baseline": asdict(plans.baseline),
         "options": [_options_row(key, options) for key, options in plans.options.items()],
         "fixed_s": [
@@ -213,6 +214,7 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         scatter_pct=known("scatter_pct"),
         expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
         swings_w=None if content.get("swings_w") is None else reals(content, "swings_w"),
+        by_loads=dict(map(_expected_of, cast("list[object]", content.get("expected_by_loads", [])))),
     )
 
 
@@ -232,6 +234,10 @@ def _schedule_of(row: Mapping[str, object]) -> Schedule:
         parsed_orders(cast("list[str]", row["orders"])),
         tuple(str(name) for name in cast("list[object]", row["unknown"])),
     )
+
+
+def _expected_rows(known: Mapping[int, Expected]) -> list[dict[str, object]]:
+    return [{"plan": index, **asdict(one)} for index, one in known.items()]
 
 
 def _expected_of(row: object) -> tuple[int, Expected]:

@@ -35,6 +35,20 @@ class ClockRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RankClocks:
+    """One rank's requests, and the clocks in force before any of them."""
+
+    opening: Clocks
+    requests: tuple[ClockRequest, ...]
+
+    @property
+    def standing(self) -> Clocks:
+        """What has been asked for last when its first computation begins."""
+        opening = [(one.clock_mhz, one.memory_mhz) for one in self.requests if one.position == OPENING]
+        return opening[-1] if opening else self.opening
+
+
+@dataclass(frozen=True, slots=True)
 class _DueClock:
     """A clock that must be in force at ``at_s``, and was not before."""
 
@@ -121,15 +135,17 @@ def requests_of(
     low: Sequence[Idle] = (),
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
+    then: Clocks | None = None,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are run, over and over again.
 
     In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
-    last as long as planned.
+    last as long as planned. ``then`` is what the iteration after this one begins at (None: as this one).
     """
     requests = []
     free_s = -iteration_time_s
-    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=frozenset(i.position for i in low))
+    lowered = frozenset(idle.position for idle in low)
+    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then)
     if wait_clock is not None:
         wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
     for wanted in sorted(wants, key=lambda one: one.at_s):
@@ -167,17 +183,21 @@ def _wanted(
     *,
     on_pace: bool,
     low: frozenset[int],
+    then: Clocks | None,
 ) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted = []
-    for position, (one, following) in enumerate(zip(own, [*own[1:], None], strict=True)):
+    next_clocks = [one.parts[0].clocks for one in [*own[1:], *own[:1]]]
+    if then is not None:
+        next_clocks[-1:] = [then]
+    rows = zip(own, [*own[1:], None], next_clocks, strict=True)
+    for position, (one, following, after) in enumerate(rows):
         at_s = one.start_s
         for here, there in zip(one.parts, one.parts[1:], strict=False):
             at_s += here.duration_s
             if here.clocks != there.clocks:
                 wanted.append(_DueClock(at_s, there.clocks, _latency_s(change, here.clocks, there.clocks)))
         before = one.parts[-1].clocks
-        after = (following or own[0]).parts[0].clocks
         start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
         if before == after or position in low:
             continue

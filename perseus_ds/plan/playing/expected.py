@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,11 +20,11 @@ from perseus_ds.schedule import Dag, dag_of
 _MOST_NODES = 30_000  # played in all: about half a second
 _LEAST_DRAWS, _MOST_DRAWS = 6, 200
 _LEAST_FACTOR = 0.5
-_LEFT_OUT = 0.0005
+LEFT_OUT = 0.0005
 """What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
-_LEFT_OUT_OF_TIME = 0.0004
+LEFT_OUT_OF_TIME = 0.0004
 """The same of the iteration time."""
-_TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
+TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
 
 Floats = NDArray[np.float64]
 
@@ -87,16 +86,16 @@ def expected(
     after_s, after_j = after.beside(replicas, errors.after_s)
     whole_j = float(before_j.sum())
     leakage = 0.0 if _has_timelines(plan) else profile.leakage
-    spared_j = after_s * float(_spared_w(before_j / before_s, after_j / after_s, leakage).sum())
+    spared_j = after_s * float(spared_w(before_j / before_s, after_j / after_s, leakage).sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
-    error = math.hypot(_error(plan, profile, whole_j, 1.0 - saving), leaked, _LEFT_OUT)
+    error = math.hypot(error_of_saving(plan, profile, whole_j, 1.0 - saving), leaked, LEFT_OUT)
     drawn = _error_of_mean(after.time_s / before.time_s)
     return Expected(
         saving_pct=100.0 * saving,
         slowdown_pct=100.0 * (after_s / before_s - 1.0),
-        within_pct=100.0 * _TWICE * error,
-        slowdown_within_pct=100.0 * _TWICE * math.hypot(errors.ratio, drawn, _LEFT_OUT_OF_TIME),
+        within_pct=100.0 * TWICE * error,
+        slowdown_within_pct=100.0 * TWICE * math.hypot(errors.ratio, drawn, LEFT_OUT_OF_TIME),
     )
 
 
@@ -160,7 +159,7 @@ def _has_timelines(plan: FrequencyPlan) -> bool:
     )
 
 
-def _spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
+def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
     """What each GPU leaks less under the plan, whose profile was brought to the baseline's temperature.
 
     It is cooler by what it takes less, that included.
@@ -172,7 +171,7 @@ def _error_of_mean(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _error(plan: FrequencyPlan, known: Profile, before_j: float, ratio: float) -> float:
+def error_of_saving(plan: FrequencyPlan, known: Profile, before_j: float, ratio: float) -> float:
     """Standard error of the saving, as a share: every point counts as often as it is run on either side.
 
     Points of one curve are off together, as far as its errors show.

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.feedback.policy import tables_of
+from perseus_ds.plan.feedback.policy import ClockTable, tables_of
 from perseus_ds.plan.playing.clock_requests import (
     OPENING,
     ClockRequest,
+    RankClocks,
     corrected,
     opening_clocks,
     requests_of,
@@ -28,23 +29,34 @@ Floats = NDArray[np.float64]
 
 
 class Asked:
-    """What one rank asks for in every iteration, by the computation that it is asked in."""
+    """What one rank asks for in an iteration, by the computation that it is asked in."""
 
-    def __init__(
-        self, plan: FrequencyPlan, rank: int, change: ClockChange, played: Mapping[Instruction, Played]
-    ) -> None:
-        own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
-        self.tables = tables_of(plan.of, rank, plan.index)
-        if self.tables is not None:
-            own = corrected(own, self.tables)
-        low, total_s = plan.low_waits(rank), plan.iteration_time_s
-        requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
-        self.first = opening_clocks(plan, rank, requests, self.tables)
+    def __init__(self, clocks: RankClocks, tables: Sequence[ClockTable] | None = None) -> None:
+        self.first, self.standing, self.tables = clocks.opening, clocks.standing, tables
         self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
-        for request in requests:
+        for request in clocks.requests:
             self.of[request.position, request.over].append(request)
         self.position = 0
         self.before_s = 0.0
+
+    @classmethod
+    def of_plan(
+        cls, plan: FrequencyPlan, rank: int, change: ClockChange, played: Mapping[Instruction, Played]
+    ) -> Asked:
+        """What a plan has it ask for in every iteration."""
+        own = [played[instruction] for _, instruction in plan.of.computations_of(rank)]
+        tables = tables_of(plan.of, rank, plan.index)
+        if tables is not None:
+            own = corrected(own, tables)
+        low, total_s = plan.low_waits(rank), plan.iteration_time_s
+        requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
+        return cls(RankClocks(opening_clocks(plan, rank, requests, tables), requests), tables)
+
+    def begins(self, gpu: PaperGpu) -> None:
+        """Ask for what an iteration begins with."""
+        self.position, self.before_s = 0, 0.0
+        gpu.request(self.first, gpu.now_s)
+        gpu.ask(self.of[OPENING, False])
 
     def correction(self, since_s: float) -> int:
         """The clock of a computation that begins so long after the iteration did."""
@@ -72,9 +84,11 @@ class PaperPipeline:
             self._before[then].append((first, delay_s))
         rank_of = plans.schedule.rank_of_stages()
         self._rank = [rank_of[node.stage] for node in dag.nodes]
-        self._asked = [Asked(plan, rank, change, self._played) for rank in ranks]
+        self._asked = [Asked.of_plan(plan, rank, change, self._played) for rank in ranks]
         spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
         self.gpus = [PaperGpu(asked.first, change, profile.blocking_w, spared_w) for asked in self._asked]
+        self._present = list(self._asked)
+        self._instead: list[Asked | None] = []
         self.now_s = 0.0
 
     @property
@@ -82,16 +96,18 @@ class PaperPipeline:
         """What every GPU has taken so far."""
         return np.array([gpu.energy_j for gpu in self.gpus])
 
-    def iterate(self, factor: Floats) -> None:
+    def iterate(self, factor: Floats, instead: Sequence[RankClocks] | None = None) -> None:
         """Run one iteration; all ranks end it together.
 
-        Shape: ``factor`` [nodes].
+        ``instead``: from its first computation on each rank asks for this, as where a plan of the iteration's
+        own is there by then.
+
+        Shape: ``factor`` [nodes]; ``instead`` [ranks].
         """
         for gpu, asked in zip(self.gpus, self._asked, strict=True):
-            asked.before_s = 0.0
-            gpu.request(asked.first, gpu.now_s)
-            gpu.ask(asked.of[OPENING, False])
-            asked.position = 0
+            asked.begins(gpu)
+        self._present = list(self._asked)
+        self._instead = [None] * len(self.gpus) if instead is None else [Asked(one) for one in instead]
         ends_s = np.zeros(len(self._order))
         for row in self._order:
             node = self._dag.nodes[row]
@@ -101,7 +117,11 @@ class PaperPipeline:
             else:
                 start_s = max(start_s, self.now_s)
                 ends_s[row] = start_s + self._fixed_s[node.stage, node.kind] * self._times(row, start_s)
-        self.now_s = float(ends_s.max())
+        self.wait_until(float(ends_s.max()))
+
+    def wait_until(self, moment_s: float) -> None:
+        """Have all ranks wait, for other pipelines as well."""
+        self.now_s = max(self.now_s, moment_s)
         for gpu in self.gpus:
             gpu.wait_until(self.now_s)
 
@@ -117,9 +137,13 @@ class PaperPipeline:
 
     def _compute(self, row: int, start_s: float, factor: float) -> float:
         instruction, rank = self._dag.nodes[row], self._rank[row]
-        gpu, asked = self.gpus[rank], self._asked[rank]
-        options, one = self._options[instruction.stage, instruction.kind], self._played[instruction]
+        gpu, options = self.gpus[rank], self._options[instruction.stage, instruction.kind]
+        one, instead = self._played[instruction], self._instead[rank]
         gpu.wait_until(start_s)
+        if instead is not None:
+            self._present[rank], self._instead[rank] = instead, None
+            gpu.request(instead.standing, gpu.now_s)
+        asked = self._present[rank]
         if asked.tables is not None:
             gpu.request((asked.correction(start_s - self.now_s), None), gpu.now_s)
         gpu.ask(asked.of[asked.position, False])

@@ -181,8 +181,8 @@ def _log_findings(
     if late:
         rank = max(late, key=lambda one: counts[one].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
-    by_loads = context.config.straggler.pacing == "loads"
-    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=by_loads):
+    uncounted = context.config.straggler.pacing == "loads" and plan.index not in plan.of.by_loads
+    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=uncounted):
         context.log.event("contradicted", f"{named}{line}")
     if line := slower(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct

@@ -41,6 +41,7 @@ from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
+from perseus_ds.runtime.lifecycle.planning.plan_requests import follows
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
@@ -172,6 +173,7 @@ class PlannedRun:
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
             marks=None if forecast is None else forecast.marks,
+            by_loads=follows(self._context.config.straggler) and forecast is not None and forecast.tells,
         )
         return ActivePlan(
             schedules,
@@ -342,9 +344,12 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
     """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
     The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
-    does: the run directory is its own.
+    does: the run directory is its own. Where iterations follow their loads, that is counted as far as the
+    planner knows it.
     """
-    known = plan.of.expected.get(plan.index)
+    known, by_loads = plan.of.expected.get(plan.index), plan.of.by_loads.get(plan.index)
+    if by_loads is not None and follows(context.config.straggler):
+        known = by_loads
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 
 import pytest
-from jobs import events
-from varied_loads import BothWays, both_ways
+from varied_loads import BothWays, as_expected, both_ways
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    return both_ways(tmp_path_factory.mktemp("followed"), replicas=1, steps=100)
+    return both_ways(tmp_path_factory.mktemp("followed"), replicas=1, steps=150)
 
 
 def test_losses_are_those_without_it(followed: BothWays) -> None:
@@ -23,7 +22,7 @@ def test_losses_are_those_without_it(followed: BothWays) -> None:
 def test_every_iteration_followed_its_loads(followed: BothWays) -> None:
     assert followed.answers["load_iterations"] >= 20
     assert followed.answers["followed_iterations"] == followed.answers["load_iterations"]
-    assert not any(one["event"] in {"disabled", "alone", "not_followed"} for one in events(followed.run_dir))
+    assert not followed.events & {"disabled", "alone", "not_followed", "contradicted", "slower"}
 
 
 def test_slack_between_unequal_microbatches_is_saved(followed: BothWays) -> None:
@@ -36,3 +35,8 @@ def test_slack_between_unequal_microbatches_is_saved(followed: BothWays) -> None
     assert with_it["saving_pct"] > without["saving_pct"] + 3.0
     within = 2.0 * with_it["slowdown_se_pct"] + 2.0 * without["slowdown_se_pct"]
     assert with_it["slowdown_pct"] <= without["slowdown_pct"] + 0.2 + within
+
+
+def test_it_is_as_expected_with_and_without(followed: BothWays) -> None:
+    for summary in followed.summaries:
+        as_expected(summary)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 
 import pytest
-from jobs import events, lines
-from varied_loads import BothWays, both_ways
+from jobs import lines
+from varied_loads import BothWays, as_expected, both_ways
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def paced(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=110)
+    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=150)
 
 
 def test_losses_are_those_without_it(paced: BothWays) -> None:
@@ -38,5 +38,10 @@ def test_the_job_saves_more_and_takes_no_longer(paced: BothWays) -> None:
 
 
 def test_nobody_is_called_slow(paced: BothWays) -> None:
-    assert not any(one["event"] in {"straggler", "disabled", "alone"} for one in events(paced.run_dir))
+    assert not paced.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
     assert not any("straggler" in line for line in lines(paced.with_it[0]))
+
+
+def test_it_is_as_expected_with_and_without(paced: BothWays) -> None:
+    for summary in paced.summaries:
+        as_expected(summary)

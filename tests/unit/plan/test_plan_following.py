@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from load_plans import FREE, MICROBATCHES, STAGES, drawn, planned, problem, profile, usual_busy_j
 
-from perseus_ds.plan.following import READY, AnswerFrame, QuestionFrame, Setup, why_not
+from perseus_ds.device import ClockChange
+from perseus_ds.plan.following import READY, AnswerFrame, LoadProblem, QuestionFrame, Setup, why_not
 from perseus_ds.plan.following.kept import load_problem
+from perseus_ds.plan.playing.clock_requests import clock_requests, opening_clocks
 from perseus_ds.schedule import Kind, Load
 
 
@@ -106,3 +108,16 @@ def test_many_loads_at_once_are_as_one_by_one() -> None:
             profile().relative_duration(1, kind, one, counted_at=counted_at).factor for one in loads
         ]
         assert found == pytest.approx(one_by_one, rel=1e-12)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.3])
+def test_it_leaves_every_gpu_at_the_clock_that_the_next_iteration_begins_at(stretch: float) -> None:
+    """However slowly this one ends: else the next one's first computation runs until the clock has come."""
+    one = LoadProblem(planned(), profile(), 0, change=ClockChange.lasting(0.01))
+    factor = one.factors(drawn(1))
+    followed = one.within(one.solve(factor), stretch * one.lasts_s(one.at_objective_s(factor)))
+    for rank, clocks in enumerate(followed.clocks):
+        usual = clock_requests(planned().plan(0), rank, ClockChange.lasting(0.01))
+        begun_at = opening_clocks(planned().plan(0), rank, usual)
+        asked = [clocks.opening, *((ask.clock_mhz, ask.memory_mhz) for ask in clocks.requests)]
+        assert asked[-1] == begun_at

@@ -175,3 +175,24 @@ def test_marks_are_as_many_as_there_are_computations() -> None:
     assert marks.answered == (0.25, 0.5, 0.75, 1.0)
     assert ProgressMarks.of([1.0, 4.0], 4.0).after == (-1, 0)
     assert [round(marks.until(mark), 3) for mark in range(4)] == [0.5, 0.667, 1.0, 1.0]
+
+
+def test_an_iteration_of_unknown_load_judges_nobody_where_loads_are_reported() -> None:
+    """The first iterations of a plan run before loads are reported: a light one makes nobody fast."""
+    plans = ReplicaPlans([index()] * REPLICAS, marks=ALONE, by_loads=True)
+    for n in range(3):
+        plans.will_run(n)
+        if n == 2:
+            plans.told(n, outlook([1.0, 1.1, 1.3, 0.9]))
+            assert (planned_s(plans) * [1.0, 1.1, 1.3, 0.9] <= 1.3 * index().objective_s).all()
+        plans.observe(n, ran(np.array([0.7, 1.0, 1.0, 1.0]) * index().objective_s))
+
+
+def test_a_straggler_is_found_all_the_same_where_loads_are_missing_for_long() -> None:
+    plans = ReplicaPlans([index()] * REPLICAS, marks=ALONE, by_loads=True)
+    slowed = np.array([1.0, 1.3, 1.0, 1.0])
+    for n in range(60):
+        plans.will_run(n)
+        plans.observe(n, ran((slowed if n >= 20 else 1.0) * planned_s(plans)))
+    assert plans.decision is not None
+    assert [one.replica for one in plans.decision.stragglers] == [1]

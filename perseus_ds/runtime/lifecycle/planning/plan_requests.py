@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perseus_ds.config import Objective
+from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.device import Calibration, Capabilities, ClockChange
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.budget import GPUS_PER_NODE, ChangeBudget
@@ -41,7 +42,13 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         objective=objective,
         change=ClockChange.of(context.capabilities),
         max_swing_w=context.config.power.max_swing_w,
+        by_loads=bool(profile.seen_loads) and not job.mixed and follows(context.config.straggler),
     )
+
+
+def follows(settings: StragglerSettings) -> bool:
+    """Whether iterations follow the loads of their microbatches, where these are known."""
+    return settings.enabled and settings.pacing == "loads"
 
 
 def budget_of(
