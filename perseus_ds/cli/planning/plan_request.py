@@ -107,12 +107,14 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
     """Lay the flags over the job's request; its fingerprint states what they changed."""
     reserve_pct = _said(options.reserve_pct, job.reserve_pct)
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
+    feedback = _said(options.feedback, job.feedback)
     budget, max_swing_w = _budget(options, job.budget), _said(options.max_swing, job.max_swing_w)
     fingerprint = {
         **job.fingerprint,
         "reserve_pct": reserve_in_words(reserve_pct),
         "clock_changes": f"split {split}, waits {waits}{budget}"
-        f"{bound_in_words(max_swing_w)}{_timelines_told(options, job)}",
+        f"{bound_in_words(max_swing_w)}{'' if feedback == 'never' else f', feedback {feedback}'}"
+        f"{_timelines_told(options, job)}",
     }
     schedule = job.schedule
     if _another_schedule(options, schedule):
@@ -125,7 +127,7 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
         reserve_pct=reserve_pct,
         split=split,
         waits=waits,
-        feedback=_said(options.feedback, job.feedback),
+        feedback=feedback,
         budget=budget,
         timelines=_timelines(options, job.timelines),
         max_swing_w=max_swing_w,

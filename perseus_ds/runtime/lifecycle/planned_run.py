@@ -238,7 +238,12 @@ class PlannedRun:
         if profiles is None or context.config.straggler.pacing != "loads":
             return None
         profile = profiles[job.group]
-        why = why_not(own, profile, splits=context.config.objective.split == "auto")
+        why = why_not(
+            own,
+            profile,
+            splits=context.config.objective.split == "auto",
+            max_swing_w=context.config.power.max_swing_w,
+        )
         told = context.channel.gather((job.replica, job.pipeline_rank, why))
         why = next((one[2] for one in cast("list[_Told]", told) if one[2] is not None), None)
         if why is not None or profile is None:

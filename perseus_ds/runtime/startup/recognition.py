@@ -184,5 +184,6 @@ def _told(words: Iterable[str]) -> str:
 def _clock_changes(objective: Objective, max_swing_w: float | None) -> str:
     """What a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
-    told = f"split {objective.split}, waits {objective.waits}{budget}{bound_in_words(max_swing_w)}"
+    feedback = "" if objective.feedback == "never" else f", feedback {objective.feedback}"
+    told = f"split {objective.split}, waits {objective.waits}{budget}{bound_in_words(max_swing_w)}{feedback}"
     return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"

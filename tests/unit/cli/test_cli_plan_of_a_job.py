@@ -97,7 +97,11 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
             "swing of power at most 900 W (the job: any)",
             {"clock_changes": "split never, waits never, swing at most 900 W"},
         ),
-        (("--feedback", "automatic"), "feedback automatic (the job: never)", {}),
+        (
+            ("--feedback", "automatic"),
+            "feedback automatic (the job: never)",
+            {"clock_changes": "split never, waits never, feedback auto"},
+        ),
         (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
         (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
     ],

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.config.settings import PowerSettings
+from perseus_ds.config.settings import Objective, PowerSettings
 from perseus_ds.runtime.adapter import Place, untested
 from perseus_ds.runtime.job import GpuAddress, Job
 from perseus_ds.runtime.joining import joined
@@ -92,14 +92,16 @@ def test_torchs_release_is_part_of_every_job() -> None:
     assert fingerprint(members())["torch"] == torch.__version__
 
 
-def test_a_bound_on_swings_asks_for_a_plan_of_its_own() -> None:
-    told = [
-        recognised(members(), PerseusConfig(power=PowerSettings(max_swing_w=most_w)))
-        for most_w in (None, 900.0)
-    ]
-    assert (
-        told[1].fingerprint["clock_changes"] == f"{told[0].fingerprint['clock_changes']}, swing at most 900 W"
-    )
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (PerseusConfig(power=PowerSettings(max_swing_w=900.0)), ", swing at most 900 W"),
+        (PerseusConfig(objective=Objective(feedback="auto")), ", feedback auto"),
+    ],
+)
+def test_what_changes_the_plan_alone_asks_for_a_plan_of_its_own(other: PerseusConfig, words: str) -> None:
+    told = [recognised(members(), config) for config in (PerseusConfig(), other)]
+    assert told[1].fingerprint["clock_changes"] == told[0].fingerprint["clock_changes"] + words
     assert told[0].profile_fingerprint() == told[1].profile_fingerprint()
 
 
