@@ -25,7 +25,7 @@ class Replay(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WindowPatience:
     """How long to measure.
 
     A pair is warmed up in stretches of ``warmup_s`` until the power of two that follow each other agrees to
@@ -54,7 +54,7 @@ class _ClockWindow:
 
 
 def measure(
-    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], patience: Patience
+    gpu: Gpu, replay: Replay, pairs: Sequence[ClockPair], patience: WindowPatience
 ) -> tuple[KernelPoint, ...]:
     """Measure at every pair; both clocks are given back at the end, whatever happens.
 
@@ -84,7 +84,7 @@ def set_pair(gpu: Gpu, pair: ClockPair) -> None:
     gpu.sync()
 
 
-def _measured(gpu: Gpu, replay: Replay, pair: ClockPair, patience: Patience) -> KernelPoint:
+def _measured(gpu: Gpu, replay: Replay, pair: ClockPair, patience: WindowPatience) -> KernelPoint:
     set_pair(gpu, pair)
     launches = _block(gpu, replay)
     before = _window(gpu, replay, launches, patience.warmup_s + gpu.capabilities().switch_latency_s)

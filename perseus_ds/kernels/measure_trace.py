@@ -9,7 +9,7 @@ from perseus_ds.device import Gpu
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
-from perseus_ds.kernels.measure import Patience, Replay, measure
+from perseus_ds.kernels.measure import Replay, WindowPatience, measure
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.record import KernelClass
@@ -26,7 +26,7 @@ def measure_trace(
     *,
     pairs: Sequence[ClockPair] | None = None,
     core_clocks: int = CORE_CLOCKS,
-    patience: Patience | None = None,
+    patience: WindowPatience | None = None,
     tau: float = 0.1,
     progress: Progress | None = None,
 ) -> KernelProfile:
@@ -42,7 +42,7 @@ def measure_trace(
     """
     why_not = memory_probe(gpu)
     tried = pairs or candidate_pairs(gpu.capabilities(), memory=why_not is None, core_clocks=core_clocks)
-    patience = patience or Patience()
+    patience = patience or WindowPatience()
     replays, left_out = _replays(trace, find)
     points = {}
     for done, (kernel, replay) in enumerate(replays.items()):
@@ -115,7 +115,7 @@ class _Rest:
         self.gpu.sleep(launches * _REST_S)
 
 
-def spared_at_rest_w(gpu: Gpu, patience: Patience) -> tuple[tuple[int, float], ...]:
+def spared_at_rest_w(gpu: Gpu, patience: WindowPatience) -> tuple[tuple[int, float], ...]:
     """Watts that each memory clock below the device's own spares while nothing runs.
 
     How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.

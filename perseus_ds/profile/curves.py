@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from perseus_ds.profile.record import Computation
-from perseus_ds.profile.regression import Floats, Measured, Misfit, Normal, after, log_evidence
+from perseus_ds.profile.regression import Floats, MeasuredCurve, Misfit, Normal, after, log_evidence
 
 SMOOTH = (0.0, 0.001, 0.003, 0.01, 0.03)
 """Candidates for the smooth misfit; the measured curves decide, all of one quantity together."""
@@ -75,7 +75,7 @@ class Fitted:
 
 
 def fitted(
-    seen: Mapping[Computation, Measured], ways: Callable[[Floats], list[Normal]], *, known_errors: bool
+    seen: Mapping[Computation, MeasuredCurve], ways: Callable[[Floats], list[Normal]], *, known_errors: bool
 ) -> Fitted:
     """Fit curves of one quantity: each by its terms, then by others of its kind at the same clocks."""
     levels = {key: float(one.values.mean()) for key, one in seen.items()}
@@ -98,7 +98,7 @@ def fitted(
 
 
 def _likely_misfits(
-    curves: Sequence[tuple[Sequence[Normal], Measured]], *, known_errors: bool
+    curves: Sequence[tuple[Sequence[Normal], MeasuredCurve]], *, known_errors: bool
 ) -> tuple[dict[Misfit, float], float]:
     """By how much curves may depart from their terms, with weights, and the logarithm of the evidence."""
     some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]

@@ -61,7 +61,7 @@ class Normal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredCurve:
     """A curve as measured: places (parts of the highest clock), values, their standard errors.
 
     Shape: all [points].
@@ -71,18 +71,18 @@ class Measured:
     values: Floats
     errors: Floats
 
-    def over(self, unit: float) -> Measured:
+    def over(self, unit: float) -> MeasuredCurve:
         """The same in another unit."""
-        return Measured(self.place, self.values / unit, self.errors / unit)
+        return MeasuredCurve(self.place, self.values / unit, self.errors / unit)
 
 
-def log_evidence(ways: Sequence[Normal], misfit: Misfit, seen: Measured) -> float:
+def log_evidence(ways: Sequence[Normal], misfit: Misfit, seen: MeasuredCurve) -> float:
     """How likely the measured values are, on average over the ways (logarithm)."""
     logs = _solved(ways, misfit, seen)[0]
     return float(logs.max() + np.log(np.exp(logs - logs.max()).mean()))
 
 
-def after(ways: Sequence[Normal], misfits: Mapping[Misfit, float], seen: Measured) -> Normal:
+def after(ways: Sequence[Normal], misfits: Mapping[Misfit, float], seen: MeasuredCurve) -> Normal:
     """What is known after the measurement: every way counts as far as it makes that likely.
 
     ``misfits`` have weights of their own, which add up to 1.
@@ -104,7 +104,7 @@ def _shares(logs: Floats) -> Floats:
     return weight
 
 
-def _solved(ways: Sequence[Normal], misfit: Misfit, seen: Measured) -> tuple[Floats, Floats, Floats]:
+def _solved(ways: Sequence[Normal], misfit: Misfit, seen: MeasuredCurve) -> tuple[Floats, Floats, Floats]:
     """Logarithm of the evidence, mean and covariance of each way after the measurement.
 
     Shape: [ways], [ways, points], [ways, points, points].

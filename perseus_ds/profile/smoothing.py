@@ -13,7 +13,7 @@ import numpy as np
 
 from perseus_ds.profile.curves import Fitted, fitted, power_ways, time_ways
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
-from perseus_ds.profile.regression import Floats, Measured, Normal
+from perseus_ds.profile.regression import Floats, MeasuredCurve, Normal
 from perseus_ds.profile.scatter import scatters
 
 FEWEST_POINTS = 4
@@ -121,7 +121,7 @@ class _Curves:
         """Fit one quantity of all computations, in the units of ``values``; errors are ``shares``."""
         return fitted(
             {
-                key: Measured(place, values[key], shares[key] * values[key])
+                key: MeasuredCurve(place, values[key], shares[key] * values[key])
                 for key, place in self._places.items()
             },
             ways,

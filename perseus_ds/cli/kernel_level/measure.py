@@ -22,7 +22,7 @@ from perseus_ds.device import DeviceRequest, Gpu, SimulatedGpu, SimulatedSetting
 from perseus_ds.device.choose import choose
 from perseus_ds.device.simulated import MODELS, VirtualTime
 from perseus_ds.kernels import KernelClass, KernelProfile, read_trace, write_kernel_csv, write_kernel_profile
-from perseus_ds.kernels.measure import Patience, Replay
+from perseus_ds.kernels.measure import Replay, WindowPatience
 from perseus_ds.kernels.measure_trace import measure_trace
 from perseus_ds.kernels.pairs import CORE_CLOCKS
 from perseus_ds.kernels.simulated_replay import simulated_replay
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
     trace = read_trace(options.trace)
     gpu, find = _simulated(options) if options.simulated else _real()
-    patience = Patience(window_s=options.window_s, windows=options.windows)
+    patience = WindowPatience(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
         profile = measure_trace(
             gpu, trace, find, core_clocks=options.core_clocks, patience=patience, progress=progress

@@ -23,14 +23,14 @@ _MOST_PCT = 100.0
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvml.h, nvmlValueType_t
 
 
-class Ask(Protocol):
+class NvmlRead(Protocol):
     """Makes one call of the driver; its error becomes ours, and "not supported" becomes None."""
 
     def __call__(self, call: Callable[[], T], /) -> T | None:
         """Make it."""
 
 
-def operator_settings(nvml: ModuleType, handle: object, ask: Ask) -> OperatorSettings:
+def operator_settings(nvml: ModuleType, handle: object, ask: NvmlRead) -> OperatorSettings:
     """Read them; what a driver refuses is left out.
 
     Raises:
@@ -48,7 +48,7 @@ def operator_settings(nvml: ModuleType, handle: object, ask: Ask) -> OperatorSet
     )
 
 
-def ceiling_mhz(nvml: ModuleType, handle: object, ask: Ask) -> int | None:
+def ceiling_mhz(nvml: ModuleType, handle: object, ask: NvmlRead) -> int | None:
     """The clock above which an operator does not want this GPU; 0: there is no such, ``None``: not stated.
 
     That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
@@ -73,7 +73,7 @@ def ceiling_mhz(nvml: ModuleType, handle: object, ask: Ask) -> int | None:
     return _told(ask, least)
 
 
-def _told(ask: Ask, call: Callable[[], T | None]) -> T | None:
+def _told(ask: NvmlRead, call: Callable[[], T | None]) -> T | None:
     """Make a call whose refusal, for whatever reason, proves nothing."""
     try:
         return ask(call)

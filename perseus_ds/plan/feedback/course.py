@@ -17,7 +17,7 @@ FEATURES = 2
 """What a policy looks at: how late a computation begins, and how late the one before it on its rank did."""
 
 
-class Course(NamedTuple):
+class LearningGraph(NamedTuple):
     """A graph in topological order; of every computation the one before it on its rank, and its table.
 
     ``table`` is -1 for what no clock changes, which takes ``fixed_s``; ``previous`` -1 where nothing is
@@ -36,7 +36,7 @@ class Course(NamedTuple):
     fixed_s: Floats
 
 
-class Curves(NamedTuple):
+class HullCurves(NamedTuple):
     """The hull of every table, fastest first: table ``t`` has ``first[t]`` to ``first[t + 1]``.
 
     ``cost_j`` is effective energy, above what the GPU takes waiting for as long.
@@ -49,7 +49,7 @@ class Curves(NamedTuple):
     cost_j: Floats
 
 
-def course_of(problem: PlanProblem) -> Course:
+def course_of(problem: PlanProblem) -> LearningGraph:
     """Pack a problem's graph."""
     nodes, graph = len(problem.dag.nodes), problem.dag.graph
     problem.dag.topological()  # refuses what never ends
@@ -61,7 +61,7 @@ def course_of(problem: PlanProblem) -> Course:
     for column in problem.columns.tolist():
         node = problem.dag.nodes[column]
         table[column] = number[node.stage, node.kind]
-    return Course(
+    return LearningGraph(
         order=graph.order.astype(np.int64),
         first_before=graph.first_before.astype(np.int64),
         before=graph.before.astype(np.int64),
@@ -72,12 +72,12 @@ def course_of(problem: PlanProblem) -> Course:
     )
 
 
-def curves_of(problem: PlanProblem) -> Curves:
+def curves_of(problem: PlanProblem) -> HullCurves:
     """Put the hulls of all computations one after the other; without reserve."""
     own = problem.reserving(0.0)
     tables = own.activities.tables[: len(own.options)]
     hulls = [hull_of(table) for table in tables]
-    return Curves(
+    return HullCurves(
         first=np.cumsum([0, *(len(hull.option) for hull in hulls)]).astype(np.int64),
         duration_s=np.concatenate([hull.duration_s for hull in hulls]),
         cost_j=np.concatenate([hull.cost_j for hull in hulls]),

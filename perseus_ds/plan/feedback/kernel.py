@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.plan.feedback.course import FEATURES, Course, Curves, Floats, Ints
+from perseus_ds.plan.feedback.course import FEATURES, Floats, HullCurves, Ints, LearningGraph
 from perseus_ds.solver.compiling.compiled import compiled, inlined, inner
 
 TOO_FAST, TOO_SLOW = -1, -2
@@ -94,7 +94,7 @@ def _nearest(duration_s: Floats, first: int, end: int, wish_s: float) -> int:
 
 
 @inlined
-def _lasting(curves: Curves, table: int, wish_s: float, whole: bool) -> tuple[float, float, int]:  # noqa: FBT001
+def _lasting(curves: HullCurves, table: int, wish_s: float, whole: bool) -> tuple[float, float, int]:  # noqa: FBT001
     """What a wish comes to: duration and cost on the hull, or at its nearest point, and the piece."""
     first, end = curves.first[table], curves.first[table + 1]
     duration_s, cost_j = curves.duration_s, curves.cost_j
@@ -107,7 +107,7 @@ def _lasting(curves: Curves, table: int, wish_s: float, whole: bool) -> tuple[fl
 
 
 @inner
-def _entry(course: Course, curves: Curves, weights: Weights, whole: bool) -> Entry:  # noqa: FBT001
+def _entry(course: LearningGraph, curves: HullCurves, weights: Weights, whole: bool) -> Entry:  # noqa: FBT001
     """What the clocks that are asked for ahead come to."""
     nodes = len(course.table)
     lasts_s, cost_j = np.zeros(nodes), np.zeros(nodes)
@@ -120,8 +120,8 @@ def _entry(course: Course, curves: Curves, weights: Weights, whole: bool) -> Ent
 
 @inner
 def _forward(  # noqa: PLR0917 - compiled code knows no names
-    course: Course,
-    curves: Curves,
+    course: LearningGraph,
+    curves: HullCurves,
     weights: Weights,
     entry: Entry,
     track: Track,
@@ -158,8 +158,8 @@ def _forward(  # noqa: PLR0917 - compiled code knows no names
 
 @inner
 def _backward(  # noqa: PLR0917 - compiled code knows no names
-    course: Course,
-    curves: Curves,
+    course: LearningGraph,
+    curves: HullCurves,
     weights: Weights,
     track: Track,
     factor: Floats,
@@ -205,8 +205,8 @@ def _track(nodes: int) -> Track:
 
 @compiled
 def learned(  # noqa: PLR0917 - compiled code knows no names
-    course: Course,
-    curves: Curves,
+    course: LearningGraph,
+    curves: HullCurves,
     weights: Weights,
     factor: Floats,
     latency_s: float,
@@ -241,8 +241,8 @@ class Seen(NamedTuple):
 
 @compiled
 def drawn(  # noqa: PLR0917 - compiled code knows no names
-    course: Course,
-    curves: Curves,
+    course: LearningGraph,
+    curves: HullCurves,
     weights: Weights,
     factor: Floats,
     latency_s: float,

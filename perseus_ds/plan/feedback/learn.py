@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.plan.feedback.course import FEATURES, Course, Curves, Floats
+from perseus_ds.plan.feedback.course import FEATURES, Floats, HullCurves, LearningGraph
 from perseus_ds.plan.feedback.kernel import Gradient, Seen, Weights, drawn, learned
 
 _ITERATIONS, _LEAST_ITERATIONS = 400, 150
@@ -28,8 +28,8 @@ class Lesson(NamedTuple):
     Shape: ``factor`` [draws, nodes]; ``fastest_s`` [draws].
     """
 
-    course: Course
-    curves: Curves
+    course: LearningGraph
+    curves: HullCurves
     factor: Floats
     fastest_s: Floats
     latency_s: float

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _PaperSide:
     """Iterations of one side: how long each lasts, and what each GPU takes in one on average.
 
     ``waiting_w`` is what each takes while it waits at the end.
@@ -117,7 +117,7 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
     return factor
 
 
-def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _Side:
+def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PaperSide:
     """Everything at its highest clock; what waits takes the power of waiting there."""
     plans = plan.of
     rank_of = plans.schedule.rank_of_stages()
@@ -135,10 +135,12 @@ def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _Side:
     for row, node in enumerate(dag.nodes):
         if node.kind.is_computation:
             energy_j[rank_of[node.stage]] += float((takes_j[row] - waiting_w * lasts_s[row]).mean())
-    return _Side(time_s, energy_j, np.full(plans.schedule.ranks, waiting_w))
+    return _PaperSide(time_s, energy_j, np.full(plans.schedule.ranks, waiting_w))
 
 
-def _planned(plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag, factor: Floats) -> _Side:
+def _planned(
+    plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Dag, factor: Floats
+) -> _PaperSide:
     """The plan again and again; the first iteration brings every clock to where one leaves it."""
     pipeline = PaperPipeline(plan, profile, change, dag)
     pipeline.iterate(np.ones(len(dag.nodes)))
@@ -147,7 +149,7 @@ def _planned(plan: FrequencyPlan, profile: Profile, change: ClockChange, dag: Da
         pipeline.iterate(drawn)
         ends_s.append(pipeline.now_s)
     takes_j = (pipeline.energy_j - begin_j) / factor.shape[1]
-    return _Side(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in pipeline.gpus]))
+    return _PaperSide(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in pipeline.gpus]))
 
 
 def _has_timelines(plan: FrequencyPlan) -> bool:

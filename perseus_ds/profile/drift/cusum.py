@@ -51,7 +51,7 @@ class TwoSidedCusum:
 
 
 @dataclass(slots=True)
-class Level:
+class CusumLevel:
     """A positive series against the mean that it had before: ``drifted`` once that is no longer its mean.
 
     The mean and the noise follow the series until a sum begins to grow, over ``_LONG`` numbers at most. What

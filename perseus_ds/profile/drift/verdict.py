@@ -24,7 +24,7 @@ _CAPPED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class LevelSeries:
     """The last deviations of one series from its level; ``lasted`` how many are beyond it, 0: not proved."""
 
     recent: tuple[float, ...] = ()
@@ -42,7 +42,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class GpuConditions:
     """What a GPU's backend reads beside time and energy; None or empty is what it does not show.
 
     ``capped`` is the share of iterations in which a clock was not reached, ``reasons`` are NVML's bits.
@@ -61,10 +61,10 @@ class RankLevels:
 
     pipeline_rank: int
     replica: int
-    time: Series = field(default_factory=Series)
-    energy: Series = field(default_factory=Series)
-    then: Conditions = field(default_factory=Conditions)
-    now: Conditions = field(default_factory=Conditions)
+    time: LevelSeries = field(default_factory=LevelSeries)
+    energy: LevelSeries = field(default_factory=LevelSeries)
+    then: GpuConditions = field(default_factory=GpuConditions)
+    now: GpuConditions = field(default_factory=GpuConditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DriftVerdict:
     """What has moved, by pipeline rank; ``cause`` as far as the backends show it.
 
     ``slow_replicas`` marks that something has moved in some replicas and not in others: they are answered as
@@ -125,7 +125,7 @@ class Verdict:
         return f"the profile is not true any more: {self.where}: {amounts} at equal load ({self.cause})"
 
 
-def judge(reports: Sequence[RankLevels]) -> Verdict:
+def judge(reports: Sequence[RankLevels]) -> DriftVerdict:
     """Find what has moved; pure.
 
     Both series are looked at over as many iterations as the one that proved a drift took. What has moved in
@@ -140,9 +140,9 @@ def judge(reports: Sequence[RankLevels]) -> Verdict:
     common = {rank: _common(several) for rank, several in sorted(by_rank.items())}
     moved = {rank: one for rank, one in common.items() if one.any}
     if not moved:
-        return Verdict(slow_replicas=any(one.any for several in by_rank.values() for one in several))
+        return DriftVerdict(slow_replicas=any(one.any for several in by_rank.values() for one in several))
     mine = [one for one in reports if one.pipeline_rank in moved]
-    return Verdict(moved, _everywhere(moved, len(by_rank)), _cause(mine, moved))
+    return DriftVerdict(moved, _everywhere(moved, len(by_rank)), _cause(mine, moved))
 
 
 def _common(several: Sequence[Moved]) -> Moved:

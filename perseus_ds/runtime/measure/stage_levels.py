@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from perseus_ds.device import EventReason, Gpu
-from perseus_ds.profile.drift.cusum import LEARNING, Level
-from perseus_ds.profile.drift.verdict import Conditions, RankLevels, Series
+from perseus_ds.profile.drift.cusum import LEARNING, CusumLevel
+from perseus_ds.profile.drift.verdict import GpuConditions, LevelSeries, RankLevels
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Sample
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
@@ -35,15 +35,15 @@ class Promise:
 
 
 @dataclass(slots=True)
-class _Ran:
+class _RanNode:
     busy_s: float
     promised_j: float
 
 
 @dataclass(slots=True)
-class _Levels:
-    time: Level = field(default_factory=Level)
-    energy: Level = field(default_factory=Level)
+class _OwnLevels:
+    time: CusumLevel = field(default_factory=CusumLevel)
+    energy: CusumLevel = field(default_factory=CusumLevel)
 
 
 class StageLevels:
@@ -77,12 +77,12 @@ class StageLevels:
 
     def forget(self) -> None:
         """Learn all levels anew."""
-        self._levels = _Levels()
-        self._ran: dict[int, _Ran] = {}
+        self._levels = _OwnLevels()
+        self._ran: dict[int, _RanNode] = {}
         self._last_sample = -1
         self._held_down: deque[bool] = deque(maxlen=_JUST_NOW)
         self._reasons = 0
-        self._then: Conditions | None = None
+        self._then: GpuConditions | None = None
 
     def will_run(self, index: int, plan: int) -> None:
         """Note the plan that iteration ``index`` is run by."""
@@ -100,7 +100,7 @@ class StageLevels:
             return
         busy_s, promised_s, promised_j = (sum(column) for column in zip(*rows, strict=True))
         self._levels.time.observe(busy_s / promised_s)
-        self._ran[iteration.index] = _Ran(busy_s, promised_j)
+        self._ran[iteration.index] = _RanNode(busy_s, promised_j)
         if len(self._ran) > _KEPT:
             self._ran.pop(next(iter(self._ran)))
         self._note_conditions(iteration)
@@ -139,9 +139,9 @@ class StageLevels:
         if self._levels.time.count == LEARNING and self._then is None:
             self._then = self._conditions()
 
-    def _conditions(self) -> Conditions:
+    def _conditions(self) -> GpuConditions:
         settings = self._gpu.operator_settings()
-        return Conditions(
+        return GpuConditions(
             capped=sum(self._held_down) / max(1, len(self._held_down)),
             reasons=int(EventReason(self._reasons)),
             power_limit_w=None if settings is None else settings.limit_w,
@@ -162,5 +162,5 @@ def _promised(promise: Promise, iteration: Iteration) -> Iterator[tuple[float, f
         yield interval.duration_s, factor * planned[0], factor * planned[1]
 
 
-def _series(level: Level) -> Series:
-    return Series(tuple(level.recent), level.noise, level.sums.lasted if level.drifted else 0)
+def _series(level: CusumLevel) -> LevelSeries:
+    return LevelSeries(tuple(level.recent), level.noise, level.sums.lasted if level.drifted else 0)

@@ -8,19 +8,19 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from perseus_ds.errors import ConfigError
-from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, MetricSample
 
 
 class _Collected:
     """Answers each scrape with what holds then."""
 
-    def __init__(self, samples: Callable[[], Sequence[Sample]], labels: Labels) -> None:
+    def __init__(self, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> None:
         self._samples = samples
         self._labels = labels
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
         """Return one family for each metric that there is."""
-        rows: dict[Metric, list[Sample]] = {}
+        rows: dict[Metric, list[MetricSample]] = {}
         for one in self._samples():
             rows.setdefault(one.metric, []).append(one)
         for metric, samples in rows.items():
@@ -32,7 +32,7 @@ class _Collected:
             yield family
 
 
-def serve(port: int, samples: Callable[[], Sequence[Sample]], labels: Labels) -> Callable[[], None]:
+def serve(port: int, samples: Callable[[], Sequence[MetricSample]], labels: Labels) -> Callable[[], None]:
     """Serve from a thread of its own; return what ends it.
 
     Raises:

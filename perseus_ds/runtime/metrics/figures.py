@@ -15,7 +15,7 @@ from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
-from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.observe.rank_report import RankBooks
 
 _HERTZ = 1_000_000
@@ -39,7 +39,7 @@ class Sources:
     summaries: Mapping[int, Summary]
 
 
-class Figures:
+class RankMetrics:
     """All samples of one rank; those of the job come from rank 0 alone.
 
     One thread calls `turn` now and then: it adds up what the plan has saved.
@@ -66,24 +66,24 @@ class Figures:
                 error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
         self._ledger.save(saved_j, error_j)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MetricSample]:
         """Return what holds now; what is not known is left out."""
         own = [*self._of_gpu(), *self._of_clock()]
         return [*own, *self._of_job(), *self._of_plan()] if self._first else own
 
-    def _of_gpu(self) -> Iterator[Sample]:
-        yield Sample(Metric.ENERGY, self._ledger.energy_j)
-        yield Sample(Metric.ENERGY_ERROR, self._ledger.error_j)
+    def _of_gpu(self) -> Iterator[MetricSample]:
+        yield MetricSample(Metric.ENERGY, self._ledger.energy_j)
+        yield MetricSample(Metric.ENERGY_ERROR, self._ledger.error_j)
         latest = self._sources.books.latest
         if latest is not None:
-            yield Sample(Metric.ITERATION_ENERGY, latest[0])
-            yield Sample(Metric.POWER, latest[1])
+            yield MetricSample(Metric.ITERATION_ENERGY, latest[0])
+            yield MetricSample(Metric.POWER, latest[1])
         if self._limit_w is not None:
-            yield Sample(Metric.POWER_LIMIT, self._limit_w)
+            yield MetricSample(Metric.POWER_LIMIT, self._limit_w)
         for sighting in self._sources.gpu.conflicts():
-            yield Sample(Metric.CONFLICTS, sighting.count, {"kind": sighting.kind.name.lower()})
+            yield MetricSample(Metric.CONFLICTS, sighting.count, {"kind": sighting.kind.name.lower()})
 
-    def _of_clock(self) -> Iterator[Sample]:
+    def _of_clock(self) -> Iterator[MetricSample]:
         source = self._sources
         counts = source.counts()
         clocks = (
@@ -92,36 +92,36 @@ class Figures:
         )
         for metric, clock_mhz in clocks:
             if clock_mhz is not None:
-                yield Sample(metric, clock_mhz * _HERTZ)
-        yield Sample(Metric.REQUESTS, counts.changes)
-        yield Sample(Metric.LATE, counts.late)
-        yield Sample(Metric.OVERTAKEN, counts.overtaken)
-        yield Sample(Metric.CONTROL, source.gpu.in_control())
+                yield MetricSample(metric, clock_mhz * _HERTZ)
+        yield MetricSample(Metric.REQUESTS, counts.changes)
+        yield MetricSample(Metric.LATE, counts.late)
+        yield MetricSample(Metric.OVERTAKEN, counts.overtaken)
+        yield MetricSample(Metric.CONTROL, source.gpu.in_control())
 
-    def _of_job(self) -> Iterator[Sample]:
-        yield Sample(Metric.RUNNING, 1)
-        yield Sample(Metric.ITERATIONS, self._sources.iteration())
+    def _of_job(self) -> Iterator[MetricSample]:
+        yield MetricSample(Metric.RUNNING, 1)
+        yield MetricSample(Metric.ITERATIONS, self._sources.iteration())
         entry = self._ledger.entry
-        yield Sample(Metric.SAVED, entry.saved_j)
-        yield Sample(Metric.SAVED_ERROR, entry.saved_error_j)
+        yield MetricSample(Metric.SAVED, entry.saved_j)
+        yield MetricSample(Metric.SAVED_ERROR, entry.saved_error_j)
         for size, summary in dict(self._sources.summaries).items():
             yield from _measured(summary, {"microbatches": str(size)})
         age_s = _age_s(self._profile)
         if age_s is not None:
-            yield Sample(Metric.PROFILE_AGE, age_s)
+            yield MetricSample(Metric.PROFILE_AGE, age_s)
 
-    def _of_plan(self) -> Iterator[Sample]:
+    def _of_plan(self) -> Iterator[MetricSample]:
         present = self._sources.active_plan()
         if present is None:
             return
-        yield Sample(Metric.PLAN, present.plan)
-        yield Sample(Metric.PLANS, present.choices)
-        yield Sample(Metric.PLANNED_TIME, present.objective_s)
+        yield MetricSample(Metric.PLAN, present.plan)
+        yield MetricSample(Metric.PLANS, present.choices)
+        yield MetricSample(Metric.PLANNED_TIME, present.objective_s)
         observed = present.observed
         if observed is not None and observed.iteration_s is not None:
-            yield Sample(Metric.ITERATION_TIME, observed.iteration_s)
+            yield MetricSample(Metric.ITERATION_TIME, observed.iteration_s)
         if present.sync_time_s is not None:
-            yield Sample(Metric.SYNC_TIME, present.sync_time_s)
+            yield MetricSample(Metric.SYNC_TIME, present.sync_time_s)
         for straggler, gpus in present.awaited:
             named = {
                 "straggler_replica": str(straggler.replica),
@@ -129,7 +129,7 @@ class Figures:
                 "straggler_gpu": " ".join(gpu.gpu for gpu in gpus),
                 "cause": straggler.cause.value,
             }
-            yield Sample(Metric.STRAGGLER, straggler.slowdown, named)
+            yield MetricSample(Metric.STRAGGLER, straggler.slowdown, named)
 
 
 def labels_of(job: Job, run_dir: Path, *, uuid: str) -> Labels:
@@ -151,7 +151,7 @@ def labels_of(job: Job, run_dir: Path, *, uuid: str) -> Labels:
     return Labels(gpu={**of_job, **of_gpu}, job=of_job)
 
 
-def _measured(summary: Summary, size: Mapping[str, str]) -> Iterator[Sample]:
+def _measured(summary: Summary, size: Mapping[str, str]) -> Iterator[MetricSample]:
     percents = (
         (Metric.SAVING, summary.saving_pct),
         (Metric.SAVING_ERROR, summary.saving_within_pct),
@@ -160,7 +160,7 @@ def _measured(summary: Summary, size: Mapping[str, str]) -> Iterator[Sample]:
     )
     for metric, percent in percents:
         if percent is not None:
-            yield Sample(metric, percent / 100.0, size)
+            yield MetricSample(metric, percent / 100.0, size)
 
 
 def _age_s(path: Path) -> float | None:

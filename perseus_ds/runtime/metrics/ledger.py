@@ -25,7 +25,7 @@ _NOWHERE = -1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What stands in the file.
 
     ``error_j`` is what earlier starts may have missed, ``step_j`` the last step of the counter. It stood at
@@ -127,14 +127,14 @@ class EnergyLedger:
         in_place = before.at_s >= 0.0 and 0.0 <= now_s - before.at_s <= _BRIDGED_S
         return max(0.0, counter_j - before.counter_j) if in_place and before.counter_j >= 0.0 else 0.0
 
-    def _known(self) -> Entry:
+    def _known(self) -> LedgerEntry:
         try:
             return _entry(mapping(read_json(self._path, most_bytes=_BYTES), "it"))
         except FileNotFoundError:
-            return Entry()
+            return LedgerEntry()
         except (OSError, PerseusError) as error:
             self._trouble = f"{self._path}: the energy of earlier starts is lost: {error}"
-            return Entry()
+            return LedgerEntry()
 
     def _open(self) -> None:
         """Write the line anew and keep the file open: from here on it has its length."""
@@ -169,11 +169,11 @@ class EnergyLedger:
         return (json.dumps(content).ljust(_BYTES - 1) + "\n").encode()
 
 
-_NAMES = tuple(one.name for one in fields(Entry))
+_NAMES = tuple(one.name for one in fields(LedgerEntry))
 _REALS = [name for name in _NAMES if name not in {"starts", "gpu", "boot_id"}]
 
 
-def _entry(content: Content) -> Entry:
+def _entry(content: Content) -> LedgerEntry:
     reals = {name: real(content, name, least=-MOST, most=MOST) for name in _REALS}
     starts = whole(content, "starts", least=0, most=1 << 40)
-    return Entry(**reals, starts=starts, gpu=text(content, "gpu"), boot_id=text(content, "boot_id"))
+    return LedgerEntry(**reals, starts=starts, gpu=text(content, "gpu"), boot_id=text(content, "boot_id"))

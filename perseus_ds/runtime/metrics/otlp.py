@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Form, Labels, Metric, MetricSample
 
 _PATIENCE_MS = 2000
 _NAMES = {Metric.ENERGY: ("hw.energy", "J"), Metric.POWER: ("hw.power", "W")}
@@ -19,7 +19,7 @@ _NAMES = {Metric.ENERGY: ("hw.energy", "J"), Metric.POWER: ("hw.power", "W")}
 
 
 def send(
-    samples: Callable[[], Sequence[Sample]],
+    samples: Callable[[], Sequence[MetricSample]],
     labels: Labels,
     *,
     every_s: float,
@@ -49,7 +49,7 @@ def send(
 
 
 def _observed(
-    samples: Callable[[], Sequence[Sample]], labels: Labels, metric: Metric, _: CallbackOptions
+    samples: Callable[[], Sequence[MetricSample]], labels: Labels, metric: Metric, _: CallbackOptions
 ) -> Iterable[Observation]:
     for one in samples():
         if one.metric is metric:

@@ -8,7 +8,7 @@ from queue import Empty
 from perseus_ds.config import MetricsSettings
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
-from perseus_ds.runtime.metrics.figures import Figures
+from perseus_ds.runtime.metrics.figures import RankMetrics
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.textfile import TextFile
 
@@ -30,7 +30,7 @@ class Publisher:
 
     def __init__(
         self,
-        figures: Figures,
+        figures: RankMetrics,
         ledger: EnergyLedger,
         file: TextFile,
         *,

@@ -8,7 +8,7 @@ from pathlib import Path
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import write_trusted
 from perseus_ds.run_directory import write_whole
-from perseus_ds.runtime.metrics.metric import Exposition, Labels, Sample, lasting
+from perseus_ds.runtime.metrics.metric import Exposition, Labels, MetricSample, lasting
 
 
 class TextFile:
@@ -19,7 +19,7 @@ class TextFile:
         self._exposition = Exposition(labels)
         self._there = self._failing = False
 
-    def write(self, samples: Iterable[Sample]) -> str:
+    def write(self, samples: Iterable[MetricSample]) -> str:
         """Write what holds now; return what there is to report: that it fails from now on, or no more."""
         try:
             self._put(self._exposition.text(samples))
@@ -39,6 +39,6 @@ class TextFile:
         write(self._path, text)
         self._there = True
 
-    def end(self, samples: Iterable[Sample]) -> str:
+    def end(self, samples: Iterable[MetricSample]) -> str:
         """Leave what still holds after the job."""
         return self.write(lasting(samples))

@@ -36,7 +36,7 @@ from perseus_ds.runtime.measure.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.measure.stage_levels import StageLevels
-from perseus_ds.runtime.metrics.figures import Figures, Sources
+from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.publisher import Publisher
 from perseus_ds.runtime.metrics.textfile import TextFile
@@ -178,7 +178,7 @@ class Assembly:
         ledger = EnergyLedger(context.directory.energy_of(job.rank), sources.gpu.identify().uuid)
         self._watch.noted = ledger.note
         sources.books.job_energy_j = lambda: ledger.energy_j
-        figures = Figures(job, context.directory, sources, ledger)
+        figures = RankMetrics(job, context.directory, sources, ledger)
         folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
         file = TextFile(folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom", figures.labels)
         publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=context.log.line_here)

@@ -45,7 +45,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Side:
+class _JobSide:
     """One iteration one way; ``energy_j`` of a replica on average.
 
     Shape: ``own_s`` [replicas that were run], ``energy_j`` [ranks].
@@ -141,7 +141,7 @@ class PaperJob:
         everyone = np.ones(self._replicas)
         self._plans.observe(self._told, ReplicaStatus(took_s, everyone < 1.0, everyone))
 
-    def _at_default(self, factors: Sequence[Floats]) -> _Side:
+    def _at_default(self, factors: Sequence[Floats]) -> _JobSide:
         """Everything at its highest clock; what waits takes the power of waiting there."""
         plans, problem = self._plan.of, self._problem
         waiting_w, ranks = plans.baseline.blocking_power_w, problem.problem.ranks
@@ -156,11 +156,11 @@ class PaperJob:
             ]
             for factor, one in zip(factors, lasts_s, strict=True)
         ]
-        return _Side(own_s, job_s, self._mean(np.array(energy_j)))
+        return _JobSide(own_s, job_s, self._mean(np.array(energy_j)))
 
     def _run(
         self, side: int, factors: Sequence[Floats], clocks: Sequence[Sequence[RankClocks] | None]
-    ) -> _Side:
+    ) -> _JobSide:
         """Have pipelines run one iteration and wait for each other."""
         pipelines = self._pipelines[side - 1]
         begun_s, before_j = pipelines[0].now_s, [one.energy_j for one in pipelines]
@@ -171,7 +171,7 @@ class PaperJob:
         for pipeline in pipelines:
             pipeline.wait_until(begun_s + job_s)
         energy_j = np.array([one.energy_j - before for one, before in zip(pipelines, before_j, strict=True)])
-        return _Side(own_s, job_s, self._mean(energy_j))
+        return _JobSide(own_s, job_s, self._mean(energy_j))
 
     def _job_s(self, side: int, own_s: Floats) -> float:
         """What the iteration takes: the longest of those run, and of others that compare alike."""

@@ -24,7 +24,7 @@ from perseus_ds.device import ClockChange, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.kernels import KernelProfile, KernelTrace, write_trace
 from perseus_ds.kernels.choose import launch_costs, smoothed
-from perseus_ds.kernels.measure import Patience
+from perseus_ds.kernels.measure import WindowPatience
 from perseus_ds.kernels.measure_trace import measure_trace
 from perseus_ds.kernels.segment import ChangeCost, timelines_of
 from perseus_ds.kernels.simulated_replay import simulated_replay
@@ -48,7 +48,7 @@ def measured(gpu: str, trace: KernelTrace) -> KernelProfile:
     device = SimulatedGpu(
         SimulatedSettings(gpu=gpu, noise=NOISE, counter_noise=NOISE / 2), time=VirtualTime()
     )
-    patience = Patience(window_s=0.5, windows=2)
+    patience = WindowPatience(window_s=0.5, windows=2)
     return smoothed(
         measure_trace(device, trace, lambda kernel: simulated_replay(device, kernel), patience=patience)
     )

@@ -34,7 +34,7 @@ from perseus_ds.kernels.choose import (
     smoothed,
     solve_knapsack,
 )
-from perseus_ds.kernels.measure import Patience
+from perseus_ds.kernels.measure import WindowPatience
 from perseus_ds.kernels.measure_trace import chosen_pairs, measure_trace
 from perseus_ds.kernels.pairs import candidate_pairs
 from perseus_ds.kernels.segment import Sequence, runs_within
@@ -95,7 +95,7 @@ def truth(key: str, trace: KernelTrace, pairs: tuple[ClockPair, ...]) -> KernelP
 
 
 def measured_plan(
-    key: str, trace: KernelTrace, *, patience: Patience, paper_grid: bool
+    key: str, trace: KernelTrace, *, patience: WindowPatience, paper_grid: bool
 ) -> tuple[KernelPlan, float]:
     """Measure as the command does, and plan."""
     gpu = simulated(key)
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short measurements, the RTX 3080 Ti only")
     options = parser.parse_args()
     trace = trace_of(BATCH)
-    patience = Patience(window_s=0.5, windows=2 if options.quick else 3, most_warmups=3)
+    patience = WindowPatience(window_s=0.5, windows=2 if options.quick else 3, most_warmups=3)
     results: dict[str, object] = {
         "machine": platform.processor(),
         "cpus": os.cpu_count(),

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.runtime.metrics.metric import Exposition, Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Exposition, Labels, Metric, MetricSample
 
 MONITORING = Path(__file__).parents[3] / "configs" / "monitoring"
 BOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -47,7 +47,7 @@ def numbers(turn: int) -> str:
         Metric.STRAGGLER: {"straggler_host": "node1", "straggler_gpu": "0000:01:00.0", "cause": "measured"},
         Metric.CONFLICTS: {"kind": "power_cap"},
     }
-    samples = [Sample(one, 1.0 + turn, extra.get(one, {})) for one in Metric]
+    samples = [MetricSample(one, 1.0 + turn, extra.get(one, {})) for one in Metric]
     job = {"job": "gpt", "host": "node1"}
     return Exposition(Labels({**job, "stage": "0", "gpu_uuid": "GPU-0"}, job)).text(samples)
 

@@ -8,7 +8,7 @@ from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels import KernelClass
-from perseus_ds.kernels.measure import Patience, measure
+from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.measure_trace import spared_at_rest_w
 from perseus_ds.kernels.pairs import candidate_pairs, memory_probe
 from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
@@ -28,7 +28,7 @@ def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
 def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     gpu = gpu_of(noise=0.005)
     replay = simulated_replay(gpu, kernel)
-    (point,) = measure(gpu, replay, [pair], Patience())
+    (point,) = measure(gpu, replay, [pair], WindowPatience())
     time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, pair.memory_mhz or 9501)
     assert point.time_s == pytest.approx(time_s, rel=0.005)
     # Truth is at the reference temperature; leakage moves power by up to 0.3 W a degree.
@@ -40,7 +40,7 @@ def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
 
 def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = gpu_of()
-    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], Patience())
+    measure(gpu, simulated_replay(gpu, NORM), [ClockPair(5001, 1050)], WindowPatience())
     simulated_replay(gpu, NORM).run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
@@ -56,7 +56,7 @@ def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
     replay = simulated_replay(gpu, NORM)
     with pytest.raises(DeviceError, match="the kernel failed"):
-        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], Patience())
+        measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], WindowPatience())
     replay.run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
 
@@ -86,7 +86,7 @@ def test_the_probe_sets_and_gives_back() -> None:
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
     gpu = gpu_of()
     with pytest.raises(DeviceUnsupportedError, match="no energy counter"):
-        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], Patience())
+        measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
     with pytest.raises(DeviceUnsupportedError, match="no core clock can be locked"):
         candidate_pairs(NullGpu().capabilities(), memory=False)
 
@@ -94,16 +94,16 @@ def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
 @pytest.mark.parametrize("change", [{"windows": 1}, {"window_s": 0.0}, {"most_warmups": 0}])
 def test_patience_that_cannot_measure_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ProfileError):
-        replace(Patience(), **change)
+        replace(WindowPatience(), **change)
 
 
 def test_what_a_gpu_at_rest_spares_is_its_memorys_power() -> None:
     gpu = gpu_of()
-    spared = dict(spared_at_rest_w(gpu, Patience()))
+    spared = dict(spared_at_rest_w(gpu, WindowPatience()))
     assert set(spared) == set(gpu.model.memory_clocks_mhz[1:])
     for memory_mhz, watts in spared.items():
         truly_w = memory_saving_w(gpu.model, memory_mhz)
         assert watts == pytest.approx(truly_w, rel=0.1)  # leakage moves with it
     gpu.sleep(1.0)
     assert gpu.achieved().memory_clock_mhz == 9501
-    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), Patience()) == ()
+    assert spared_at_rest_w(gpu_of("a100-sxm4-80gb"), WindowPatience()) == ()

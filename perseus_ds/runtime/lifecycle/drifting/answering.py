@@ -9,7 +9,7 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Computation, Point, Profile, write_profile
 from perseus_ds.profile.drift.renewal import Ratio, renewed
-from perseus_ds.profile.drift.verdict import Verdict
+from perseus_ds.profile.drift.verdict import DriftVerdict
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.drifting.again import Again, clocks_again
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
@@ -98,7 +98,7 @@ class DriftAnswers:
             "" if there else "the run directory has no profile of this job: remove the plan, and it makes one"
         )
 
-    def _log_drift(self, verdict: Verdict, why_not: str) -> None:
+    def _log_drift(self, verdict: DriftVerdict, why_not: str) -> None:
         self._context.log.event(
             "drift",
             f"{verdict.line}; {why_not or 'measured again, and planned anew'}",
@@ -108,7 +108,7 @@ class DriftAnswers:
             measured_again=not why_not,
         )
 
-    def _again(self, job: Job, verdict: Verdict) -> Again:
+    def _again(self, job: Job, verdict: DriftVerdict) -> Again:
         clocks, computations = {}, {}
         for group, plan in enumerate(self._watch.plans[job.schedule.microbatches]):
             for rank in verdict.moved:

@@ -7,7 +7,7 @@ from typing import cast
 
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.profile import LoadFit
-from perseus_ds.profile.drift.verdict import RankLevels, Verdict, judge
+from perseus_ds.profile.drift.verdict import DriftVerdict, RankLevels, judge
 from perseus_ds.profile.record import Computation
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -50,7 +50,7 @@ class DriftWatch:
         levels = self._books.levels.get(microbatches)
         return levels is not None and levels.drifted
 
-    def judged(self, job: Job) -> Verdict:
+    def judged(self, job: Job) -> DriftVerdict:
         """Judge what all ranks report; collective. Levels are learned anew from here on."""
         levels = self._books.levels.get(job.schedule.microbatches)
         mine = None if levels is None else levels.report(job)

@@ -4,7 +4,7 @@ import math
 import random
 from statistics import median
 
-from perseus_ds.profile.drift.cusum import LEARNING, Level, TwoSidedCusum
+from perseus_ds.profile.drift.cusum import LEARNING, CusumLevel, TwoSidedCusum
 
 STEP, NOISE = 0.03, 0.02
 FROM, MICROBATCHES = 400, 4
@@ -12,7 +12,7 @@ FROM, MICROBATCHES = 400, 4
 
 def delay(seed: int, *, step: float = STEP, series: int = 2, noise: float = NOISE) -> int:
     """Iterations until one of a stage's series is found to have left its level; -1: too early."""
-    drawn, levels, at_most = random.Random(seed), [Level() for _ in range(series)], 200
+    drawn, levels, at_most = random.Random(seed), [CusumLevel() for _ in range(series)], 200
     for index in range(FROM + at_most):
         now = 1.0 + (step if index >= FROM else 0.0)
         found = [level.observe(now * drawn.gauss(1.0, noise)) for level in levels]
@@ -45,35 +45,35 @@ def test_so_is_one_that_shows_in_one_series_alone_or_downwards() -> None:
 
 def test_nothing_is_found_in_5000_iterations_where_nothing_changes() -> None:
     for seed in range(60):
-        drawn, level = random.Random(seed), Level()
+        drawn, level = random.Random(seed), CusumLevel()
         assert not any(level.observe(drawn.gauss(3.0, 3.0 * NOISE)) for _ in range(5000)), seed
 
 
 def test_noise_that_is_wider_widens_what_is_taken_for_a_drift() -> None:
     for seed in range(20):
-        drawn, level = random.Random(seed), Level()
+        drawn, level = random.Random(seed), CusumLevel()
         assert not any(level.observe(drawn.gauss(1.0, 0.15)) for _ in range(3000)), seed
         assert 0.12 < level.noise < 0.18
 
 
 def test_two_hiccups_are_no_drift() -> None:
-    level = Level()
+    level = CusumLevel()
     for index in range(500):
         assert not level.observe(3.0 if index in {100, 101, 300} else 1.0)
 
 
 def test_a_quiet_gpu_that_warms_up_by_1_percent_has_not_drifted() -> None:
-    level = Level()
+    level = CusumLevel()
     assert not any(level.observe(1.0 + 0.01 * min(1.0, index / 300)) for index in range(5000))
 
 
 def test_a_series_that_creeps_on_is_found_in_the_end() -> None:
-    level = Level()
+    level = CusumLevel()
     assert any(level.observe(1.0 + 0.05 * index / 2000) for index in range(2000))
 
 
 def test_nothing_is_judged_while_the_level_is_learned() -> None:
-    level = Level()
+    level = CusumLevel()
     assert not any(level.observe(1.0 + 0.1 * (index % 2)) for index in range(LEARNING))
 
 

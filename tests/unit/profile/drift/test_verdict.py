@@ -5,16 +5,18 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.device import EventReason
-from perseus_ds.profile.drift.verdict import Conditions, RankLevels, Series, judge
+from perseus_ds.profile.drift.verdict import GpuConditions, LevelSeries, RankLevels, judge
 
-QUIET = Series((0.001, -0.002) * 20)
-
-
-def moved(by: float, *, proved: bool = True, lasted: int = 14) -> Series:
-    return Series((0.0,) * 20 + (by,) * lasted, lasted=lasted if proved else 0)
+QUIET = LevelSeries((0.001, -0.002) * 20)
 
 
-def rank(pipeline_rank: int, time: Series = QUIET, energy: Series = QUIET, *, replica: int = 0) -> RankLevels:
+def moved(by: float, *, proved: bool = True, lasted: int = 14) -> LevelSeries:
+    return LevelSeries((0.0,) * 20 + (by,) * lasted, lasted=lasted if proved else 0)
+
+
+def rank(
+    pipeline_rank: int, time: LevelSeries = QUIET, energy: LevelSeries = QUIET, *, replica: int = 0
+) -> RankLevels:
     return RankLevels(pipeline_rank, replica, time, energy)
 
 
@@ -69,7 +71,7 @@ def test_replicas_that_moved_apart_have_nothing_in_common() -> None:
     assert not judge([rank(0, moved(0.03)), rank(0, moved(-0.03), replica=1)]).moved
 
 
-COLD = Conditions(power_limit_w=400.0, temperature_c=50.0)
+COLD = GpuConditions(power_limit_w=400.0, temperature_c=50.0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ COLD = Conditions(power_limit_w=400.0, temperature_c=50.0)
         (replace(COLD, temperature_c=51.0), "work lasts longer, at another power: no reason is shown"),
     ],
 )
-def test_the_cause_is_what_the_backends_show(now: Conditions, cause: str) -> None:
+def test_the_cause_is_what_the_backends_show(now: GpuConditions, cause: str) -> None:
     assert judge([replace(rank(0, moved(0.03)), then=COLD, now=now)]).cause == cause
 
 

@@ -10,7 +10,7 @@ import pytest
 from virtual_host import VirtualHost
 
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
-from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.metrics.publisher import Publisher
 from perseus_ds.runtime.metrics.textfile import TextFile
 
@@ -26,8 +26,8 @@ class Counted:
     def turn(self) -> None:
         self.turns += 1
 
-    def samples(self) -> list[Sample]:
-        return [Sample(Metric.ENERGY, float(self.turns))]
+    def samples(self) -> list[MetricSample]:
+        return [MetricSample(Metric.ENERGY, float(self.turns))]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed (the extra otlp)")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otlp is not installed")
@@ -16,7 +16,11 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from perseus_ds.runtime.metrics.otlp import send
 
 LABELS = Labels(gpu={"gpu_uuid": "GPU-7", "stage": "3"}, job={"job": "gpt", "host": "node1"})
-SAMPLES = [Sample(Metric.ENERGY, 1200.0), Sample(Metric.POWER, 300.0), Sample(Metric.PLAN, 4.0)]
+SAMPLES = [
+    MetricSample(Metric.ENERGY, 1200.0),
+    MetricSample(Metric.POWER, 300.0),
+    MetricSample(Metric.PLAN, 4.0),
+]
 
 
 class Kept(MetricExporter):

@@ -9,7 +9,7 @@ import pytest
 from virtual_host import VirtualHost
 
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
-from perseus_ds.runtime.metrics.metric import Labels, Metric, Sample
+from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.metrics.publisher import Publisher
 from perseus_ds.runtime.metrics.textfile import TextFile
 
@@ -29,8 +29,8 @@ class Troubled:
         if error is not None:
             raise error
 
-    def samples(self) -> Iterable[Sample]:
-        return [Sample(Metric.ENERGY, float(self.turns))]
+    def samples(self) -> Iterable[MetricSample]:
+        return [MetricSample(Metric.ENERGY, float(self.turns))]
 
 
 @pytest.mark.parametrize(
