@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 from perseus_ds.config import parse
+from perseus_ds.device import SimulatedGpu
+from perseus_ds.device.simulated import opened
 from perseus_ds.runtime.adapter import Batch, InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.comm.rendezvous import Meeting
 from perseus_ds.runtime.lifecycle.session import Session
@@ -125,6 +127,11 @@ def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[
         if done(names := names_of(run_dir)):
             return names
     raise AssertionError(f"not in {ENDLESS} iterations: {names_of(run_dir)}")
+
+
+def gpu() -> SimulatedGpu:
+    """The one that the last job opened."""
+    return opened()[-1]
 
 
 def events_of(run_dir: Path) -> list[dict[str, object]]:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from lone_job import Loop, alone, begun, block_of, events_of, names_of, train
+from lone_job import Loop, alone, begun, block_of, events_of, gpu, names_of, train
 
-from perseus_ds.device import SimulatedGpu
-from perseus_ds.device.simulated import opened
 from perseus_ds.profile import Profile, read_profile
 
 LEARNED = 45
@@ -22,11 +20,6 @@ NO_AUDITS = {"every_iterations": 0}
 def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with alone(tmp_path_factory.mktemp("group") / "store"):
         yield
-
-
-def gpu() -> SimulatedGpu:
-    """The one that the last job opened."""
-    return opened()[-1]
 
 
 @dataclass

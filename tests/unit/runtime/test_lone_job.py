@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, names_of, train
+from lone_job import Loop, LoopAdapter, alone, begun, block_of, events_of, gpu, names_of, train
 
 from perseus_ds.device import Achieved, EventReason, SimulatedGpu
-from perseus_ds.device.simulated import opened
 from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
@@ -30,11 +29,6 @@ COURSE = ["attached", "warming_up", "calibrated", "profiling", "profiled", "plan
 def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with alone(tmp_path_factory.mktemp("group") / "store"):
         yield
-
-
-def gpu() -> SimulatedGpu:
-    """The one that the last job opened."""
-    return opened()[-1]
 
 
 @dataclass
