@@ -68,8 +68,7 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     worth = saved_pct >= without_pct + WORTH_PCT or without.slower_pct > most_pct
     if not worth or judged.slower_pct > most_pct:
         return plans
-    columns = problem.columns
-    keys = list(problem.options)
+    columns, keys = problem.columns, list(problem.options)
     return replace(
         plans,
         feedback=FeedbackWeights(

@@ -131,18 +131,23 @@ def judge(reports: Sequence[RankLevels]) -> DriftVerdict:
     Both series are looked at over as many iterations as the one that proved a drift took. What has moved in
     every replica alike is drift, what has moved in some alone makes those slow or hungry among their like.
     """
-    lasted = max((max(one.time.lasted, one.energy.lasted) for one in reports), default=0)
-    of_energy = max((one.energy.lasted for one in reports), default=0) or lasted
-    by_rank: dict[int, list[Moved]] = defaultdict(list)
-    for one in reports:
-        found = Moved(one.time.over(lasted), one.energy.over(of_energy))
-        by_rank[one.pipeline_rank].append(found)
+    by_rank = _moves(reports)
     common = {rank: _common(several) for rank, several in sorted(by_rank.items())}
     moved = {rank: one for rank, one in common.items() if one.any}
     if not moved:
         return DriftVerdict(slow_replicas=any(one.any for several in by_rank.values() for one in several))
     mine = [one for one in reports if one.pipeline_rank in moved]
     return DriftVerdict(moved, _everywhere(moved, len(by_rank)), _cause(mine, moved))
+
+
+def _moves(reports: Sequence[RankLevels]) -> Mapping[int, list[Moved]]:
+    """By how much every replica's rank has moved."""
+    of_energy = max((one.energy.lasted for one in reports), default=0)
+    lasted = max(of_energy, max((one.time.lasted for one in reports), default=0))
+    found: dict[int, list[Moved]] = defaultdict(list)
+    for one in reports:
+        found[one.pipeline_rank].append(Moved(one.time.over(lasted), one.energy.over(of_energy or lasted)))
+    return found
 
 
 def _common(several: Sequence[Moved]) -> Moved:

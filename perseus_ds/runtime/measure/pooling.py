@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from statistics import fmean
 from typing import TypeVar
 
@@ -167,21 +169,22 @@ def _place(item: tuple[Computation, object]) -> tuple[int, str]:
 
 def _mean(group: list[Point]) -> Point:
     count = len(group)
-    reasons = 0
-    for point in group:
-        reasons |= point.event_reasons
-    variances = [point.time_sd_s**2 for point in group if point.time_sd_s is not None]
-    temperatures = [point.temperature_c for point in group if point.temperature_c is not None]
-    achieved = [point.achieved_mhz for point in group if point.achieved_mhz is not None]
+    spreads_s = _known(point.time_sd_s for point in group)
+    temperatures = _known(point.temperature_c for point in group)
+    achieved = _known(point.achieved_mhz for point in group)
     return replace(
         group[0],
         time_s=fmean(p.time_s for p in group),
         energy_j=fmean(p.energy_j for p in group),
         time_se_s=sum(p.time_se_s**2 for p in group) ** 0.5 / count,
         energy_se_j=sum(p.energy_se_j**2 for p in group) ** 0.5 / count,
-        time_sd_s=fmean(variances) ** 0.5 if variances else None,
+        time_sd_s=fmean(one**2 for one in spreads_s) ** 0.5 if spreads_s else None,
         samples=sum(p.samples for p in group),
         achieved_mhz=min(achieved, default=None),
-        event_reasons=reasons,
+        event_reasons=reduce(or_, (p.event_reasons for p in group)),
         temperature_c=fmean(temperatures) if len(temperatures) == count else None,
     )
+
+
+def _known(values: Iterable[T | None]) -> list[T]:
+    return [one for one in values if one is not None]

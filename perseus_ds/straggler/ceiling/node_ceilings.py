@@ -75,18 +75,26 @@ def share_power(
     parts = [_part(curve, point) for curve, point in zip(curves, points, strict=True)]
     before_w = [_present_w(directory) for directory in directories]
     wait_s = _wait_s(curves, parts, before_w, like.ramp_w_per_s)
-    start_s = now_s + wait_s if wait_s else None
-    grows = [part > was_w for part, was_w in zip(parts, before_w, strict=True)]
+    slower_pct = [100.0 * float(curve.slowdown[point]) for curve, point in zip(curves, points, strict=True)]
     shared = tuple(
-        SharedCap(directory.path, part, 100.0 * float(curve.slowdown[point]), start_s if more else None)
-        for directory, part, curve, point, more in zip(directories, parts, curves, points, grows, strict=True)
+        SharedCap(directory.path, part, pct, now_s + wait_s if wait_s and part > was_w else None)
+        for directory, part, pct, was_w in zip(directories, parts, slower_pct, before_w, strict=True)
     )
-    for at in sorted(range(len(parts)), key=grows.__getitem__):  # those who give first
-        cap = replace(like, power_cap_w=parts[at], per="job", start_s=shared[at].start_s)
-        leave(directories[at], CAP_FILE, cap.to_json())
+    grows = [part > was_w for part, was_w in zip(parts, before_w, strict=True)]
+    _leave(directories, shared, grows, like)
     node_w = taken_w(curves, points)
     over = node_w > limits_w * (1.0 + 1e-6)
     return NodeShare(shared, dict(zip(nodes, node_w.tolist(), strict=True)), tuple(compress(nodes, over)))
+
+
+def _leave(
+    directories: Sequence[RunDirectory], shared: Sequence[SharedCap], grows: Sequence[bool], like: PowerCap
+) -> None:
+    """Write every job's ceiling, those first that have to take less."""
+    for at in sorted(range(len(shared)), key=grows.__getitem__):
+        one = shared[at]
+        cap = replace(like, power_cap_w=one.power_cap_w, per="job", start_s=one.start_s)
+        leave(directories[at], CAP_FILE, cap.to_json())
 
 
 def _curve(directory: RunDirectory, nodes: Sequence[str]) -> JobCurve:

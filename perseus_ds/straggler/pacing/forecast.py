@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
-from perseus_ds.schedule import Load, dag_of
+from perseus_ds.schedule import Instruction, Load, dag_of
 from perseus_ds.schedule.longest_paths import LongestPaths
 from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
 
@@ -31,6 +31,13 @@ class Foretold:
     error: Floats
 
 
+def _usual_s(plans: PlanSet, objective: int, node: Instruction, columns: Mapping[Instruction, int]) -> float:
+    key = node.stage, node.kind
+    if node not in columns:
+        return plans.fixed_s[key]
+    return float(plans.blended(columns[node], plans.options[key].time_s)[objective])
+
+
 class Forecast:
     """Durations of the objective's plan, times what microbatches' loads make of them, on the plan's graph.
 
@@ -45,24 +52,15 @@ class Forecast:
         self._dag, self._profile = dag_of(plans.schedule), profile
         self.microbatches = plans.schedule.microbatches
         columns = {instruction: column for column, instruction in enumerate(plans.computations())}
-        self._usual_s = np.array(
-            [
-                plans.blended(columns[node], plans.options[node.stage, node.kind].time_s)[objective]
-                if node in columns
-                else plans.fixed_s[node.stage, node.kind]
-                for node in self._dag.nodes
-            ]
-        )
+        self._usual_s = np.array([_usual_s(plans, objective, node, columns) for node in self._dag.nodes])
         self._paths = LongestPaths(self._dag.graph, self._dag.delays_s(plans.fixed_s))
-        self._of = [
-            ((node.stage, node.kind), node.microbatch) if node in columns else None
-            for node in self._dag.nodes
-        ]
-        self._keys = sorted({one[0] for one in self._of if one is not None}, key=str)
+        self._keys = sorted({(node.stage, node.kind) for node in columns}, key=str)
         row = {key: place for place, key in enumerate(self._keys)}
         none = len(self._keys)  # a row of ones, for what has no load
-        self._row = np.array([none if one is None else row[one[0]] for one in self._of])
-        self._microbatch = np.array([0 if one is None else one[1] for one in self._of])
+        self._row = np.array(
+            [row[node.stage, node.kind] if node in columns else none for node in self._dag.nodes]
+        )
+        self._microbatch = np.array([node.microbatch if node in columns else 0 for node in self._dag.nodes])
         self._terms = None if profile is None else profile.load_terms(self._keys, counted_at=0)
         first = [node for node in plans.schedule.orders[0] if node.kind.is_computation]
         place = {node: index for index, node in enumerate(self._dag.nodes)}
@@ -99,16 +97,8 @@ class Forecast:
         """
         varies = {} if self._profile is None else self._profile.variation() or {}
         fits = {} if self._profile is None else self._profile.loads
-        share = np.array(
-            [
-                0.0
-                if one is None
-                else fits[one[0]].scatter
-                if one[0] in fits
-                else varies.get(one[0], math.nan)
-                for one in self._of
-            ]
-        )
+        scatters = [fits[key].scatter if key in fits else varies.get(key, math.nan) for key in self._keys]
+        share = np.array([*scatters, 0.0])[self._row]
         if np.isnan(share).any():
             whole = math.nan if scatter_pct is None else scatter_pct / 100.0
             return np.array([whole / math.sqrt(1.0 - share) for share in self.marks.share])

@@ -70,12 +70,8 @@ def window_estimate(
     Raises:
         IncompleteProfileError: the window shows nothing.
     """
-    iterations = [one for one in iterations if not (one.void or one.skipped)]
-    if not iterations:
-        raise IncompleteProfileError("no iteration of the window could be measured")
+    iterations = _measured(iterations, control)
     start_s, end_s = iterations[0].start_s, iterations[-1].end_s
-    if control.uncontrolled_s >= start_s:
-        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
     spans = sorted((one.start_s, one.end_s) for one in iterations)
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
     window = Window(
@@ -100,6 +96,16 @@ def window_estimate(
         thermal=thermal,
         settled_c=None if thermal is None or power_w is None else thermal.settled_c(power_w),
     )
+
+
+def _measured(iterations: Sequence[Iteration], control: ControlWatch) -> Sequence[Iteration]:
+    """Leave out iterations that count for nothing."""
+    iterations = [one for one in iterations if not (one.void or one.skipped)]
+    if not iterations:
+        raise IncompleteProfileError("no iteration of the window could be measured")
+    if control.uncontrolled_s >= iterations[0].start_s:
+        raise IncompleteProfileError("its guard was gone, or did not answer, for a while")
+    return iterations
 
 
 def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
