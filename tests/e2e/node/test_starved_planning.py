@@ -13,7 +13,7 @@ from jobs import events, names, plain_losses
 from nodes import beside, block, lived, node_at
 from ranks import config
 
-from perseus_ds.runtime.lifecycle import planner
+from perseus_ds.runtime.lifecycle.planning import planner
 
 pytestmark = pytest.mark.e2e
 
