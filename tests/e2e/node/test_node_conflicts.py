@@ -129,5 +129,5 @@ def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml
     assert all(one.value.left_after is not None for one in said)
     assert node.locked_mhz() == [0, 0, 1410, 0]
     node.state.gpu[VICTIM].any_error = 0
-    assert "put back" in clocks_reset(node).stdout
+    assert clocks_reset(node).returncode == 0  # its guard may have put it back before
     assert node.locked_mhz() == [0, 0, 0, 0]
