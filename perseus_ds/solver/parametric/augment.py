@@ -28,8 +28,8 @@ def send_along(state: State) -> int:
 def exhaust(state: State) -> int:
     """Send flow over steps without wait until depth-first passes find no more; return the units sent.
 
-    Where a few passes do not suffice, the widest paths come first: passes that take what they meet would
-    send two units at a time through many equal stages, thousands of times.
+    Where a few passes do not suffice, the widest paths come first. Passes that take what they meet would send
+    two units at a time through many equal stages, thousands of times.
 
     Source: capacity scaling, Gabow 1985; Ahuja, Magnanti, Orlin 1993, 7.3.
     """
