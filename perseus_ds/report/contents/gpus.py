@@ -19,7 +19,7 @@ class GpuRow:
     """One GPU, or the mean of a stage's: energy and time of an iteration on both sides, and clocks.
 
     ``clock_mhz`` is the requested clock, the mean over the time computed, at default clocks and at the plan;
-    None where no plan is there.
+    None where no plan is there. ``temperature_c`` is the mean of either side; None where no sensor was read.
     """
 
     name: str
@@ -29,6 +29,7 @@ class GpuRow:
     clock_mhz: tuple[float, float] | None
     changes: int
     missed: int
+    temperature_c: tuple[float, float] | None = None
 
     @property
     def saving_pct(self) -> float:
@@ -87,6 +88,7 @@ def _row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[floa
     sides = [[one.sides[side] for one in ranks] for side in ("baseline", "perseus")]
     before_j, after_j = (fmean(one.energy_j for one in side) for side in sides)
     before_s, after_s = (fmean(one.iteration_time_s for one in side) for side in sides)
+    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == len(sides)]
     return GpuRow(
         name=name if len(ranks) == 1 else f"{name}, mean of {len(ranks)} GPUs",
         gpus=len(ranks),
@@ -95,6 +97,9 @@ def _row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[floa
         clock_mhz=clocks.get(ranks[0].stage),
         changes=sum(one.changes for one in ranks),
         missed=sum(one.missed for one in ranks),
+        temperature_c=(fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm))
+        if warm
+        else None,
     )
 
 

@@ -260,24 +260,27 @@ def _gpus(contents: Contents) -> Iterator[dict[str, object]]:
         "MHz before",
         "MHz at the plan",
     ]
+    warm = any(row.temperature_c is not None for row in rows)
     yield section(
         "Each GPU",
         words="Measured energy and time of one iteration. Clocks are the requested ones, means over the time"
         " computed. A missed change came late or was overtaken by the next one.",
-        header=[*header, "changes", "missed"],
-        rows=[_gpu_cells(row) for row in rows],
+        header=[*header, *(["°C before", "°C at the plan"] if warm else []), "changes", "missed"],
+        rows=[_gpu_cells(row, warm=warm) for row in rows],
         numbers=1,
     )
 
 
-def _gpu_cells(row: GpuRow) -> list[str]:
+def _gpu_cells(row: GpuRow, *, warm: bool) -> list[str]:
     clocks = ["-", "-"] if row.clock_mhz is None else [f"{mhz:.0f}" for mhz in row.clock_mhz]
+    degrees = ["-", "-"] if row.temperature_c is None else [f"{one:.0f}" for one in row.temperature_c]
     return [
         row.name,
         *map(short, row.energy_j),
         f"{row.saving_pct:.1f} %",
         *map(short, row.time_s),
         *clocks,
+        *(degrees if warm else []),
         str(row.changes),
         str(row.missed),
     ]

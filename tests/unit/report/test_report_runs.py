@@ -1,5 +1,6 @@
 """Runs kept apart: two in one folder are never mixed, and two folders are compared."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def measured(run_dir: Path, run: str, *, saved_j: float = 120.0, se_j: float = 1
             "perseus": [[first, 1.0 + 0.01 * rank, 220.0] for first in (10, 12, 14)],
         }
         content = {"run": run, "rank": rank, "stage": rank % 2, "replica": rank // 2, "totals": totals}
+        if rank != 1:  # whose driver has no sensor
+            content["temperature_c"] = {"baseline": 60.0 + rank, "perseus": 50.0 + rank}
         requests = {"changes": 90, "late": 9 * rank, "overtaken": 1, "longest_late_s": 0.1}
         write_json(RunDirectory(run_dir).rank(rank), content | {"course": course, "clock_requests": requests})
 
@@ -87,10 +90,25 @@ def test_each_gpu_has_its_energy_time_clock_and_missed_changes(write_run: WriteR
     assert rows[3].energy_j == (250.0, 220.0)
     assert rows[3].time_s == (1.3, 1.3)
     assert (rows[3].changes, rows[3].missed) == (90, 28)
+    assert [row.temperature_c for row in rows] == [(60.0, 50.0), None, (62.0, 52.0), (63.0, 53.0)]
     clocks = rows[0].clock_mhz
     assert clocks is not None
     assert clocks[0] == pytest.approx(1410.0)
     assert 930 <= clocks[1] < 1410
+
+
+def test_the_page_shows_how_warm_each_gpu_was(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one")
+    contents = read_contents(run_dir)
+    text = page_of(contents, figures(contents))
+    assert "°C at the plan" in text
+    for file in (run_dir / "ranks").iterdir():
+        content = json.loads(file.read_text())
+        content.pop("temperature_c", None)
+        write_json(file, content)
+    contents = read_contents(run_dir)
+    assert "°C at the plan" not in page_of(contents, figures(contents))
 
 
 def test_of_many_gpus_those_of_a_stage_share_a_row(
@@ -103,6 +121,7 @@ def test_of_many_gpus_those_of_a_stage_share_a_row(
     assert [row.name for row in rows] == ["stage 0, mean of 2 GPUs", "stage 1, mean of 2 GPUs"]
     assert rows[1].time_s == pytest.approx((1.2, 1.2))
     assert rows[1].missed == 10 + 28
+    assert [row.temperature_c for row in rows] == [(61.0, 51.0), (63.0, 53.0)]
 
 
 def test_the_course_is_the_slowest_rank_and_the_power_of_all(write_run: WriteRun) -> None:
