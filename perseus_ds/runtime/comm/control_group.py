@@ -25,10 +25,12 @@ def control_group(
     patience: timedelta,
     store: Store | None = None,
     ranks: Sequence[int] | None = None,
+    at_once: bool = False,
 ) -> dist.ProcessGroup:
     """Make the group of all ranks, in no step with them: a rank that has something for another connects then.
 
-    ``ranks``: of these alone, this one among them; the first is its root.
+    ``ranks``: of these alone, this one among them; the first is its root. ``at_once``: every rank connects to
+    every other now. A lazy connection makes a message wait until its receiver asks for it.
 
     Its collectives go round a ring and along trees. A rank has at most ``2 + log2(ranks)`` connections, where
     a group of torch.distributed has one to every other rank. ``name`` is alike on all ranks and used once.
@@ -39,7 +41,7 @@ def control_group(
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # noqa: SLF001  # not in torch's stub
     options._timeout = patience  # noqa: SLF001
     try:
-        options._devices = [_device(reach)]  # noqa: SLF001
+        options._devices = [_device(reach, lazy=not at_once)]  # noqa: SLF001
         own = PrefixStore(f"{name}/gloo", store or _get_default_store())
         members = range(dist.get_world_size()) if ranks is None else ranks
         group = ProcessGroupGloo(own, members.index(dist.get_rank()), len(members), options)
@@ -72,7 +74,7 @@ def private_store() -> Store:
         return store
 
 
-def _device(reach: Reach) -> ProcessGroupGloo.Device:
+def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:
     """Listen at the first interface that gloo takes, else at the address, else where gloo chooses.
 
     Raises:
@@ -81,19 +83,21 @@ def _device(reach: Reach) -> ProcessGroupGloo.Device:
     refused = RuntimeError("no interface")
     for name in reach.interfaces:
         try:
-            return _lazy(ProcessGroupGloo.create_device, interface=name)
+            return _created(ProcessGroupGloo.create_device, lazy=lazy, interface=name)
         except RuntimeError as error:
             refused = error
     if reach.interfaces:
         raise refused
     if reach.address:
-        return _lazy(ProcessGroupGloo.create_device, hostname=reach.address)
-    return _lazy(ProcessGroupGloo.create_default_device)
+        return _created(ProcessGroupGloo.create_device, lazy=lazy, hostname=reach.address)
+    return _created(ProcessGroupGloo.create_default_device, lazy=lazy)
 
 
-def _lazy(create: Callable[..., ProcessGroupGloo.Device], **where: str) -> ProcessGroupGloo.Device:
-    """Create a device over which ranks connect when one has something for another."""
+def _created(
+    create: Callable[..., ProcessGroupGloo.Device], *, lazy: bool, **where: str
+) -> ProcessGroupGloo.Device:
+    """Create a device; over a lazy one ranks connect when one has something for another."""
     try:
-        return create(**where, lazy_init=True)
+        return create(**where, lazy_init=lazy)
     except TypeError:  # torch before 2.7: every rank connects to every other at once
         return create(**where)

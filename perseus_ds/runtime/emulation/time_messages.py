@@ -25,7 +25,8 @@ class TimeMessages:
     """
 
     def __init__(self, name: str, reach: Reach) -> None:
-        self._group = control_group(f"{name}/time", reach, patience=timedelta(seconds=_PATIENCE_S))
+        patience = timedelta(seconds=_PATIENCE_S)
+        self._group = control_group(f"{name}/time", reach, patience=patience, at_once=True)
         self._mine = torch.zeros(1, dtype=torch.float64)
         self._sent: deque[list[tuple[dist.Work | None, torch.Tensor]]] = deque([[]], maxlen=3)
         self._sent_to: set[tuple[int, int]] = set()
