@@ -3,13 +3,15 @@
 ``device.choose`` is imported by those who open a device: it brings every backend.
 """
 
-from perseus_ds.device.calibration import (
+from perseus_ds.device.changing.calibration import (
     Calibration,
     calibrate,
     calibrate_together,
     calibrating,
     measured,
 )
+from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.changing.switches import Steps
 from perseus_ds.device.clock_agenda import (
     AskedClocks,
     ClockAgenda,
@@ -18,7 +20,6 @@ from perseus_ds.device.clock_agenda import (
     RequestCounts,
     overdue_s,
 )
-from perseus_ds.device.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
@@ -27,7 +28,6 @@ from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
-from perseus_ds.device.switches import Steps
 
 __all__ = [
     "DEFAULT_PAIR",

@@ -11,7 +11,7 @@ from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.scatter import scatters
+from perseus_ds.profile.curves.scatter import scatters
 from perseus_ds.schedule import Schedule
 from perseus_ds.solver import blended
 

@@ -3,14 +3,14 @@
 ``profile.estimate`` is imported by those who measure: it brings scipy.
 """
 
-from perseus_ds.profile.counter import CounterTrace
-from perseus_ds.profile.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
+from perseus_ds.profile.curves.smoothing import smoothed
+from perseus_ds.profile.estimating.counter import CounterTrace
+from perseus_ds.profile.estimating.window import Interval, Window
+from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
+from perseus_ds.profile.loads.sizes import at_size, differ, elasticity
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
-from perseus_ds.profile.sizes import at_size, differ, elasticity
-from perseus_ds.profile.smoothing import smoothed
 from perseus_ds.profile.store import read_profile, write_profile
 from perseus_ds.profile.sweep import Sweep, candidate_clocks
-from perseus_ds.profile.window import Interval, Window
 from perseus_ds.profile.zeus_csv import read_csv, write_csv
 
 __all__ = [

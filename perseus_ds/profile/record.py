@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile.load_fit import LoadFit, RelativeDuration
-from perseus_ds.profile.seen_loads import SeenLoads
+from perseus_ds.profile.loads.load_fit import LoadFit, RelativeDuration
+from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.schedule import Kind, Load
 
 Computation = tuple[int, Kind]

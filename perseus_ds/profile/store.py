@@ -25,10 +25,10 @@ from perseus_ds.files.fields import (
     within,
 )
 from perseus_ds.profile.calibration import read_calibration
-from perseus_ds.profile.heat import MOST_LEAKAGE
-from perseus_ds.profile.load_fit import LoadFit
+from perseus_ds.profile.estimating.heat import MOST_LEAKAGE
+from perseus_ds.profile.loads.load_fit import LoadFit
+from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
-from perseus_ds.profile.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Kind, Load

@@ -1,10 +1,10 @@
 """A CUDA (or HIP) that is as strict as the documentation: what a CPU never shows, in pure Python.
 
-`FakeCuda` is a `perseus_ds.runtime.measure.cuda.Cuda` and, beside it, what a training program calls: kernels,
-streams, transfers, collectives, graphs. Sources of each rule: CUDA runtime API (events, streams, capture
-modes), PyTorch's ``torch/csrc/cuda/Event.cpp`` (what keeps the GIL), ``ProcessGroupNCCL.cpp`` (a query behind
-a device-wide wait), PyTorch pull requests 104487, 148594, 176251 (captures broken by other threads, HIP).
-`tests/contract/test_fake_cuda.py` says what it holds.
+`FakeCuda` is a `perseus_ds.runtime.measure.cuda.calls.Cuda` and, beside it, what a training program calls:
+kernels, streams, transfers, collectives, graphs. Sources of each rule: CUDA runtime API (events, streams,
+capture modes), PyTorch's ``torch/csrc/cuda/Event.cpp`` (what keeps the GIL), ``ProcessGroupNCCL.cpp`` (a
+query behind a device-wide wait), PyTorch pull requests 104487, 148594, 176251 (captures broken by other
+threads, HIP). `tests/contract/test_fake_cuda.py` says what it holds.
 """
 
 from __future__ import annotations

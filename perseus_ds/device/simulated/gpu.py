@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from weakref import WeakSet
 
-from perseus_ds.device.clock_change import ChangeQueue, ClockChange
+from perseus_ds.device.changing.clock_change import ChangeQueue, ClockChange
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.simulated.counter import EnergyCounter

@@ -13,7 +13,7 @@ from perseus_ds.plan.following.load_problem import LoadProblem
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.reserve import ALLOWED_PCT, CANDIDATES_PCT
 from perseus_ds.profile import Computation, Profile
-from perseus_ds.profile.sizes import log_normal
+from perseus_ds.profile.loads.sizes import log_normal
 
 _ITERATIONS, _DRAWS = 4, 40
 Floats = NDArray[np.float64]

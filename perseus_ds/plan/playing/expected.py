@@ -14,7 +14,7 @@ from perseus_ds.plan.playing.pipeline import PaperPipeline
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan
 from perseus_ds.profile import Computation, Profile, smoothed
-from perseus_ds.profile.sizes import log_normal
+from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag, dag_of
 
 _MOST_NODES = 30_000  # played in all: about half a second

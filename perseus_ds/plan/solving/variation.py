@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.solving.problem import PlanProblem
 from perseus_ds.profile import Computation
-from perseus_ds.profile.sizes import log_normal
+from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag
 from perseus_ds.solver import Plans, blended
 

@@ -13,7 +13,7 @@ import torch
 from perseus_ds.device import DeviceRequest, Gpu
 from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DeviceUnavailableError
-from perseus_ds.runtime.measure.cuda import Cuda, TorchCuda
+from perseus_ds.runtime.measure.cuda.calls import Cuda, TorchCuda
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _SIDE = 8192

@@ -21,7 +21,7 @@ from perseus_ds.runtime.first_hour.probes import (
     timed,
 )
 from perseus_ds.runtime.first_hour.report import CheckResult
-from perseus_ds.runtime.measure.cuda import CudaEvent, enter_thread
+from perseus_ds.runtime.measure.cuda.calls import CudaEvent, enter_thread
 from perseus_ds.runtime.measure.recorder import Recorder
 from perseus_ds.runtime.measure.threads import Queue
 from perseus_ds.schedule import Kind

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 
 _RECENT = 1000

@@ -11,7 +11,7 @@ from perseus_ds.profile.drift.cusum import LEARNING, CusumLevel
 from perseus_ds.profile.drift.verdict import GpuConditions, LevelSeries, RankLevels
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Sample
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Instruction, Load
 

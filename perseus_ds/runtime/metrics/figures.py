@@ -13,7 +13,7 @@ from perseus_ds.errors import DeviceError
 from perseus_ds.run_directory import RunDirectory, Summary
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.observe.rank_report import RankBooks

@@ -9,7 +9,7 @@ from perseus_ds.device import RequestCounts, Sighting
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Outside, Sample, Total
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.stage_levels import StageLevels
 

@@ -31,8 +31,8 @@ from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.capped import is_capped
-from perseus_ds.runtime.measure.cuda_stopwatch import stopwatch_for
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.measure.stage_levels import StageLevels

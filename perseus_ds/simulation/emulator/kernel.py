@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.device.clock_change import queued
+from perseus_ds.device.changing.clock_change import queued
 from perseus_ds.simulation.emulator.meter import account, expect
 from perseus_ds.simulation.emulator.records import (
     BARRIER,

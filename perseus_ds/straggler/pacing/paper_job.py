@@ -16,7 +16,7 @@ from perseus_ds.plan.following.kept import load_problem, scatter_of
 from perseus_ds.plan.playing.clock_requests import RankClocks
 from perseus_ds.plan.playing.pipeline import PaperPipeline
 from perseus_ds.profile import Profile
-from perseus_ds.profile.seen_loads import SeenLoads
+from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.schedule import Load
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.observation import ReplicaStatus

@@ -12,7 +12,7 @@ from perseus_ds.device import (
     calibrate_together,
     measured,
 )
-from perseus_ds.device.calibration import Calibration, Switch
+from perseus_ds.device.changing.calibration import Calibration, Switch
 from perseus_ds.device.simulated import VirtualTime
 
 

@@ -10,7 +10,7 @@ from simulated_window import play
 from perseus_ds.device.simulated import SimulatedSettings
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import CounterTrace, Interval, Window
-from perseus_ds.profile.estimate import estimate
+from perseus_ds.profile.estimating.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
 WITHIN = 0.02

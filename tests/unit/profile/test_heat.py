@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.profile import CounterTrace, Point
-from perseus_ds.profile.heat import SETTLES_S, USUAL, Heat, leakage_of
+from perseus_ds.profile.estimating.heat import SETTLES_S, USUAL, Heat, leakage_of
 from perseus_ds.schedule import Kind
 
 KEY = (0, Kind.FORWARD)

@@ -12,7 +12,7 @@ from perseus_ds.profile import (
     Window,
     candidate_clocks,
 )
-from perseus_ds.profile.estimate import estimate
+from perseus_ds.profile.estimating.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
 FORWARD_W, BACKWARD_W, WAITING_W = 300.0, 250.0, 80.0

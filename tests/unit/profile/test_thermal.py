@@ -6,7 +6,7 @@ import pytest
 from perseus_ds.device import SimulatedGpu, SimulatedSettings
 from perseus_ds.device.simulated import VirtualTime, Work
 from perseus_ds.profile import CounterTrace, Point
-from perseus_ds.profile.thermal import Kappa, Thermal, Warmth, kappa_of, warming_of
+from perseus_ds.profile.estimating.thermal import Kappa, Thermal, Warmth, kappa_of, warming_of
 from perseus_ds.schedule import Kind
 
 KEY = (0, Kind.FORWARD)

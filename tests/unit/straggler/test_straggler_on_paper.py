@@ -14,7 +14,7 @@ from load_plans import BLOCKING_W, FREE, MICROBATCHES, STAGES, drawn, profile
 from perseus_ds.config import Objective
 from perseus_ds.plan import Expected, PlanRequest, PlanSet, build, read_plans, write_plans, write_request
 from perseus_ds.profile import Profile, write_profile
-from perseus_ds.profile.seen_loads import SeenLoads
+from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.schedule import textbook
 from perseus_ds.straggler.pacing.on_paper import expected_by_loads
 

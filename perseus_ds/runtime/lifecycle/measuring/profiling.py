@@ -22,13 +22,13 @@ from perseus_ds.profile import (
     candidate_clocks,
     fit_of,
 )
-from perseus_ds.profile.estimate import Estimate, estimate
+from perseus_ds.profile.estimating.estimate import Estimate, estimate
+from perseus_ds.profile.estimating.heat import Heat
+from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.following import follows_clock
-from perseus_ds.profile.heat import Heat
 from perseus_ds.profile.sweep_cost import SweepCost, cost_of, most_clocks
-from perseus_ds.profile.thermal import Thermal, Warming, Warmth
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps

@@ -10,9 +10,9 @@ from perseus_ds.device.conflict import is_held
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
-from perseus_ds.profile.estimate import Estimate
-from perseus_ds.profile.heat import Heat, Leakage, leakage_of
-from perseus_ds.profile.thermal import Warming, Warmth, warming_of
+from perseus_ds.profile.estimating.estimate import Estimate
+from perseus_ds.profile.estimating.heat import Heat, Leakage, leakage_of
+from perseus_ds.profile.estimating.thermal import Warming, Warmth, warming_of
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -26,7 +26,7 @@ from perseus_ds.runtime.lifecycle.measuring.profiling import (
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.measure.sweeps import Sweeps

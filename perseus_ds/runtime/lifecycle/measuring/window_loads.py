@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from perseus_ds.profile import Interval, LoadFit, differ
-from perseus_ds.profile.seen_loads import SeenLoads, kept
+from perseus_ds.profile.loads.seen_loads import SeenLoads, kept
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Kind, Load, mean_load

@@ -24,8 +24,8 @@ from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Step
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.cuda_stopwatch import CudaStopwatch
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.cuda.cuda_stopwatch import CudaStopwatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.runtime.observe.event_log import EventLog

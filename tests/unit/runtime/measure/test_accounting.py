@@ -6,7 +6,7 @@ import pytest
 
 from perseus_ds.profile import CounterTrace
 from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Total
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 
 WATTS = 100.0

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 import torch
 
-from perseus_ds.runtime.measure.captures import Captures
-from perseus_ds.runtime.measure.cuda import RELAXED, Cuda, TorchCuda, relaxed
+from perseus_ds.runtime.measure.cuda.calls import RELAXED, Cuda, TorchCuda, relaxed
+from perseus_ds.runtime.measure.cuda.captures import Captures
 from perseus_ds.runtime.measure.threads import HostThreads
 
 

@@ -12,7 +12,7 @@ from runtime_fakes import NotingGpu
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.measure.cuda_stopwatch import CudaStopwatch, stopwatch_for
+from perseus_ds.runtime.measure.cuda.cuda_stopwatch import CudaStopwatch, stopwatch_for
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.measure.stopwatch import Moment
 from perseus_ds.schedule import Instruction, Kind, Order

@@ -11,7 +11,7 @@ from runtime_fakes import NotingGpu
 from perseus_ds.device import Achieved
 from perseus_ds.device.record import EventReason
 from perseus_ds.errors import DeviceLostError, PerseusError
-from perseus_ds.runtime.measure.energy_watch import EnergyWatch, Look
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Look
 
 
 class Turns:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.profile import Point
-from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.runtime.measure.pooling import Measured, pool
 from perseus_ds.schedule import Kind
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.profile import Point, Sweep
-from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, pool_groups
 from perseus_ds.runtime.measure.sweeps import Sweeps

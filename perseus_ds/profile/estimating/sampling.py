@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profile.window import Interval
+from perseus_ds.profile.estimating.window import Interval
 
 _WIDTHS = (1.0, 0.5, 0.25)
 _COARSE, _FINE = 0.1, 0.02

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from perseus_ds.runtime.measure.cuda import Cuda
+from perseus_ds.runtime.measure.cuda.calls import Cuda
 from perseus_ds.runtime.measure.threads import Threads
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from perseus_ds.device.changing.switches import CounterTicks, Steps, Switch, switches
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Capabilities
-from perseus_ds.device.switches import CounterTicks, Steps, Switch, switches
 from perseus_ds.errors import DeviceError
 
 Pause = Callable[[float], None]

@@ -13,8 +13,8 @@ from typing import Protocol
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.measure.energy_source import EnergySource
-from perseus_ds.runtime.measure.temperatures import Temperatures
+from perseus_ds.runtime.measure.energy.energy_source import EnergySource
+from perseus_ds.runtime.measure.energy.temperatures import Temperatures
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _READS_PER_PERIOD = 2

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from perseus_ds.runtime.measure.cuda_events import Events, PooledEvent
-from perseus_ds.runtime.measure.time_ties import TimeTies
+from perseus_ds.runtime.measure.cuda.events import Events, PooledEvent
+from perseus_ds.runtime.measure.cuda.time_ties import TimeTies
 
 TOGETHER = 32
 """How many marks are read at a time."""

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from perseus_ds.profile.curves import Fitted, fitted, power_ways, time_ways
+from perseus_ds.profile.curves.physics import Fitted, fitted, power_ways, time_ways
+from perseus_ds.profile.curves.regression import Floats, MeasuredCurve, Normal
+from perseus_ds.profile.curves.scatter import scatters
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
-from perseus_ds.profile.regression import Floats, MeasuredCurve, Normal
-from perseus_ds.profile.scatter import scatters
 
 FEWEST_POINTS = 4
 """Clocks that a curve needs for its points to be drawn to it."""

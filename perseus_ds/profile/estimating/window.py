@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perseus_ds.profile.counter import CounterTrace
+from perseus_ds.profile.estimating.counter import CounterTrace
 from perseus_ds.schedule import Instruction, Kind, Load
 
 

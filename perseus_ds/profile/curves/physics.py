@@ -14,8 +14,8 @@ from itertools import product
 
 import numpy as np
 
+from perseus_ds.profile.curves.regression import Floats, MeasuredCurve, Misfit, Normal, after, log_evidence
 from perseus_ds.profile.record import Computation
-from perseus_ds.profile.regression import Floats, MeasuredCurve, Misfit, Normal, after, log_evidence
 
 SMOOTH = (0.0, 0.001, 0.003, 0.01, 0.03)
 """Candidates for the smooth misfit; the measured curves decide, all of one quantity together."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from perseus_ds.runtime.measure.captures import Captures
-from perseus_ds.runtime.measure.cuda import Cuda, CudaEvent, enter_thread, relaxed
+from perseus_ds.runtime.measure.cuda.calls import Cuda, CudaEvent, enter_thread, relaxed
+from perseus_ds.runtime.measure.cuda.captures import Captures
 from perseus_ds.runtime.measure.threads import Threads
 
 _POLL_S = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 
-from perseus_ds.device.calibration import Calibration
+from perseus_ds.device.changing.calibration import Calibration
 from perseus_ds.device.record import Capabilities
 from perseus_ds.errors import DeviceError
 

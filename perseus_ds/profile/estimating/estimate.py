@@ -12,12 +12,12 @@ from scipy.optimize import nnls
 from scipy.special import ndtri
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile.load_fit import AtLoad, LoadSums, at_load
+from perseus_ds.profile.estimating.sampling import Sampling, best_sampling
+from perseus_ds.profile.estimating.thermal import Thermal
+from perseus_ds.profile.estimating.window import Interval, Window
+from perseus_ds.profile.loads.load_fit import AtLoad, LoadSums, at_load
+from perseus_ds.profile.loads.sizes import spread, variation
 from perseus_ds.profile.record import Computation, Point
-from perseus_ds.profile.sampling import Sampling, best_sampling
-from perseus_ds.profile.sizes import spread, variation
-from perseus_ds.profile.thermal import Thermal
-from perseus_ds.profile.window import Interval, Window
 from perseus_ds.schedule import Kind
 
 _LEAST_STEPS = 5

@@ -8,9 +8,9 @@ from typing import cast
 
 from perseus_ds.device import Gpu
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.runtime.measure.cuda import Cuda, TorchCuda
-from perseus_ds.runtime.measure.cuda_events import Events, PooledEvent
-from perseus_ds.runtime.measure.cuda_marks import TOGETHER, Landmark, MarkReader, StreamMark
+from perseus_ds.runtime.measure.cuda.calls import Cuda, TorchCuda
+from perseus_ds.runtime.measure.cuda.events import Events, PooledEvent
+from perseus_ds.runtime.measure.cuda.marks import TOGETHER, Landmark, MarkReader, StreamMark
 from perseus_ds.runtime.measure.stopwatch import HostStopwatch, Mark, Stopwatch
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 

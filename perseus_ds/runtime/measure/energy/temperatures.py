@@ -7,7 +7,7 @@ from statistics import fmean
 
 from perseus_ds.device import Gpu
 from perseus_ds.errors import as_perseus_error
-from perseus_ds.profile.thermal import Reading
+from perseus_ds.profile.estimating.thermal import Reading
 
 _KEPT = 100_000
 _LEAST_C, _MOST_C = 1.0, 125.0

@@ -1,0 +1,1 @@
+"""How a GPU changes its clock: as measured on it, and the one model that follows."""

@@ -1,0 +1,1 @@
+"""Curves behind a profile: physics, regression, and the points drawn to them."""

@@ -1,0 +1,1 @@
+"""From a window of measurements to estimates of each computation."""

@@ -1,0 +1,1 @@
+"""What iterations work on, and how durations depend on it."""
