@@ -16,7 +16,7 @@ from perseus_ds.plan.playing.expected import expected
 from perseus_ds.plan.record import Baseline, Expected, FrequencyPlan, PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request, write_request
 from perseus_ds.plan.select import select, select_for, unslowed_s
-from perseus_ds.plan.solving.reserve import reserve_kept, too_little_reserve
+from perseus_ds.plan.solving.reserve import too_little_reserve
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.splits import Portion, Splits
 
@@ -47,7 +47,6 @@ __all__ = [
     "read_clock_rows",
     "read_plans",
     "read_request",
-    "reserve_kept",
     "select",
     "select_for",
     "too_little_reserve",

@@ -1,4 +1,4 @@
-"""Hosts that are not alike, or do not let each other through: the job is told why, and trains on."""
+"""Hosts differ, or block each other's connections: the job logs why, and trains on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launcher that gives two ranks one GPU: the job is told, trains on, and no clock is held."""
+"""A launcher gives two ranks one GPU: the job logs it, trains on, and holds no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small pipeline whose durations follow loads, its plans, and a planner that answers when it is told to."""
+"""A small pipeline whose durations follow loads, its plans, and a planner that answers on request."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _optimizer(config: Any, chunks: list[Any], shape: Shape) -> Any:  # noqa: AN
 
 
 def _batches(seed: int, shape: Shape) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """This rank's part of each sequence; sequences of several lengths where Megatron is told so."""
+    """This rank's part of each sequence; sequences of several lengths where the arguments allow them."""
     generator = torch.Generator().manual_seed(seed)
     part, parts = parallel_state.get_context_parallel_rank(), shape.context
     while True:

@@ -90,7 +90,7 @@ def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Have something go on beside the job; it is told when the job is over."""
+    """Run something beside the job; it is signalled when the job is over."""
     over = threading.Event()
     thread = threading.Thread(target=act, args=(over,))
     thread.start()

@@ -7,12 +7,17 @@ import math
 
 def certified(gap_pct: float) -> str:
     """Return how good a plan is, and in what world."""
-    return f"provably within {max(0.0, gap_pct):.3f} % of optimal for this profile"
+    return f"{_proved(gap_pct)} for this profile"
 
 
 def worth(slowdown_pct: float, saving_pct: float, gap_pct: float) -> str:
     """State in one short line what a plan is worth, and how good it provably is."""
     slower = f"{slowdown_pct:+.2f} % time"
     speed = "same speed" if slower in {"+0.00 % time", "-0.00 % time"} else slower
+    return f"{speed}, saves {saving_pct:.1f} % ({_proved(gap_pct)})"
+
+
+def _proved(gap_pct: float) -> str:
+    """Rounded up, and never to nothing."""
     within = max(1.0, math.ceil(100.0 * gap_pct - 1e-6)) / 100.0
-    return f"{speed}, saves {saving_pct:.1f} % (proved optimal within {within:.2f} %)"
+    return f"proved optimal within {within:.2f} %"

@@ -34,11 +34,6 @@ def reserve_in_words(reserve: Reserve) -> str:
     return reserve if reserve == "auto" else f"{reserve:g}"
 
 
-def reserve_kept(reserve_pct: float) -> str:
-    """Return how much slack is kept: nothing lasts long enough to be stretched into it."""
-    return "all slack" if reserve_pct >= BY_LOAD_PCT[-1] else f"{reserve_pct:g} %"
-
-
 def least_reserve_pct(draws: Draws | None, fastest: Callable[[float], Plans]) -> float:
     """Find the least reserve with which the fastest plan loses no time to what varied in the profile.
 

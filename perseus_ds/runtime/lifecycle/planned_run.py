@@ -21,7 +21,6 @@ from perseus_ds.plan import (
     doubt,
     expected,
     loads,
-    reserve_kept,
     select,
     too_little_reserve,
 )
@@ -317,9 +316,7 @@ class PlannedRun:
             "running",
             f"{self._named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
             f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
-            "expected), saves "
-            f"{with_error(hope.saving_pct, hope.within_pct, decimals=1)} "
-            f"({plan.saving_pct:.1f} % planned), {reserve_kept(plans.reserve_pct)} in reserve, "
+            f"expected), saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
             f"{certified(float(plans.gap_pct[plan.index]))}",
             plan=plan.index,
             microbatches=self._context.job.schedule.microbatches,

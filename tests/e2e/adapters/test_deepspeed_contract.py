@@ -26,7 +26,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Data:
-    """The same batches in every run; raises the user's error when it is told to."""
+    """The same batches in every run; raises the user's error on request."""
 
     def __init__(self) -> None:
         self._random = torch.Generator().manual_seed(3)

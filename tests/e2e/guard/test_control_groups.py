@@ -1,4 +1,4 @@
-"""A job's whole control group is killed, in one blow: its guard is elsewhere, or the job was told before."""
+"""A job's whole control group is killed at once: its guard is elsewhere, or the job was warned before."""
 
 import contextlib
 import os

@@ -243,7 +243,7 @@ def test_a_client_sets_only_gpus_that_are_its_own(node: FakeNvml, tmp_path: Path
 
 
 def answers(path: Path, group: Path | None) -> list[str]:
-    """What a process of a control group is told when it asks for each GPU."""
+    """The answers that a process of a control group gets when it asks for each GPU."""
     code = (
         "import json, socket, sys\n"
         "for uuid in sys.argv[2:]:\n"

@@ -1,4 +1,4 @@
-"""A budget of changes: kept by every plan, counted anew from what is asked for, told when it cannot be."""
+"""A budget of changes: every plan keeps it, as counted from its requests; an impossible one is reported."""
 
 import math
 from dataclasses import replace

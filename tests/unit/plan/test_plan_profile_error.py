@@ -38,7 +38,7 @@ def off_by(share: float, *, told: bool = False) -> Profile:
     [(0.005, False, 0.5), (0.01, False, 1.2), (0.005, True, 0.16), (0.01, True, 0.22)],
 )
 def test_errors_are_seen_and_what_they_cost(share: float, *, told: bool, slower_pct: float) -> None:
-    """Errors that are told are averaged out over neighbouring clocks before anything is planned."""
+    """Stated errors are averaged out over neighbouring clocks before anything is planned."""
     found = profile_error(off_by(share, told=told), SCHEDULE, BLOCKING_POWER_W)
     assert found is not None
     assert found.measured is told

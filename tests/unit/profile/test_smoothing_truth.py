@@ -40,7 +40,7 @@ def true_profile(model: str, clocks: int) -> Profile:
 def measured(
     true: Profile, seed: int, *, told: bool = True, time: float = TIME, energy: float = ENERGY
 ) -> Profile:
-    """Every entry off by itself; ``told`` states by how much."""
+    """Every entry is off by itself; with ``told`` the profile states by how much."""
     draw = np.random.default_rng(seed)
 
     def wrong(point: Point) -> Point:

@@ -210,7 +210,7 @@ def test_evaluations_and_broken_iterations_spoil_no_measurement(tmp_path: Path) 
 
 
 class LostGpu(SimulatedGpu):
-    """One that falls off the bus when told so."""
+    """A GPU that falls off the bus on request."""
 
     lost = False
 

@@ -1,4 +1,4 @@
-"""Pacing to the longest replica: who may be how slow, by what was told at the marks of an iteration."""
+"""Pacing to the longest replica: how slow each may be, by the progress reported at an iteration's marks."""
 
 import math
 

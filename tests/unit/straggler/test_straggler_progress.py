@@ -33,7 +33,7 @@ class Progress:
 def play(
     slow: Slow, rounds: int, *, marks: ProgressMarks | None = MARKS, noise: float = SCATTER, seed: int = 0
 ) -> Progress:
-    """Replica 1 is slow; numbers of iteration n are answered from n + 2 on, marks when all have told."""
+    """Replica 1 is slow; numbers of iteration n are answered from n + 2 on, marks once all have reported."""
     random, whole_s = np.random.default_rng(seed), index().objective_s
     plans, played = ReplicaPlans([index()] * REPLICAS, marks=marks), Progress()
     waiting = ReplicaStatus.unknown(REPLICAS)

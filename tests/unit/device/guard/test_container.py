@@ -1,4 +1,4 @@
-"""Whether a folder outlives a container, told from its mounts."""
+"""A folder's mounts show whether it outlives a container."""
 
 from pathlib import Path
 

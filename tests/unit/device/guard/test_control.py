@@ -20,7 +20,7 @@ Setting = dict[str, Any]
 
 @dataclass
 class Desk:
-    """A GPU under control, in a time that passes when told."""
+    """A GPU under control, in a time that the test moves on."""
 
     lease_s: float = 30.0
     now_s: float = 100.0

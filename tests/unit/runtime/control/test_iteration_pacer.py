@@ -1,4 +1,4 @@
-"""Where each rank looks for what was told, and what it tells, over a real gloo group of one rank."""
+"""Where each rank reads paces and what it publishes, over a real gloo group of one rank."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_everyone_is_back_soon_after_recovery(tmp_path: Path, behind: int, withi
 
 
 class Noted(ReplicaPlans):
-    """As it is, and which iterations it was told about."""
+    """The real one, with a record of the iterations it received."""
 
     def __init__(self) -> None:
         super().__init__([FrontierIndex.of(PLANS, OBJECTIVE)] * 2)

@@ -185,7 +185,7 @@ def gap_s(**words: object) -> float:
 
 
 def test_what_a_host_does_between_iterations_counts_in_whole_steps() -> None:
-    """A busy host takes longer than it was told to sleep, never less."""
+    """A busy host sleeps longer than asked, never less."""
     found_s = gap_s(host_step_s=0.05, time_scale=0.1)
     assert found_s >= 1.0 - 1e-9
     assert found_s / 0.5 == pytest.approx(round(found_s / 0.5))

@@ -23,7 +23,7 @@ from perseus_ds.runtime.measure.accounting import Mode
 
 
 class At(Phase):
-    """Run at one clock, and count the iterations that this phase was told of."""
+    """Run at one clock, and count the iterations that reach this phase."""
 
     def __init__(self, clock_mhz: int) -> None:
         self.step = Step(FixedClock(clock_mhz), Mode.PERSEUS, rests=True)

@@ -49,7 +49,7 @@ def run_by(clock_policy: ClockPolicy) -> str:
 def walk(
     phase: Phase, iterations_s: Sequence[float | None], *, lag: int = 0, broken: Sequence[int] = ()
 ) -> list[str]:
-    """Run one iteration per duration told; ``lag`` is how many iterations the device is behind."""
+    """Run one iteration per given duration; ``lag`` is how many iterations the device is behind."""
     rows = []
     waiting: list[Iteration] = []
     for index, iteration_s in enumerate(iterations_s):

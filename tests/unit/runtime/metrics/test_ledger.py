@@ -1,4 +1,4 @@
-"""Energy that survives restarts: what is bridged, what is lost, and what a reader is told of it."""
+"""Energy survives restarts: what is bridged, what is lost, and what the ledger reports of it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CHANGED = RuntimeError("dictionary changed size during iteration")
 
 
 class Troubled:
-    """Figures of which each turn fails as it is told, and the last error for ever."""
+    """Figures whose turns fail in a given order; the last error repeats for ever."""
 
     def __init__(self, errors: Sequence[Exception | None]) -> None:
         self._errors = list(errors)

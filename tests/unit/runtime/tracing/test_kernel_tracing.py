@@ -20,7 +20,7 @@ SIDE = 16
 
 
 class Heard:
-    """What the listener behind is told."""
+    """Records what reaches the listener behind."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
