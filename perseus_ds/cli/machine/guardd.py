@@ -26,7 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -46,10 +46,12 @@ from perseus_ds.device.guard import (
     run_service,
 )
 from perseus_ds.device.guard.claim.journal import BACKENDS
+from perseus_ds.device.guard.protocol import Value
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
+from perseus_ds.device.guard.service.service_log import ServiceLog, Severity, is_journal
 from perseus_ds.device.guard.service.status import ServiceStatus, service_status
 from perseus_ds.device.guardd import connect
-from perseus_ds.errors import ConfigError, DeviceError
+from perseus_ds.errors import ConfigError, DeviceError, PerseusError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="[user=NAME] [cgroup=PATH] gpus=own|*|UUID,...; may be given several times",
     )
     parser.add_argument(
+        "--log",
+        choices=("automatic", "json", "text"),
+        default="automatic",
+        help="lines of the service: words, or a JSON object each (automatic: JSON under systemd)",
+    )
+    parser.add_argument(
         "--backend", choices=BACKENDS, default=BACKENDS[0], help="what clocks are set through (default nvml)"
     )
 
@@ -92,33 +100,70 @@ def run(options: argparse.Namespace) -> int:
     """Serve until a signal, or report what a running service does."""
     if options.action == "status":
         return _status(options.socket, as_json=options.json)
+    as_json = options.log == "json" or (options.log == "automatic" and is_journal())
+    log = ServiceLog(as_json=as_json)
+    log.start()
+    try:
+        return _serve(options, _Lines(log, as_json=as_json))
+    except PerseusError as error:
+        if not as_json:
+            raise
+        log.event("not_started", str(error), {}, Severity.ERROR)
+        return REFUSED
+    finally:
+        log.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """What the command itself reports: results and remarks as everywhere, or lines of the log."""
+
+    log: ServiceLog
+    as_json: bool
+
+    def result(self, name: str, text: str, **fields: Value) -> None:
+        if self.as_json:
+            self.log.event(name, text, fields)
+        else:
+            say_now(text)
+
+    def remark(self, name: str, text: str, **fields: Value) -> None:
+        if self.as_json:
+            self.log.event(name, text, fields, Severity.WARNING)
+        else:
+            remark(text)
+
+
+def _serve(options: argparse.Namespace, lines: _Lines) -> int:
+    """Serve until a signal."""
     if options.rules is not None and (options.allow or options.floor_mhz):
         raise ConfigError("--rules is given with --allow or --floor-mhz", hint="write them into the file")
-    policy = (
-        Policy(tuple(options.allow), options.floor_mhz) if options.rules is None else _read(options.rules)
-    )
+    read = None if options.rules is None else partial(_read, options.rules, lines)
+    policy = Policy(tuple(options.allow), options.floor_mhz) if read is None else read()
     if not policy.rules:
-        remark("no rule: the service answers, and refuses everybody")
+        lines.remark("no_rule", "no rule: the service answers, and refuses everybody")
     if not container.in_nodes_pid_namespace():
-        remark(
+        line = (
             "not in the node's PID namespace: the service ends with its container, and does not see who asks"
         )
-    reread = None if options.rules is None else partial(_read, options.rules)
-    settings = ServiceSettings(options.socket, options.group, policy, options.backend, reread)
+        lines.remark("own_pid_namespace", line)
+    settings = ServiceSettings(options.socket, options.group, policy, options.backend, read, lines.log)
 
     def ready(repairs: tuple[Repair, ...]) -> None:
         for one in repairs:
-            say_now(str(one))
-        say_now(f"listening on {settings.path}")
+            lines.result("repaired", str(one), gpu=one.uuid, clock_mhz=one.clock_mhz, why=one.outcome.value)
+        rules, floor_mhz = len(policy.rules), policy.floor_mhz
+        text = f"listening on {settings.path}"
+        lines.result("listening", text, version=__version__, rules=rules, floor_mhz=floor_mhz)
 
     return REFUSED if run_service(settings, ready=ready) else DONE
 
 
-def _read(path: Path) -> Policy:
+def _read(path: Path, lines: _Lines) -> Policy:
     """Read the file of rules, and report which of them cannot be kept."""
     rules = read_rules(path)
     for line in rules.skipped:
-        remark(f"{path}: {line}")
+        lines.remark("rule_skipped", f"{path}: {line}", file=str(path))
     return rules.policy
 
 

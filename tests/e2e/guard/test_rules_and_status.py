@@ -152,6 +152,45 @@ def test_status_says_who_holds_what_and_what_was_left(node: FakeNvml, tmp_path: 
         assert [one["uuid"] for one in left["left_behind"]] == [UUID.format(1)]
 
 
+def test_under_systemd_every_line_is_an_object(node: FakeNvml, tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    stream = (tmp_path / "log").stat()
+    journal = {"JOURNAL_STREAM": f"{stream.st_dev}:{stream.st_ino}"}
+    nobody, own = "user=nobody-of-that-name gpus=*", f"gpus={UUID.format(0)}"
+    with running(tmp_path, f'allow = ["{nobody}", "{own}"]', **journal) as service:
+        service.take(1)[0].close()
+        held, _ = service.take(0)
+        lock(held, 900)
+        service.process.send_signal(signal.SIGHUP)
+        assert service.says("rules_reloaded")
+        held.close()
+        assert service.says("lease_ended")
+    entries = [json.loads(line[3:]) for line in service.log.read_text().splitlines() if line[0] == "<"]
+    assert len(entries) == len(service.log.read_text().splitlines())
+    said = {entry["event"]: entry for entry in entries}
+    assert [*said] == [
+        *("rule_skipped", "listening", "lease_refused", "lease_taken", "rules_reloaded", "lease_ended"),
+        "stopping",
+    ]
+    assert (said["lease_refused"]["gpu"], said["lease_refused"]["level"]) == (UUID.format(1), "warning")
+    taken, ended = said["lease_taken"], said["lease_ended"]
+    who = ("lease", "gpu", "owner", "uid", "pid")
+    assert [taken[key] for key in who] == [ended[key] for key in who]
+    assert [taken[key] for key in who[1:]] == [UUID.format(0), "a job", os.geteuid(), os.getpid()]
+    assert (ended["clock_mhz"], ended["clock_changes"], ended["restored"]) == (900, 1, True)
+    assert ended["why"] == "the client hung up"
+    assert node.locked_mhz() == [0, 0]
+
+
+def test_a_start_that_is_refused_is_an_object_too(tmp_path: Path) -> None:
+    (tmp_path / "guardd.toml").write_text("floor_mhz = -1")
+    refused = Run(tmp_path, "--log", "json")
+    assert refused.process.wait(60) == 1
+    entry = json.loads(refused.log.read_text())
+    assert (entry["event"], entry["level"]) == ("not_started", "error")
+    assert "floor_mhz is -1" in entry["message"]
+
+
 def test_the_service_manager_is_told(node: FakeNvml, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

@@ -18,13 +18,15 @@ from perseus_ds import __version__
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.repair import Repair, repair
 from perseus_ds.device.guard.complain import complain
-from perseus_ds.device.guard.protocol import Message, encode, refusal
+from perseus_ds.device.guard.protocol import Message, Value, encode, refusal
 from perseus_ds.device.guard.service.listener import Listener
 from perseus_ds.device.guard.service.notify import beat_every_s, notify, notify_reloading
 from perseus_ds.device.guard.service.own_gpus import may_open
 from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
+from perseus_ds.device.guard.service.service_log import ServiceLog, Severity
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.lease_log import LeaseLog
 from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import ending_signals
@@ -43,7 +45,8 @@ _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away
 class ServiceSettings:
     """Where the service listens, who may connect to it (``group`` of the socket), and what they may do.
 
-    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
+    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service. ``log`` receives
+    what happens to the service and to every lease.
     """
 
     path: Path = DEFAULT_SOCKET
@@ -51,6 +54,7 @@ class ServiceSettings:
     policy: Policy = field(default_factory=Policy)
     backend: str = "nvml"
     reread: Callable[[], Policy] | None = None
+    log: ServiceLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Service:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[_Client] = []
         self._restored: list[bool] = []
+        self._taken_in_so_far = 0
 
     def start(self) -> tuple[Repair, ...]:
         """Repair, then listen.
@@ -102,6 +107,8 @@ class Service:
                 self._welcome_until(signalled)
             finally:
                 notify("STOPPING=1")
+                leases = sum(client.connection.has_taken for client in self._clients)
+                self._log("stopping", f"the service ends, {leases} leases with it", leases=leases)
                 os.eventfd_write(self._stop, 1)
                 for client in self._clients:
                     client.thread.join()
@@ -131,11 +138,18 @@ class Service:
         try:
             self._policy = self._settings.reread()
         except PerseusError as error:
-            complain(f"rules are not reloaded, those in force stay: {error}")
+            self._log("rules_kept", f"rules are not reloaded, those in force stay: {error}", Severity.ERROR)
         else:
-            complain(f"rules are reloaded: {len(self._policy.rules)} in force, leases go on")
+            rules = len(self._policy.rules)
+            self._log("rules_reloaded", f"rules are reloaded: {rules} in force, leases go on", rules=rules)
         notify("READY=1")
         return True
+
+    def _log(self, name: str, message: str, severity: Severity = Severity.INFO, **fields: Value) -> None:
+        if self._settings.log is not None:
+            self._settings.log.event(name, message, fields, severity)
+        elif severity is Severity.ERROR:
+            complain(message)
 
     def _status(self, peer: Peer) -> Iterator[Message]:
         """Report all leases to root and ourselves, and to everybody else their own."""
@@ -160,6 +174,7 @@ class Service:
             return
         why_not = self._why_not(caller.peer) or self._taken_in(sock, caller)
         if why_not is not None:
+            LeaseLog(caller.peer, self._settings.log).refused(why_not)
             owner = caller.peer.uid in {0, os.geteuid()}  # may know, also where no rule speaks of them
             _refuse(sock, [refusal(why_not), *(self._status(caller.peer) if owner else ())])
             caller.close()
@@ -188,6 +203,8 @@ class Service:
             may_open=self._may_open,
             status=self._status,
         )
+        self._taken_in_so_far += 1
+        connection.log = LeaseLog(caller.peer, settings.log, self._taken_in_so_far)
         thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
         try:
             thread.start()
@@ -198,9 +215,11 @@ class Service:
 
     def _serve(self, connection: ClientConnection, caller: Caller) -> None:
         restored = False
-        ends = [self._stop, *([caller.pidfd] if caller.pidfd >= 0 else [])]
+        ends = {self._stop: "the service ends"}
+        if caller.pidfd >= 0:
+            ends[caller.pidfd] = "the client's process ended"
         try:
-            restored = serve(connection, *ends)
+            restored = serve(connection, ends)
         finally:
             caller.close()
             self._restored.append(restored)

@@ -25,12 +25,12 @@ def guard(fileno: int, parent: int) -> int:
         _survive_memory_pressure()
         go_first()
         client = socket.socket(fileno=fileno)
-        ends = [signalled, *_watch(parent)]
+        ends = dict.fromkeys([signalled, *_watch(parent)], "the trainer is gone")
         if os.getppid() != parent:
             return 0  # gone before it took anything
         peer = Peer(parent, os.getuid(), os.getgid())
         connection = ClientConnection(client, peer, lambda: EVERYTHING, open_gpu, killed_together=leave())
-        return int(not serve(connection, *ends))
+        return int(not serve(connection, ends))
 
 
 def _watch(parent: int) -> list[int]:

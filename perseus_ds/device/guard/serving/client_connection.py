@@ -29,6 +29,7 @@ from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.serving.control import Control
 from perseus_ds.device.guard.serving.launchers import Launcher, launchers_above
+from perseus_ds.device.guard.serving.lease_log import LeaseLog
 from perseus_ds.errors import (
     DeviceError,
     DevicePermissionError,
@@ -76,6 +77,8 @@ class ClientConnection:
         self._syncs = False
         self._since_s = time.monotonic()
         self.launchers: tuple[Launcher, ...] = ()
+        self.log = LeaseLog(peer)
+        self.left = "the client hung up"
 
     def receive(self) -> bool:
         """Read every packet that is there; return whether the connection still stands."""
@@ -98,7 +101,8 @@ class ClientConnection:
                 self._control.step()  # no news of success: it would wake a thread of the trainer each time
                 self._answer_sync(self._control)
             except DeviceError as error:
-                self._send(refusal(error))
+                self._refuse(error)
+            self.log.looked()
 
     def due_s(self) -> float | None:
         """When `step` has something to do, or an idle connection has had its time."""
@@ -132,34 +136,44 @@ class ClientConnection:
 
     def give_up(self, why: DeviceError) -> None:
         """Inform the client why it is served no longer; call `end` next."""
+        self.left = why.message
         self._send(refusal(why))
 
     def end(self) -> DeviceError | None:
         """Put the GPU back and hang up; return what went wrong, if anything."""
         control, self._control = self._control, None
+        clock_mhz, failure = None if control is None else control.clock_mhz, None
         try:
             if control is not None:
                 control.release()
         except DeviceError as error:
-            return error
+            failure = error
         finally:
             self.socket.close()
             launchers, self.launchers = self.launchers, ()
             for launcher in launchers:
                 os.close(launcher.fileno())
-        return None
+        self.log.ended(self.left, clock_mhz, failure)
+        return failure
 
     def _answer(self, packet: bytes) -> None:
         for message in packet.split(b"\n"):
             self._answer_one(message)
 
     def _answer_one(self, message: bytes) -> None:
+        uuid: Value = None
         try:
-            self._do(decode(message))
+            asked = decode(message)
+            uuid = asked.get("uuid")
+            self._do(asked)
         except MalformedError as error:
-            self._send(refusal(DeviceUnsupportedError(f"malformed message: {error}")))
+            self._refuse(DeviceUnsupportedError(f"malformed message: {error}"), uuid)
         except DeviceError as error:
-            self._send(refusal(error))
+            self._refuse(error, uuid)
+
+    def _refuse(self, error: DeviceError, uuid: Value = None) -> None:
+        self.log.refused(error, uuid)
+        self._send(refusal(error))
 
     def _do(self, message: Message) -> None:
         verb = message.get("do")
@@ -217,6 +231,7 @@ class ClientConnection:
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
         self._control, self._taken_s, self._owner = control, time.monotonic(), printable(owner[:80])
+        self.log.taken(control, self._owner)
         floor_mhz, preexisting_mhz = self._policy().floor_mhz, claim.preexisting_mhz
         self._send(
             {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
@@ -258,6 +273,7 @@ class ClientConnection:
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
         found_mhz = None if self._control is None else self._control.claim.preexisting_mhz
+        self.log.conflict(kind, line)
         self._send({"is": "conflict", "kind": kind.name, "line": line, "found_mhz": found_mhz})
 
     def _send(self, message: Message) -> None:

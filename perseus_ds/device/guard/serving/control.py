@@ -235,6 +235,11 @@ class Control:
         return self._stored_mhz
 
     @property
+    def lapsed(self) -> bool:
+        """Whether the client was silent for so long that its clock was given back."""
+        return self._lapsed
+
+    @property
     def pending(self) -> bool:
         """Whether the driver has yet to take what was asked."""
         return self._writer.pending

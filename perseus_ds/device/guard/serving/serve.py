@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Mapping
 
-from perseus_ds.device.guard.complain import complain_not_restored
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.errors import DeviceUnavailableError
 
 _IDLE_S = 60.0
 
 
-def serve(connection: ClientConnection, *ends: int) -> bool:
-    """Serve until the client is gone or one of the descriptors ``ends`` becomes readable.
+def serve(connection: ClientConnection, ends: Mapping[int, str]) -> bool:
+    """Serve until the client is gone or one of the descriptors ``ends``, each with its reason, is readable.
 
     Returns whether the GPU, if one was taken, is as it was found.
     """
     try:
-        while _turn(connection, frozenset(ends)):
+        while _turn(connection, ends):
             pass
     finally:
         failure = connection.end()
-        if failure is not None:
-            complain_not_restored(failure)
     return failure is None
 
 
-def _turn(connection: ClientConnection, ends: frozenset[int]) -> bool:
+def _turn(connection: ClientConnection, ends: Mapping[int, str]) -> bool:
     """Wait for something to happen and do what it asks for; return whether to go on."""
     launchers = {launcher.fileno(): launcher for launcher in connection.launchers}
     ready = _readable({connection.socket.fileno(), *ends, *launchers}, _patience_s(connection))
-    if ready & ends:
+    for ended in ready & ends.keys():
+        connection.left = ends[ended]
         return False
     for gone in ready & launchers.keys():
         connection.give_up(
@@ -47,6 +46,8 @@ def _turn(connection: ClientConnection, ends: frozenset[int]) -> bool:
     if connection.socket.fileno() in ready and not connection.receive():
         return False
     connection.step()
+    if connection.idle:
+        connection.left = "the client took no GPU"
     return not connection.idle
 
 

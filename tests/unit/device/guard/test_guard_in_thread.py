@@ -47,7 +47,7 @@ class Guard:
         self.thread.start()
 
     def _serve(self) -> None:
-        self.restored.append(serve(self.connection, self.stop))
+        self.restored.append(serve(self.connection, {self.stop: "told to"}))
 
     def ended(self) -> bool:
         """Whether it came to its end, and put its GPU back."""
