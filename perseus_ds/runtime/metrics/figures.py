@@ -19,6 +19,7 @@ from perseus_ds.runtime.metrics.metric import Labels, Metric, MetricSample
 from perseus_ds.runtime.observe.rank_report import RankBooks
 
 _HERTZ = 1_000_000
+_LIMIT_EVERY_S = 15.0  # half a dozen calls to the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,25 @@ class Sources:
 class RankMetrics:
     """All samples of one rank; those of the job come from rank 0 alone.
 
-    One thread calls `turn` now and then: it adds up what the plan has saved.
+    One thread calls `turn` now and then: it adds up what the plan has saved, and looks at the power limit.
     """
 
-    def __init__(self, job: Job, directory: RunDirectory, sources: Sources, ledger: EnergyLedger) -> None:
+    def __init__(
+        self,
+        job: Job,
+        directory: RunDirectory,
+        sources: Sources,
+        ledger: EnergyLedger,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._first = job.rank == 0
         self._profile = directory.profile_of(job.group)
         self._sources = sources
         self._ledger = ledger
         self._counted: dict[int, int] = {}
-        self._limit_w = _power_limit_w(sources.gpu)
+        self._now_s = now_s
+        self._limit_w, self._limit_read_s = _power_limit_w(sources.gpu), now_s()
         self.labels = labels_of(job, directory.path, uuid=sources.gpu.identify().uuid)
 
     def turn(self) -> None:
@@ -65,6 +75,8 @@ class RankMetrics:
                 saved_j += fresh * each_j * summary.saving_pct / 100.0
                 error_j += fresh * each_j * (summary.saving_within_pct or 0.0) / 100.0
         self._ledger.save(saved_j, error_j)
+        if self._now_s() >= self._limit_read_s + _LIMIT_EVERY_S:
+            self._limit_w, self._limit_read_s = _power_limit_w(self._sources.gpu), self._now_s()
 
     def samples(self) -> list[MetricSample]:
         """Return what holds now; what is not known is left out."""
