@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import events, lines
-from ranks import Said, run_ranks
+from ranks import Said, build, config, losses, run_ranks
 from replicas import Book, planned_job, straggle
 
 from perseus_ds.config import Objective
@@ -89,6 +89,11 @@ def capped(rank: int, content: dict[str, Any], caps_w: tuple[float, float]) -> B
     return straggle(rank, content, STAGES, spells, END, act=act)
 
 
+def plainly(rank: int, iterations: int) -> list[str]:
+    """The same job without a perseus block."""
+    return losses(build(config(gradient_clipping=1.0), stages=STAGES), iterations)
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("ceiling")
@@ -161,6 +166,13 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) 
     expected_s = job.frontier_index.expected_s
     for row in beside:
         assert expected_s[held] < expected_s[row[0]] <= SLOWDOWN * expected_s[held]
+
+
+def test_losses_are_those_of_a_job_without_perseus_bit_by_bit(job: Job) -> None:
+    seen = [said.value.losses for said in job.said]
+    assert len(seen[0]) >= END
+    plain = run_ranks(STAGES * REPLICAS, plainly, len(seen[0]))
+    assert seen == [said.value for said in plain]
 
 
 def test_where_every_rank_is_stands_in_the_run_directory(job: Job) -> None:
