@@ -6,11 +6,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from perseus_ds.device.conflict import is_at
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.record import EventReason
+from perseus_ds.device.record import Achieved, EventReason
 
 T = TypeVar("T")
 
@@ -22,6 +22,7 @@ _COUNTER_LIMIT_S = 0.35
 _COARSEST = 0.25  # of a latency: a host that looks more rarely than this cannot tell it
 _FINE_S = 0.003
 _BEAT_S = 0.050
+_STANDS_S = 0.005
 _IDLE_BELOW = 1 / 3  # of the highest clock: no load is held down so far, an idle GPU is
 _WAVER_MHZ = 30  # what lies this far below a clock that power or heat allowed just now is allowed too
 
@@ -126,10 +127,13 @@ def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[
     gpu.sync()
     looked_s = gpu.now_s()
     call_s, until_s = looked_s - began_s, looked_s + _LIMIT_S
+    limited = _LimitedRise(from_mhz, to_mhz)
     while True:
         seen, now_s = gpu.achieved(), gpu.now_s()
-        if is_at(to_mhz, seen):
-            return Switch(from_mhz, to_mhz, call_s, (looked_s + now_s) / 2 - began_s, now_s - looked_s)
+        look = _Look((looked_s + now_s) / 2, now_s - looked_s)
+        arrived = look if is_at(to_mhz, seen) else limited.arrived(seen, look)
+        if arrived is not None:
+            return Switch(from_mhz, to_mhz, call_s, arrived.at_s - began_s, arrived.blur_s)
         if now_s >= until_s:
             fell = seen.clock_mhz < to_mhz and gpu.load_pct() == 0
             idle = fell or bool(seen.event_reasons & EventReason.GPU_IDLE)
@@ -137,3 +141,32 @@ def _change(gpu: Gpu, ticks: CounterTicks, from_mhz: int, to_mhz: int) -> Steps[
         looked_s = now_s
         ticks.look()
         yield _POLL_S
+
+
+class _Look(NamedTuple):
+    """When the clock was seen: between two looks, that far apart."""
+
+    at_s: float
+    blur_s: float
+
+
+class _LimitedRise:
+    """A rise that power or heat stops below the clock that was asked for.
+
+    Where the limit follows the load, the clock itself is reached much later, when a light kernel runs. The
+    change is over when the clock has left the old one and rises no more.
+    """
+
+    def __init__(self, from_mhz: int, to_mhz: int) -> None:
+        self._rises = to_mhz > from_mhz
+        self._highest_mhz = from_mhz
+        self._since: _Look | None = None
+
+    def arrived(self, seen: Achieved, look: _Look) -> _Look | None:
+        """Return the look that first saw the clock where it has stood for ``_STANDS_S``."""
+        if not self._rises or not seen.event_reasons.spoils:
+            return None
+        if seen.clock_mhz > self._highest_mhz + _WAVER_MHZ:
+            self._highest_mhz, self._since = seen.clock_mhz, look
+        stands = self._since is not None and look.at_s - self._since.at_s >= _STANDS_S
+        return self._since if stands else None

@@ -1,5 +1,7 @@
 """Calibration against devices whose truth is known."""
 
+from itertools import cycle
+
 import pytest
 
 from perseus_ds.device import (
@@ -14,6 +16,8 @@ from perseus_ds.device import (
 )
 from perseus_ds.device.changing.calibration import Calibration, Switch
 from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.device.simulated.timeline import Task
+from perseus_ds.device.simulated.work import Work
 
 
 @pytest.fixture
@@ -55,6 +59,24 @@ def test_a_higher_clock_is_in_force_no_later_than_it_is_said_to_be(
     found = calibrate(simulated(time, switch_latency_s=latency_s), pause=time.pass_s)
     assert found.up_s is not None
     assert latency_s - 1e-9 <= found.up_s <= latency_s + 0.002
+
+
+def test_a_power_limit_that_follows_the_load_does_not_look_like_a_slow_rise(time: VirtualTime) -> None:
+    """Dense kernels are held below the highest clock, light ones reach it much later than the change."""
+    gpu = simulated(time, switch_latency_s=0.004, power_cap_w=250.0, noise=0.0)
+    kernels = cycle([Work(0.025, intensity=1.0), Work(0.010, memory_bound=0.9, intensity=0.1)])
+    running: list[Task] = []
+
+    def pause(pause_s: float) -> None:
+        time.pass_s(pause_s)
+        if not running or running[0].ended_s is not None:
+            running[:] = [gpu.begin(next(kernels))]
+            gpu.release(running[0])
+
+    pause(0.001)
+    assert gpu.achieved().clock_mhz < 1380
+    found = calibrate(gpu, pause=pause)
+    assert (found.up_s, found.down_s) == (pytest.approx(0.004, abs=0.002), pytest.approx(0.004, abs=0.002))
 
 
 def test_calibration_ends_with_the_first_clock_that_is_not_reached(time: VirtualTime) -> None:
