@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 from hosts import forget_interface, hosts
 from jobs import agreed, names
+from our_time import OurTime
 from ranks import batches, build, run_ranks
 from replicas import planned_job
 
-from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.startup.activation import session_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -33,34 +32,12 @@ class Ride:
     ours_s: list[float]
 
 
-class Clock:
-    """How long calls of ours take, of one iteration."""
-
-    def __init__(self) -> None:
-        self.taken_s = 0.0
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: object) -> object:
-            began_s = time.monotonic()
-            try:
-                return call(*args)
-            finally:
-                self.taken_s += time.monotonic() - began_s
-
-        return timed
-
-    def put_around(self, session: Session) -> None:
-        """Time what is waited in: the exchange, at an iteration's end, and what follows it."""
-        if "iteration_ends" not in vars(session):
-            session.iteration_ends = self.around(session.iteration_ends)  # type: ignore[method-assign]
-
-
 def ride(rank: int, content: dict[str, Any], run_dir: Path) -> Ride:
     """Train on until no rank is alone, and a few iterations more."""
     engine = build(content, stages=len(FORWARD_S))
     forget_interface()
     data, losses, wall_s, ours_s, left = batches(), list[str](), list[float](), list[float](), MOST
-    clock = Clock()
+    ours = OurTime()
     while left > 0:
         if rank == 0 and len(losses) == AT:
             (run_dir / "cut").touch()
@@ -68,10 +45,9 @@ def ride(rank: int, content: dict[str, Any], run_dir: Path) -> Ride:
         began_s = time.monotonic()
         losses.append(float(engine.train_batch(data)).hex())
         wall_s.append(time.monotonic() - began_s)
-        ours_s.append(clock.taken_s)
-        clock.taken_s = 0.0
+        ours_s.append(ours.take())
         if (session := session_of(engine)) is not None:
-            clock.put_around(session)
+            ours.put_around(session)
         seen = names(run_dir)
         well = len(losses) > AT + 20 and seen.count("alone") == seen.count("together")
         left = min(left - 1, MORE) if agreed(well, left <= MORE) else left - 1

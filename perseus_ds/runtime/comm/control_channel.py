@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -12,12 +13,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import Store
 
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
 from perseus_ds.runtime.comm.control_group import connected_group, control_group, private_store
 from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 from perseus_ds.runtime.comm.refusals import joint_refusal
-from perseus_ds.runtime.comm.reunion import Reunion
+from perseus_ds.runtime.comm.reunion import Reunion, lost_key
+from perseus_ds.runtime.comm.standstill import Standstill
 
 T = TypeVar("T")
 
@@ -27,6 +30,7 @@ _FIRST_PATIENCE_S = 30.0  # all have met a moment ago
 _LARGE_JOB = 512  # ranks: their group is made over one store, so that larger ones take longer
 _SETTLED_PATIENCE = timedelta(seconds=30.0)  # ranks end an iteration this far apart at most
 _REUNION_PATIENCE = timedelta(seconds=10.0)
+_NONE = timedelta(milliseconds=1)  # what was waited for in vain is looked for, and not waited for again
 
 FAILED = 0
 """Where the numbers report whether some rank has failed: a failed one will not come to meet the others."""
@@ -49,7 +53,9 @@ class ControlChannel:
         self.size = dist.get_world_size()
         self._name, self._reach = name, reach or Reach()
         self._patience = timedelta(seconds=patience_s)
-        self._losses = 0
+        self._losses = self._exchanges = 0
+        self._own_store: Store | None = None
+        self._standstill = Standstill(self._store, ranks=self.size)
         self._group = (
             control_group(f"{name}/0", self._reach, patience=self._patience) if self.size > 1 else None
         )
@@ -58,7 +64,7 @@ class ControlChannel:
         self._work: dist.Work | None = None
         self._numbers: NDArray[np.float64] = np.empty(0)
         self._tensor = torch.empty(0)
-        self._posted = False
+        self._posted = self._in_vain = False
         self._side: dist.ProcessGroup | None = None
         self._own: dist.ProcessGroup | None = None
 
@@ -107,7 +113,7 @@ class ControlChannel:
     def reunion(self) -> Reunion[dist.ProcessGroup]:
         """Begin to look for the other ranks, who do not answer."""
         self._losses += 1
-        store = private_store()
+        store = self._store()
 
         def made(name: str) -> dist.ProcessGroup | None:
             return connected_group(name, self._reach, store, patience=_REUNION_PATIENCE)
@@ -118,7 +124,7 @@ class ControlChannel:
         """Go on over a new group of all ranks; what was under way in the old one is left to itself."""
         self._keep_what_is_under_way()
         self._group, self._side, self._own = group, None, None
-        self._work, self._posted = None, False
+        self._work, self._posted, self._in_vain, self._exchanges = None, False, False, 0
         self.settle()
 
     def gather(self, mine: object) -> list[object]:
@@ -130,6 +136,7 @@ class ControlChannel:
         """
         if self._group is None:
             return [mine]
+        self._exchanges += 1
         self._see_all_well()
         own = _packed(mine)
         try:
@@ -144,8 +151,29 @@ class ControlChannel:
         """What every rank has in a tensor of this shape."""
         assert self._group is not None
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
-        self._group.allgather([everyone], [mine]).wait(self._patience)
+        began_s = time.monotonic()
+        self._come(self._group.allgather([everyone], [mine]))
+        self._standstill.note(time.monotonic() - began_s)
         return everyone
+
+    def _come(self, work: dist.Work) -> None:
+        """Wait for an exchange until it is there, all ranks wait in vain, or patience is over.
+
+        Raises:
+            RuntimeError: it did not come.
+        """
+        self._standstill.wait(
+            work,
+            f"{self._name}/waits/{self._losses}/{self._exchanges}",
+            lost=lost_key(self._name, self._losses + 1),
+            patience_s=self._patience.total_seconds(),
+        )
+
+    def _store(self) -> Store:
+        """The job's key-value store over a connection of our own, made when it is needed first."""
+        if self._own_store is None:
+            self._own_store = private_store()
+        return self._own_store
 
     def broadcast(self, thing: object) -> object:
         """Give every rank what rank 0 has; blocks, for rare moments only.
@@ -156,13 +184,15 @@ class ControlChannel:
         """
         if self._group is None:
             return thing
+        self._exchanges += 1
         self._see_all_well()
         own = _packed(thing if self.rank == 0 else None)
         try:
             size = torch.tensor([len(own)])
-            self._group.broadcast([size]).wait(self._patience)
+            self._come(self._group.broadcast([size]))
             packed = own if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-            self._group.broadcast([packed]).wait(self._patience)
+            self._come(self._group.broadcast([packed]))
+            self._come(self._group.allreduce([torch.zeros(1)]))  # rank 0 waits with those who have not got it
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
         return _unpacked(packed)
@@ -218,6 +248,7 @@ class ControlChannel:
         self._numbers[:] = numbers
         if self._group is None:
             return
+        self._exchanges += 1
         try:
             self._work = self._group.allreduce([self._tensor], self._greatest)
         except RuntimeError as error:
@@ -238,8 +269,14 @@ class ControlChannel:
 
     def _wait(self, work: dist.Work, patience_s: float | None) -> None:
         try:
-            work.wait(self._patience if patience_s is None else timedelta(seconds=patience_s))
+            if self._in_vain:
+                work.wait(_NONE)
+            elif patience_s is not None:
+                work.wait(timedelta(seconds=patience_s))
+            else:
+                self._come(work)
         except RuntimeError as error:
+            self._in_vain = True
             raise _silent("exchanging", error) from error
 
     def someone_failed(self) -> bool:

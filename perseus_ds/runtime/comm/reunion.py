@@ -31,6 +31,11 @@ class Store(Protocol):
         """Whether all keys are there."""
 
 
+def lost_key(name: str, losses: int) -> str:
+    """Where a rank reports that it has lost the others, for those who wait for it."""
+    return f"{name}/reunion/{losses}/lost"
+
+
 class Reunion(Generic[G]):
     """One rank's part in finding all others again, from the iteration at which it lost them.
 
@@ -52,6 +57,7 @@ class Reunion(Generic[G]):
         losses: int,
     ) -> None:
         self._store = store
+        self._lost = lost_key(name, losses)
         self._name = f"{name}/reunion/{losses}"
         self._make = make
         self._rank, self._ranks = rank, ranks
@@ -79,12 +85,19 @@ class Reunion(Generic[G]):
         self._over.set()
 
     def _meet(self) -> None:
+        self._everyone_may_know()
         attempt = 0
         while self._met is None and not self._over.is_set():
             self._over.wait(min(_LONGEST_PAUSE_S, self._pause_s))
             self._pause_s = 2.0 * self._pause_s + 1.0
             attempt += 1
             self._try(f"{self._name}/{attempt}")
+
+    def _everyone_may_know(self) -> None:
+        try:
+            self._store.set(self._lost, "")
+        except RuntimeError:
+            return  # a store that cannot be reached: each rank's wait is bounded
 
     def _try(self, key: str) -> None:
         """Sign in, make a group, report, and read what came of it; in step with all ranks."""

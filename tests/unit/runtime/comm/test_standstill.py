@@ -1,0 +1,83 @@
+"""A rank that is late is waited for; an exchange for which all ranks wait in vain is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from perseus_ds.runtime.comm.standstill import Standstill
+
+PATIENCE_S = 60.0
+
+
+class Exchange:
+    """What is under way, until it comes."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def wait(self, within: timedelta) -> bool:
+        if not self.over.wait(within.total_seconds()):
+            raise RuntimeError("Operation timed out!")
+        return True
+
+    def is_completed(self) -> bool:
+        return self.over.is_set()
+
+
+class Waiting(threading.Thread):
+    """A rank that waits for an exchange, and how that ended."""
+
+    def __init__(self, store: dist.Store, exchange: Exchange, ranks: int = 2) -> None:
+        super().__init__(daemon=True)
+        self.ended = ""
+        self._store, self._exchange, self._ranks = store, exchange, ranks
+        self.start()
+
+    def run(self) -> None:
+        standstill = Standstill(lambda: self._store, ranks=self._ranks)
+        try:
+            standstill.wait(self._exchange, "7", lost="lost", patience_s=PATIENCE_S)  # type: ignore[arg-type]
+            self.ended = "it came"
+        except RuntimeError as error:
+            self.ended = str(error)
+
+
+def test_ranks_that_all_wait_wait_no_more() -> None:
+    store = dist.HashStore()
+    waiting = [Waiting(store, Exchange()) for _ in range(2)]
+    for one in waiting:
+        one.join(PATIENCE_S / 2)
+    assert [one.ended for one in waiting] == ["all ranks wait, and nothing comes through"] * 2
+
+
+def test_a_rank_that_is_late_is_waited_for() -> None:
+    store, exchange = dist.HashStore(), Exchange()
+    one = Waiting(store, exchange)
+    while not store.check(["7"]):  # it has waited long enough to ask then
+        time.sleep(0.01)
+    one.join(1.0)
+    assert one.is_alive()
+    exchange.over.set()
+    one.join(PATIENCE_S / 2)
+    assert one.ended == "it came"
+
+
+def test_a_rank_that_lost_the_others_is_not_waited_for() -> None:
+    store = dist.HashStore()
+    one = Waiting(store, Exchange(), ranks=3)
+    store.set("lost", "")
+    one.join(PATIENCE_S / 2)
+    assert one.ended == "all ranks wait, and nothing comes through"
+
+
+def test_without_a_store_patience_bounds_the_wait() -> None:
+    def gone() -> dist.Store:
+        raise RuntimeError("the store is gone")
+
+    with pytest.raises(RuntimeError, match="nothing came within 1 s"):
+        Standstill(gone, ranks=2).wait(Exchange(), "7", lost="lost", patience_s=1.0)  # type: ignore[arg-type]
