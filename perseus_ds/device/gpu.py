@@ -150,6 +150,10 @@ class Gpu(ABC):
         """Whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
 
+    def lent_gpus(self) -> int | None:
+        """How many GPUs of this node its service has lent to jobs, this one among them; None without one."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the device; the second call does nothing."""

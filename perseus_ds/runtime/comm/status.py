@@ -25,10 +25,13 @@ from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 10  # failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), drift
+_HEAD = 12
+"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), drift, crowd,
+anew."""
+
 _LOADS = 5
 _CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
-_DRIFT = 9
+_DRIFT, _CROWD, _ANEW = 9, 10, 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class RankStatus:
     knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
     layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
     ``power_cap`` is the power ceiling that stands, which rank 0 alone knows. ``drifted`` is whether its
-    computations have left the levels of time or energy that they had at this plan.
+    computations have left the levels of time or energy that they had at this plan. ``crowd`` is how many GPUs
+    of its node are lent for each of its pipeline's there. ``anew`` is rank 0's wish for plans that fit it.
     """
 
     failed: bool = False
@@ -58,6 +62,8 @@ class RankStatus:
     loads: bool = False
     power_cap: CapNumbers | None = None
     drifted: bool = False
+    crowd: float = 1.0
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class JobStatus:
 
     ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
     are the smallest and the largest where they ran different ones. ``drifted`` is whether any rank has.
+    ``crowd`` is that of the job's most crowded node.
     """
 
     failed: bool
@@ -79,6 +86,8 @@ class JobStatus:
     loads: bool = False
     power_cap: CapNumbers | None = None
     drifted: bool = False
+    crowd: float = 1.0
+    anew: bool = False
 
 
 class StatusLayout:
@@ -88,7 +97,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 10 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
+    Shape: 12 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -117,6 +126,7 @@ class StatusLayout:
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
         numbers[_LOADS], numbers[_DRIFT] = rank_status.loads, rank_status.drifted
+        numbers[_CROWD], numbers[_ANEW] = rank_status.crowd, rank_status.anew
         if (cap := rank_status.power_cap) is not None:
             numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
         if any(rank_status.conflicts):
@@ -135,7 +145,7 @@ class StatusLayout:
         failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
-        cap_w, ramp_w_per_s, of_job, drifted, *tellers = others
+        cap_w, ramp_w_per_s, of_job, drifted, crowd, anew, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -148,6 +158,8 @@ class StatusLayout:
             loads=bool(loads),
             power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
             drifted=bool(drifted),
+            crowd=crowd,
+            anew=bool(anew),
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -173,7 +185,7 @@ class StatusExchange:
     """Gather this rank's report, spread what came back.
 
     ``notices`` are watched by rank 0 alone, which informs the others, so that all know of them at the same
-    iteration.
+    iteration. ``node`` states the crowd of this rank's node, and whether plans should be made anew for it.
     """
 
     def __init__(
@@ -185,7 +197,9 @@ class StatusExchange:
         capped: Callable[[Iteration], bool],
         conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
+        node: Callable[[], tuple[float, bool]] = lambda: (1.0, False),
     ) -> None:
+        self._node = node
         self._channel = channel
         self._layout = layout
         self._arrivals = arrivals
@@ -224,6 +238,7 @@ class StatusExchange:
             self._notices.report()
         self._arrivals.note(passed)
         last = passed[-1] if passed else None
+        crowd, anew = self._node()
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
@@ -236,6 +251,8 @@ class StatusExchange:
             loads=loads,
             power_cap=None if self._notices is None else self._notices.cap_numbers,
             drifted=drifted,
+            crowd=crowd,
+            anew=anew,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

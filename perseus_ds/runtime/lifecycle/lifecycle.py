@@ -23,6 +23,7 @@ from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
+from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -55,7 +56,9 @@ class Lifecycle:
         calibrator: Calibrator | None = None,
         ceilings: CeilingReporter | None = None,
         drift: DriftAnswers | None = None,
+        node_crowd: NodeCrowd | None = None,
     ) -> None:
+        self._node_crowd = node_crowd
         self._ceilings = ceilings
         self._drift = drift
         self._context = context
@@ -179,6 +182,7 @@ class Lifecycle:
             if self.active_plan is not None:
                 self.active_plan.observe(index, job_status)
             self._hold(index, job_status, apart_from=self.active_plan)
+            self._note_crowd(job_status)
         self._ran = index + 1
         ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
@@ -191,6 +195,7 @@ class Lifecycle:
             known = self.active_plan
             self._take_in(job_status)
             self._answer_drift(index, job_status)
+            self._share_node(job_status)
             if self.active_plan is not known:
                 self._hold(index, job_status)
 
@@ -207,6 +212,21 @@ class Lifecycle:
         if measures is not None:
             plan.close()
             self._phases[size] = measures
+
+    def _note_crowd(self, job_status: JobStatus) -> None:
+        """Plan for the node as it is while nothing is planned yet."""
+        if self._node_crowd is not None:
+            self._node_crowd.take_in(job_status.crowd)
+            if not self._phases:
+                self._node_crowd.plan_for(job_status.crowd)
+
+    def _share_node(self, job_status: JobStatus) -> None:
+        """Have all plans made anew where other jobs on a node have come or gone."""
+        if self._node_crowd is None or not job_status.anew or self._plans.busy or self.active_plan is None:
+            return
+        if self._node_crowd.plan_for(job_status.crowd):
+            self.active_plan.close()
+            self._phases[self._present] = self._after_drift(renewed=True)
 
     def _after_drift(self, renewed: bool) -> Phase:  # noqa: FBT001
         """Make all plans anew where the profile is; else go on with the one that is there."""
@@ -318,6 +338,7 @@ class Lifecycle:
         job = self._context.job
         match start.action:
             case StartAction.RUN:
+                self._context.reckoning.crowd = 1.0  # what a plan that is there was made for is not known
                 return self._by_size(job.schedule.microbatches, self._plans.running(job, start.plans))
             case StartAction.PLAN:
                 return self._by_size(job.schedule.microbatches, self._plans.planning(job))

@@ -27,6 +27,7 @@ from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
+from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.arrivals import Arrivals
@@ -158,16 +159,18 @@ class Assembly:
             context, self._sizes, audits, self._arrivals, waits=waits, peers=peers, drift=drift
         )
         sweeping = Sweeping(context, self._watch, self._monitor)
+        share = NodeCrowd(context, self._device.choice.gpu.lent_gpus)
         lifecycle = Lifecycle(
             context,
             start,
-            status_exchange=self._status_exchange(asked, peers, notices),
+            status_exchange=self._status_exchange(asked, peers, notices, share),
             sweeping=sweeping,
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
             calibrator=calibrator,
             ceilings=ceilings,
             drift=DriftAnswers(context, drift, sweeping),
+            node_crowd=share,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -222,7 +225,7 @@ class Assembly:
         return watch
 
     def _status_exchange(
-        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None
+        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None, share: NodeCrowd
     ) -> StatusExchange:
         context, job = self._context, self._context.job
         replicas = job.replicas if context.config.straggler.enabled else 1
@@ -237,6 +240,7 @@ class Assembly:
             capped=self._capped(asked),
             conflict_monitor=self._monitor,
             notices=notices,
+            node=share.numbers,
         )
 
     def _install(self, session: Session) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs import events, happened, lines, plain_losses
+from node_service import Service
 from nodes import FakeNvml, beside, block, lived, node_at, when
 from ranks import Said, config
 
@@ -18,26 +17,7 @@ from perseus_ds.device import ConflictKind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-SERVICE = Path(__file__).parents[1] / "guard" / "service.py"
 LOST, BACK = ConflictKind.CONTROL_LOST, ConflictKind.CONTROL_BACK
-
-
-class Service:
-    """guardd of this node, as a process."""
-
-    def __init__(self, node: FakeNvml, path: Path) -> None:
-        self._words = [sys.executable, str(SERVICE), str(path), "0", "gpus=*"]
-        self._environment = node.environment()
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self._words, env=self._environment, stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-        self.process.communicate(timeout=60)
 
 
 @pytest.fixture

@@ -202,15 +202,17 @@ class Service:
             backend=settings.backend,
             may_open=self._may_open,
             status=self._status,
+            lent_gpus=lambda: sum(client.connection.has_taken for client in self._clients),
         )
         self._taken_in_so_far += 1
         connection.log = LeaseLog(caller.peer, settings.log, self._taken_in_so_far)
         thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
+        self._clients.append(_Client(thread, connection))  # before it counts those that have taken a GPU
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
+            self._clients.pop()
             return DeviceUnavailableError(f"the service cannot serve one more client: {error}")
-        self._clients.append(_Client(thread, connection))
         return None
 
     def _serve(self, connection: ClientConnection, caller: Caller) -> None:

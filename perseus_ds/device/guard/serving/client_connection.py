@@ -55,12 +55,14 @@ class ClientConnection:
         may_open: Callable[[Peer, str], bool] = lambda *_: True,
         killed_together: str | None = None,
         status: Callable[[Peer], Iterable[Message]] = lambda _: (),
+        lent_gpus: Callable[[], int] | None = None,
     ) -> None:
         """Serve a peer by the ``policy`` of the moment.
 
         ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
 
-        ``killed_together`` gives the reason why this guard may be killed in one with its client.
+        ``killed_together`` gives the reason why this guard may be killed in one with its client. A service
+        counts ``lent_gpus``, those of all its clients.
         """
         sock.setblocking(False)
         self.socket = sock
@@ -71,6 +73,7 @@ class ClientConnection:
         self._may_open = may_open
         self._killed_together = killed_together
         self._status = status
+        self._lent_gpus = lent_gpus
         self._taken_s: float | None = None
         self._owner = ""
         self._control: Control | None = None
@@ -211,7 +214,7 @@ class ClientConnection:
             self._syncs = True
             self._answer_sync(control)
         elif verb == "beat":
-            self._send({"is": "alive", **asdict(control.report())})
+            self._send({"is": "alive", **asdict(control.report())} | self._lent())
         else:
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
@@ -242,12 +245,17 @@ class ClientConnection:
             | {
                 "now_s": time.monotonic()
             }  # requests may have a moment: by this clock, if it is the client's too
+            | self._lent()
         )
         control.report_conditions()
         if self._killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER
             self._warn(kind, f"{kind.text}: {self._killed_together}")
         self.launchers = launchers_above(self.peer.pid)
+
+    def _lent(self) -> dict[str, Value]:
+        """How many GPUs of this node are lent by now, so that jobs share what its driver bears."""
+        return {} if self._lent_gpus is None else {"lent_gpus": self._lent_gpus()}
 
     def _check_allowed(self, backend: str, uuid: str) -> None:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it

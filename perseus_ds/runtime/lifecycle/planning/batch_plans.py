@@ -84,6 +84,7 @@ class BatchPlans:
             return Unplanned()
         found: _FoundPlans = self._context.channel.broadcast_result(lambda: self._look(job))
         if found.texts:
+            self._context.reckoning.crowd = 1.0  # what they were made for is not known
             return self.running(job, found.texts)
         if found.why_not:
             self._context.log.event(

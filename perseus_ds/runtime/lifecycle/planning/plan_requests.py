@@ -37,7 +37,13 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         split=objective.split,
         waits=objective.waits,
         feedback=objective.feedback,
-        budget=budget_of(objective, profile.calibration, context.capabilities, ranks=job.ranks),
+        budget=budget_of(
+            objective,
+            profile.calibration,
+            context.capabilities,
+            ranks=job.ranks,
+            crowd=context.reckoning.crowd,
+        ),
         timelines=_prepared(context),
         objective=objective,
         change=ClockChange.of(context.capabilities),
@@ -52,17 +58,23 @@ def follows(settings: StragglerSettings) -> bool:
 
 
 def budget_of(
-    objective: Objective, calibration: Calibration | None, able: Capabilities, *, ranks: int
+    objective: Objective,
+    calibration: Calibration | None,
+    able: Capabilities,
+    *,
+    ranks: int,
+    crowd: float = 1.0,
 ) -> ChangeBudget:
     """What the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
 
-    ``calibration`` is of the job's GPUs, alone and all at once.
+    ``calibration`` is of the job's GPUs, alone and all at once. Of a node's changes one in ``crowd`` is this
+    pipeline's: GPUs of other jobs wait for the same driver.
     """
     per_node = objective.node_changes_per_s
     if per_node is None and calibration is not None:
         queue_s = ClockChange.of(able, calibration, gpus=min(ranks, GPUS_PER_NODE)).queue_s
         per_node = _DRIVER_SHARE / queue_s if queue_s >= _LEAST_QUEUE_S else None
-    return ChangeBudget(objective.changes_per_s, per_node)
+    return ChangeBudget(objective.changes_per_s, None if per_node is None else per_node / crowd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def test_one_rank_that_has_drifted_is_enough_for_all_to_know() -> None:
     assert not told_by((0, RankStatus()), (1, RankStatus())).drifted
 
 
-@pytest.mark.parametrize(("replicas", "places"), [(1, 17), (2, 23), (128, 401), (2048, 6161)])
+@pytest.mark.parametrize(("replicas", "places"), [(1, 19), (2, 25), (128, 403), (2048, 6163)])
 def test_the_vector_grows_with_replicas_and_not_with_ranks(replicas: int, places: int) -> None:
     assert len(StatusLayout(kinds=KINDS, replicas=replicas, replica=0).vector(RankStatus())) == places
 
