@@ -1,4 +1,4 @@
-"""CPU time that metrics cost a rank: of their own thread and of the training thread; see README.md.
+"""What metrics cost a rank: CPU time of their own thread, calls of the training thread; see README.md.
 
 python scripts/bench/metrics/main.py [--seconds 30]
 """
@@ -18,9 +18,11 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from lone_job import Loop, alone, begun, block_of, names_of  # noqa: E402  # a job of one rank
+from own_calls import calls_at_a_plan, planned  # noqa: E402
 
 BAR_MS_PER_S = 1.0
 PAUSE_S = 0.01
+ITERATIONS = 400
 
 
 def cpu_s(thread: threading.Thread) -> float:
@@ -38,22 +40,27 @@ def measured(metrics: Mapping[str, object], seconds: float) -> dict[str, float]:
         session = begun(loop, block_of(run_dir, metrics=metrics))
         while "measured" not in names_of(run_dir):
             loop.step()
-        main = threading.current_thread()
         own = [one for one in threading.enumerate() if one.name == "perseus-metrics"]
-
-        threads = {"training": [main], "metrics": own}
-        before = {name: sum(map(cpu_s, of)) for name, of in threads.items()}
-        began_s, iterations = time.monotonic(), 0
+        before_s, began_s = sum(map(cpu_s, own)), time.monotonic()
         while time.monotonic() < began_s + seconds:
             loop.step()
-            iterations += 1
             time.sleep(PAUSE_S)
-        lasted_s = time.monotonic() - began_s
-        spent_s = {name: sum(map(cpu_s, of)) - before[name] for name, of in threads.items()}
+        lasted_s, spent_s = time.monotonic() - began_s, sum(map(cpu_s, own)) - before_s
         session.end(well=True)
+    return {"metrics_ms_per_s": 1e3 * spent_s / lasted_s}
+
+
+def counted(folder: Path) -> dict[str, object]:
+    """Calls of the training thread over so many iterations at a plan, and those that are not alike."""
+    plan = planned(folder / "planned")
+    without = calls_at_a_plan(plan, folder / "without", {"enabled": False}, ITERATIONS)
+    more = calls_at_a_plan(plan, folder / "with", {"enabled": True, "every_s": 1.0}, ITERATIONS)
     return {
-        "metrics_ms_per_s": 1e3 * spent_s["metrics"] / lasted_s,
-        "training_us_per_iteration": 1e6 * spent_s["training"] / iterations,
+        "iterations": ITERATIONS,
+        "calls_without": without.total(),
+        "calls_with": more.total(),
+        "only_with": dict(more - without),
+        "only_without": dict(without - more),
     }
 
 
@@ -65,7 +72,9 @@ def main() -> int:
     settings = {"without": {"enabled": False}, "every_s 1": {"enabled": True, "every_s": 1.0}}
     with tempfile.TemporaryDirectory() as folder, alone(Path(folder) / "store"):
         rows = [(name, measured(block, seconds)) for _ in range(2) for name, block in settings.items()]
-    sys.stdout.write(json.dumps([{"metrics": name, **row} for name, row in rows], indent=1) + "\n")
+        calls = counted(Path(folder))
+    told = {"threads": [{"metrics": name, **row} for name, row in rows], "training_thread": calls}
+    sys.stdout.write(json.dumps(told, indent=1) + "\n")
     return int(any(row["metrics_ms_per_s"] > BAR_MS_PER_S for _, row in rows))
 
 
