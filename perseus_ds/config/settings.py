@@ -52,8 +52,10 @@ class ProfileSettings:
     """How the sweep over clocks is done inside training.
 
     ``warmup_iterations`` are left alone first (lazy connections, compilation, allocator); ``min_window_s`` is
-    the least time measured at one clock, ``max_clocks`` the most clocks tried. ``settle_s`` is how long a
-    cold GPU warms up before the first of them is measured, at most half as long as the sweep takes. ``drift``
+    the least time measured at one clock, ``max_clocks`` the most clocks tried (8). Fewer are enough where
+    curves state the energy of plans within ``target_error_pct``. While the sweep lasts, training is slowed by
+    ``max_slower_pct`` at most: iterations at default clocks lie between. ``settle_s`` is how long a cold GPU
+    warms up before the first of them is measured, at most half as long as the sweep takes. ``drift``
     "auto" measures and plans anew what moved, where time or energy at the plan leave their level. "report"
     only reports it.
     ``budget_s`` is how long the sweep may last once GPUs are warm: as many clocks as fit, two at least.
@@ -62,6 +64,8 @@ class ProfileSettings:
     min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
     max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
     budget_s: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    target_error_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.3
+    max_slower_pct: Annotated[float, Field(gt=0.0, le=1000.0)] = 8.0
     reuse: bool = True
     warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0

@@ -76,7 +76,8 @@ class Profile:
     warmer. ``leakage_se`` is its standard error. Energies are as at the temperature of default clocks.
     ``loads`` state how durations follow the loads of microbatches, where these differ and are counted.
     ``errors`` are of the points that were drawn to curves (`profile.smoothing`); files hold none.
-    ``seen_loads`` are iterations of them that were seen.
+    ``seen_loads`` are iterations of them that were seen. ``grid_mhz`` are clocks that the GPU has and that
+    were not measured. Curves predict what computations take there (`profile.smoothing`).
     """
 
     points: Mapping[Computation, tuple[Point, ...]]
@@ -93,6 +94,7 @@ class Profile:
     loads: Mapping[Computation, LoadFit] = field(default_factory=dict)
     errors: Mapping[Computation, CurveErrors] = field(default_factory=dict)
     seen_loads: SeenLoads = ()
+    grid_mhz: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():

@@ -38,6 +38,7 @@ FORMAT = "perseus-profile"
 VERSION = 1
 _MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
 _MOST_WORD = 40
+_MOST_MHZ = 100_000
 _OF_KEY = ("stage", "kind")
 _KINDS = {kind.value: kind for kind in Kind}
 _KEYS = (
@@ -55,6 +56,7 @@ _KEYS = (
     "points",
     "loads",
     "seen_loads",
+    "grid_mhz",
     KEY,
 )
 
@@ -86,6 +88,8 @@ def write_profile(profile: Profile, path: str | Path) -> None:
         ]
     if profile.seen_loads:
         content["seen_loads"] = seen_rows(profile.seen_loads)
+    if profile.grid_mhz:
+        content["grid_mhz"] = list(profile.grid_mhz)
     write_json(Path(path), content | {KEY: digest_of(content)})
 
 
@@ -175,6 +179,7 @@ def _profile(content: Content) -> Profile:
         leakage_se=real({"leakage_se": 0.0, **content}, "leakage_se", least=0.0, most=MOST_LEAKAGE),
         loads=dict(loads),
         seen_loads=seen_of(content.get("seen_loads", [])),
+        grid_mhz=_grid_mhz(content.get("grid_mhz", [])),
     )
 
 
@@ -210,6 +215,11 @@ def _key(row: Content) -> Computation:
     if kind not in _KINDS:
         raise PerseusError(f"kind is {kind!r}", hint=f"one of {' '.join(_KINDS)}")
     return stage, _KINDS[kind]
+
+
+def _grid_mhz(value: object) -> tuple[int, ...]:
+    clocks = {str(place): one for place, one in enumerate(listed(value, "grid_mhz"))}
+    return tuple(whole(clocks, place, least=1, most=_MOST_MHZ) for place in clocks)
 
 
 def _watts(blocking: Content, clock: str) -> float:

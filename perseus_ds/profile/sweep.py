@@ -1,27 +1,20 @@
-"""Which clock to measure next, and when to stop."""
+"""The clocks of one group's sweep: those measured, and the one that is measured now."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perseus_ds.device.conflict import is_held
 from perseus_ds.profile.record import Computation, Point
 
-DEFAULT_CLOCKS = 12
 _LOWEST_SHARE = 0.5
-_PATIENCE = 2
 
 
-def candidate_clocks(grid_mhz: Sequence[int], max_clocks: int | None) -> tuple[int, ...]:
-    """Spread the sweep evenly from the highest clock to half of it, on clocks that the device has.
-
-    Below half of the highest clock, time grows faster than power falls on every part in ``facts``; the
-    sweep usually stops long before.
-    """
+def candidate_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:
+    """Spread clocks evenly from the highest to half of it, on clocks that the device has."""
     grid = sorted(set(grid_mhz), reverse=True)
     useful = [clock for clock in grid if clock >= _LOWEST_SHARE * grid[0]]
-    count = min(max_clocks or DEFAULT_CLOCKS, len(useful))
+    count = min(count, len(useful))
     if count == 1:
         return (useful[0],)
     span = len(useful) - 1
@@ -30,51 +23,53 @@ def candidate_clocks(grid_mhz: Sequence[int], max_clocks: int | None) -> tuple[i
 
 @dataclass(slots=True)
 class Sweep:
-    """Walk down the candidate clocks; stop when lower clocks cost time and save no effective energy.
+    """Measure one clock after another; ``clocks_mhz`` grows while others are chosen (`profile.next_clock`).
 
-    One that never ``stops`` walks through all of them. A clock that a power cap kept down shows nothing of
-    lower ones. It cost what the clock before it did, give or take the noise.
-
-    Source: arXiv 2312.06902, section 5: from the highest clock down, until both get worse.
+    Its last one is measured now, unless the sweep is finished: then all were.
     """
 
     clocks_mhz: tuple[int, ...]
-    stops: bool = True
     points: dict[Computation, list[Point]] = field(default_factory=dict)
-    _effective_j: dict[Computation, list[float]] = field(default_factory=dict)
-    _next: int = 0
+    done: int = 0
 
     @property
     def clock_mhz(self) -> int:
         """The clock to measure now."""
-        return self.clocks_mhz[self._next]
-
-    @property
-    def done(self) -> int:
-        """How many clocks have been measured."""
-        return self._next
+        return self.clocks_mhz[self.done]
 
     @property
     def finished(self) -> bool:
-        """Whether every clock was measured, or lower ones stopped paying."""
-        return self._next >= len(self.clocks_mhz) or (self.stops and self._past_the_best())
+        """Whether every clock was measured that is known so far."""
+        return self.done >= len(self.clocks_mhz)
 
-    def record(self, measured: Mapping[Computation, Point], *, blocking_power_w: float) -> None:
-        """Take the points of the present clock and go on to the next."""
-        held = self._next == 0 or all(
-            point.achieved_mhz is None or is_held(point.clock_mhz, point.achieved_mhz)
-            for point in measured.values()
-        )
+    def record(self, measured: Mapping[Computation, Point]) -> None:
+        """Take the points of the present clock."""
         for computation, point in measured.items():
             self.points.setdefault(computation, []).append(point)
-            if held:
-                effective_j = point.energy_j - blocking_power_w * point.time_s
-                self._effective_j.setdefault(computation, []).append(effective_j)
-        self._next += 1
+        self.done += 1
 
-    def _past_the_best(self) -> bool:
-        """Whether no computation gained effective energy from the last clocks that were held."""
-        return self._next > _PATIENCE and all(
-            len(energy_j) > _PATIENCE and min(energy_j[:-_PATIENCE]) < min(energy_j[-_PATIENCE:])
-            for energy_j in self._effective_j.values()
-        )
+    def go_on(self, clock_mhz: int) -> None:
+        """Measure another clock."""
+        self.clocks_mhz = (*self.clocks_mhz, clock_mhz)
+
+    def slower(self, clock_mhz: int) -> float:
+        """By how many times an iteration lasts longer at a clock than at the highest, at most.
+
+        Work slows down at most as its clock does. How it slowed down so far bounds it better.
+        """
+        if clock_mhz in self.clocks_mhz[: self.done]:
+            at = self.clocks_mhz.index(clock_mhz)
+            return max((own[at].time_s / own[0].time_s for own in self._whole), default=1.0)
+        shares = [
+            (own[at].time_s / own[0].time_s - 1.0) / (self.clocks_mhz[0] / clock - 1.0)
+            for at, clock in enumerate(self.clocks_mhz[: self.done])
+            if clock < self.clocks_mhz[0]
+            for own in self._whole
+        ]
+        follows = min(max(shares, default=1.0), 1.0)
+        return 1.0 + max(follows, 0.0) * (self.clocks_mhz[0] / clock_mhz - 1.0)
+
+    @property
+    def _whole(self) -> list[list[Point]]:
+        """Curves of what ran at every clock."""
+        return [own for own in self.points.values() if len(own) == self.done]

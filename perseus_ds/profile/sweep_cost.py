@@ -1,20 +1,23 @@
-"""What a sweep over clocks costs the training, before it begins; how many clocks a budget allows."""
+"""What a sweep over clocks costs the training, and by how many iterations at default clocks it is diluted."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 FEWEST_CLOCKS = 2
 """A budget leaves as many: fewer are no choice."""
-_CHANGING = 2
-"""Iterations at each clock that are not measured, at most: the clock changes in them."""
+USUAL_CLOCKS = 5
+"""So many are enough on most GPUs."""
+_LAG = 1
+"""Iterations at default clocks after each window, at least: until then it is not known."""
 _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """How long a sweep lasts at most, and how much of that is lost against the highest clock.
+    """How long a sweep lasts, and how much of that is lost against the highest clock.
 
     Units: seconds.
     """
@@ -24,7 +27,7 @@ class SweepCost:
 
     @property
     def slower_pct(self) -> float:
-        """By how much training is slower meanwhile, at most."""
+        """By how much training is slower meanwhile."""
         rest_s = self.lasts_s - self.lost_s
         return 100.0 * self.lost_s / rest_s if rest_s > 0.0 else 0.0
 
@@ -38,17 +41,63 @@ def in_words(time_s: float) -> str:
     return f"{time_s:.0f} s" if time_s < 2 * _MINUTE_S else f"{time_s / _MINUTE_S:.0f} minutes"
 
 
+@dataclass(slots=True)
+class SweepPace:
+    """How many iterations run at default clocks before each window, so that training loses little.
+
+    Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window.
+    ``took_s`` is how long the ``timed`` iterations of it really took. ``broken`` counts those of its windows
+    that were not measured, since something else had run before them.
+
+    Units: ``ran`` and ``lost`` in iterations at the highest clock, as expected.
+    """
+
+    most_slower_pct: float
+    ran: float = 0.0
+    lost: float = 0.0
+    took_s: float = 0.0
+    timed: int = 0
+    broken: int = 0
+
+    def rests(self, iterations: int, slower: float) -> int:
+        """Return how many come before ``iterations`` that last ``slower`` times as long."""
+        lost = self.lost + iterations * (slower - 1.0)
+        return max(0, math.ceil(100.0 * lost / self.most_slower_pct - self.ran - iterations - 1e-9))
+
+    def pass_(self, iterations: int, slower: float = 1.0) -> None:
+        """Note what ran."""
+        self.ran += iterations
+        self.lost += iterations * (slower - 1.0)
+
+    def took(self, iteration_s: float) -> None:
+        """Note how long one really took."""
+        self.took_s += iteration_s
+        self.timed += 1
+
+    def slower_pct(self, iteration_s: float) -> float:
+        """By how much training was slower than at ``iteration_s`` an iteration."""
+        return 100.0 * (self.took_s / (self.timed * iteration_s) - 1.0) if self.timed else 0.0
+
+
 def cost_of(
-    clocks_mhz: Sequence[int], *, highest_mhz: int, iterations: int, iteration_s: float, settling: int = 0
+    slower: Sequence[float],
+    *,
+    iterations: int,
+    iteration_s: float,
+    most_slower_pct: float,
+    settling: int = 0,
 ) -> SweepCost:
-    """Bound the cost of measuring ``iterations`` at each clock: work slows down at most as its clock does.
+    """Walk a sweep on paper: windows of ``iterations`` that last ``slower`` times as long, and their rests.
 
     ``iteration_s`` is an iteration at the highest clock; ``settling`` iterations there come first.
     """
-    each = iterations + _CHANGING
-    lasts_s = sum(each * iteration_s * highest_mhz / clock for clock in clocks_mhz)
-    lost_s = lasts_s - each * iteration_s * len(clocks_mhz)
-    return SweepCost(lasts_s + settling * iteration_s, lost_s)
+    pace = SweepPace(most_slower_pct)
+    pace.pass_(settling)
+    for one in slower:
+        pace.pass_(pace.rests(iterations, one))
+        pace.pass_(iterations, one)
+        pace.pass_(_LAG)
+    return SweepCost((pace.ran + pace.lost) * iteration_s, pace.lost * iteration_s)
 
 
 def most_clocks(budget_s: float, count: int, cost: Callable[[int], SweepCost]) -> int:

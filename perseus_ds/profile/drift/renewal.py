@@ -26,30 +26,34 @@ class Ratio:
 
 
 def renewed(
-    profile: Profile, again: Mapping[Computation, Sequence[Point]]
+    profile: Profile,
+    again: Mapping[Computation, Sequence[Point]],
+    *,
+    predicted: Profile | None = None,
 ) -> tuple[Profile, Mapping[Computation, Ratio]]:
     """Replace curves by what was measured of them again.
 
     A point that was measured again stands as measured. The others of its curve move as their neighbours did.
     Their ratio is linear in the clock between two measured ones and constant beyond; its error is added to
-    theirs. Clocks that are new to the profile are left out: nothing compares with them.
+    theirs. Clocks that the profile has not measured are compared with what was ``predicted``.
 
     Raises:
         IncompleteProfileError: nothing of a computation was measured at a clock that the profile has.
     """
-    points, ratios = dict(profile.points), {}
+    points, ratios, known = dict(profile.points), {}, predicted or profile
     for key, seen in again.items():
-        old = {point.clock_mhz: point for point in profile.of(*key)}
+        old = {point.clock_mhz: point for curves in (known, profile) for point in curves.of(*key)}
         both = sorted((new for new in seen if new.clock_mhz in old), key=lambda new: new.clock_mhz)
         if not both:
             raise IncompleteProfileError(
                 f"nothing of stage {key[0]} {key[1].words} was measured again at a clock of the profile"
             )
         times, energies = _Ratios.of(both, old, "time"), _Ratios.of(both, old, "energy")
+        own = {point.clock_mhz for point in profile.points[key]}
         measured = {new.clock_mhz: new for new in both}
         points[key] = tuple(
             measured.get(point.clock_mhz) or _moved(point, times, energies) for point in profile.points[key]
-        )
+        ) + tuple(measured[mhz] for mhz in sorted(measured) if mhz not in own)
         ratios[key] = Ratio(times.mean, energies.mean, certain=times.certain or energies.certain)
     return replace(profile, points=points), ratios
 

@@ -83,7 +83,21 @@ def _words(profile: Profile, contents: Contents) -> str:
     if short_windows:
         again = "window was" if short_windows == 1 else "windows were"
         told.append(f"{short_windows} {again} too short and measured again.")
+    told += _left_out(contents)
     return " ".join(told)
+
+
+def _left_out(contents: Contents) -> list[str]:
+    """How many iterations counted for nothing in the sweep, and why."""
+    profiled = next((one for one in reversed(contents.events) if one.get("event") == "profiled"), {})
+    reasons = {
+        "first_iterations": "first ones",
+        "after_something_else": "after an evaluation or a checkpoint",
+        "void_or_skipped": "without marks or optimizer step",
+    }
+    counts = {words: profiled.get(key) for key, words in reasons.items()}
+    left = [f"{count} {words}" for words, count in counts.items() if isinstance(count, int) and count]
+    return [f"Iterations left out of the sweep: {', '.join(left)}."] if left else []
 
 
 def _clocks(value: object) -> list[int]:
@@ -148,9 +162,11 @@ def _percent(shares: Sequence[float]) -> str:
 
 def _off(points: Sequence[Point], curve: Sequence[Point]) -> str:
     """The largest residual of times and energies, in standard errors of the point; unknown without any."""
+    at = {one.clock_mhz: one for one in curve}
     found = [
         abs(value - on) / error
-        for one, other in zip(points, curve, strict=True)
+        for one in points
+        for other in [at[one.clock_mhz]]
         for value, on, error in (
             (one.time_s, other.time_s, one.time_se_s),
             (one.energy_j, other.energy_j, one.energy_se_j),

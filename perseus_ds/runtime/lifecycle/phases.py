@@ -6,11 +6,13 @@ collected alike, never from what one rank alone can see.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from perseus_ds.profile.sweep_cost import SweepPace
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
@@ -111,16 +113,21 @@ class Walk(Protocol):
         """The clock that this rank measures now."""
 
     @property
+    def slower(self) -> float:
+        """How many times as long an iteration lasts at the clocks that ranks measure now, at most."""
+
+    @property
     def finished(self) -> bool:
         """Whether all ranks are through."""
 
 
 class Profiling(Phase):
-    """Measure a few iterations at one clock after another.
+    """Measure a few iterations at one clock after another, with iterations at default clocks between them.
 
-    The first iteration at a new clock is not measured: the switch falls into it. So it is with the first one
-    after something else ran on the engine (an evaluation). Before the first clock ``settling`` iterations are
-    not, in which the GPU warms up. A window that ``measured`` finds too short to show anything is measured
+    Before the first clock ``settling`` iterations run at default clocks, in which the GPU warms up. Before
+    each there are as many as ``pace`` asks for, and one at least, in which the last window becomes known.
+    An iteration after something else ran on the engine (an evaluation) is not measured: clocks change within
+    it. A window that ``measured`` finds too short to show anything is measured
     again, twice as long.
     """
 
@@ -133,33 +140,74 @@ class Profiling(Phase):
         then: Callable[[], Phase],
         policy_at: Callable[[int], ClockPolicy] = FixedClock,
         settling: int = 1,
+        pace: SweepPace | None = None,
     ) -> None:
         self._sweep = sweep
         self._policy_at = policy_at
         self._iterations = iterations
         self._measured = measured
         self._then = then
+        self._pace = pace or SweepPace(math.inf)
         self._window: list[Iteration] = []
-        self._first: int | None = None
-        self._settling = settling
-        self.step = Step(policy_at(sweep.clock_mhz))
+        self._resting = max(1, settling)
+        self._runs = range(0)
+        self._passed = -1
+        self._pace.pass_(self._resting)
+        self._rest(self._pace.rests(iterations, sweep.slower))
 
     def following(self, ended: Ended) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
-        if self._first is None:
-            self._first, self._settling = ended.index + self._settling, 1
-        self._window.extend(i for i in ended.passed if i.index >= self._first and not i.resumed)
-        window = [i for i in self._window if i.index < ended.index][: self._iterations]
-        if len(window) < self._iterations:
+        self._take(ended.passed)
+        if ended.iteration_s is not None:
+            self._pace.took(ended.iteration_s)
+        if self._resting:
+            self._resting -= 1
+            if not self._resting:
+                self._run(ended.index + 1, self._iterations)
+        elif ended.index == self._runs.stop - 1:
+            self.step = ASIDE
+        elif ended.index >= self._runs.stop:
+            self._pace.pass_(1)
+            if self._passed >= self._runs.stop - 1:
+                return self._judged(ended.index)
+        return self
+
+    def _judged(self, index: int) -> Phase:
+        """Take the window, all of which has passed; iteration ``index`` has just ended."""
+        missing = self._iterations - len(self._window)
+        if missing > 0:
+            self._run(index + 1, missing + 1)
             return self
-        self._window, self._first = [], None
+        window, self._window = self._window[: self._iterations], []
         if not self._measured(self._sweep.clock_mhz, window):
             self._iterations *= 2
-            return self
-        if self._sweep.finished:
+        elif self._sweep.finished:
             return self._then()
-        self.step = Step(self._policy_at(self._sweep.clock_mhz))
+        self._rest(self._pace.rests(self._iterations, self._sweep.slower))
+        if not self._resting:
+            self._run(index + 1, self._iterations)
         return self
+
+    def _take(self, passed: Sequence[Iteration]) -> None:
+        """Keep what ran at the clock."""
+        for one in passed:
+            self._passed = one.index
+            if one.index in self._runs:
+                self._pace.broken += one.resumed
+                if not one.resumed:
+                    self._window.append(one)
+
+    def _run(self, first: int, iterations: int) -> None:
+        """Run the clock from the next iteration on."""
+        self._pace.pass_(iterations, self._sweep.slower)
+        self._runs = range(first, first + iterations)
+        self.step = Step(self._policy_at(self._sweep.clock_mhz))
+
+    def _rest(self, iterations: int) -> None:
+        """Run default clocks for some iterations from the next one on."""
+        self._pace.pass_(iterations)
+        self._resting += iterations
+        self.step = ASIDE
 
 
 @dataclass(frozen=True, slots=True)

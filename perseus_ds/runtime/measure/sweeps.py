@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.profile import Sweep
-from perseus_ds.profile.sweep_cost import SweepCost, cost_of
 from perseus_ds.runtime.measure.pooling import Pooled, both
 
 
@@ -35,25 +34,13 @@ class Sweeps:
 
     @property
     def total(self) -> int:
-        """How many windows there are at most."""
+        """How many windows there are, as far as is known."""
         return max(len(sweep.clocks_mhz) for sweep in self.sweeps)
 
-    def cost(self, iterations: int, iteration_s: float, *, settling: int = 0) -> SweepCost:
-        """Bound what the clocks that are left cost, of the group whose clocks cost most.
-
-        At each ``iterations`` are measured, which last ``iteration_s`` at the highest.
-        """
-        costs = [
-            cost_of(
-                sweep.clocks_mhz[sweep.done :],
-                highest_mhz=sweep.clocks_mhz[0],
-                iterations=iterations,
-                iteration_s=iteration_s,
-                settling=settling,
-            )
-            for sweep in self.sweeps
-        ]
-        return max(costs, key=lambda one: one.lasts_s)
+    @property
+    def slower(self) -> float:
+        """How many times as long an iteration lasts at the clocks that are measured now, at most."""
+        return max((one.slower(one.clock_mhz) for one in self.sweeps if not one.finished), default=1.0)
 
     @property
     def finished(self) -> bool:
@@ -68,22 +55,28 @@ class Sweeps:
         """
         clocks = [sweep.clocks_mhz[: sweep.done][::-1] for sweep in self.sweeps]
         own = self.sweeps.index(self._mine)
-        return Sweeps([Sweep(one, stops=False) for one in clocks], mine=own)
+        return Sweeps([Sweep(one) for one in clocks], mine=own)
+
+    def go_on(self, clocks_mhz: Sequence[int | None]) -> None:
+        """Measure another clock of every group that has one. Shape: [groups]."""
+        for sweep, clock_mhz in zip(self.sweeps, clocks_mhz, strict=True):
+            if clock_mhz is not None:
+                sweep.go_on(clock_mhz)
 
     def first_again(self) -> Sweeps:
         """Measure the highest clock once more, on a GPU that has just run the lowest and is cooler."""
         own = self.sweeps.index(self._mine)
-        return Sweeps([Sweep(one.clocks_mhz[:1], stops=False) for one in self.sweeps], mine=own)
+        return Sweeps([Sweep(one.clocks_mhz[:1]) for one in self.sweeps], mine=own)
 
     def joined(self, back: Sweeps) -> Sweeps:
         """Average the windows of both ways, clock by clock."""
-        whole = Sweeps([Sweep(s.clocks_mhz[: s.done], stops=False) for s in self.sweeps])
+        whole = Sweeps([Sweep(s.clocks_mhz[: s.done]) for s in self.sweeps])
         for index, windows in enumerate(self.windows):
             whole.windows[index] = [
                 both(*pair) for pair in zip(windows, back.windows[index][::-1], strict=True)
             ]
             for pooled in whole.windows[index]:
-                whole.sweeps[index].record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+                whole.sweeps[index].record(pooled.points)
         return whole
 
     @property
@@ -95,5 +88,5 @@ class Sweeps:
         """Take one window of every group; of those that were finished before it reports nothing new."""
         for sweep, windows, pooled in zip(self.sweeps, self.windows, seen, strict=True):
             if not sweep.finished:
-                sweep.record(pooled.points, blocking_power_w=pooled.blocking_power_w)
+                sweep.record(pooled.points)
                 windows.append(pooled)

@@ -133,8 +133,8 @@ def tables_of(
         IncompleteProfileError: a computation was not measured.
     """
     waiting = waiting_w if isinstance(waiting_w, Mapping) else {}
-    clocks = np.array(sorted({*profile.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
     believed = smoothed(profile)
+    clocks = np.array(sorted({*believed.clocks_mhz, *clocks_mhz, *waiting}), dtype=np.int64)
     filled = [_row(believed, row, clocks) for row in rows]
     return Tables(
         clock_mhz=clocks,

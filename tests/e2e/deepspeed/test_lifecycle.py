@@ -183,7 +183,7 @@ def test_profile_stays_at_default_clocks_afterwards(tmp_path: Path) -> None:
     assert (tmp_path / "plan_request.json").exists()
     assert not (tmp_path / "plan.json").exists()
     assert [one.value.clock_mhz for one in said] == [1410.0] * STAGES
-    assert [one.value.locks for one in said] == [2 * SWITCHES + 3, *[SWITCHES + 3] * (STAGES - 1)]
+    assert [one.value.locks for one in said] == [2 * SWITCHES + 4, *[SWITCHES + 4] * (STAGES - 1)]
 
 
 @pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])

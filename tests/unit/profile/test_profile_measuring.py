@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import IncompleteProfileError
-from perseus_ds.profile import (
-    CounterTrace,
-    Interval,
-    Point,
-    Sweep,
-    Window,
-    candidate_clocks,
-)
+from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.profile.estimating.estimate import estimate
 from perseus_ds.schedule import Instruction, Kind
 
@@ -90,55 +83,3 @@ def test_counter_is_read_between_its_steps_and_not_beyond_them() -> None:
         trace.energy_between(2.0, 5.0)
     with pytest.raises(IncompleteProfileError, match="moved 0 times"):
         CounterTrace([], []).energy_between(0.0, 1.0)
-
-
-A100 = range(210, 1411, 15)
-
-
-def test_candidates_go_from_the_highest_clock_to_half_of_it_on_the_grid() -> None:
-    clocks = candidate_clocks(A100, 8)
-    assert (len(clocks), clocks[0], clocks[-1]) == (8, 1410, 705)
-    assert list(clocks) == sorted(set(clocks), reverse=True)
-    assert set(clocks) <= set(A100)
-    assert len(candidate_clocks(A100, None)) == 12
-    assert candidate_clocks([1410], 8) == (1410,)
-    assert candidate_clocks([1410, 1395], 8) == (1410, 1395)
-
-
-def sweep_over(energies_j: list[float]) -> Sweep:
-    """Record a point per clock until the sweep has had enough; each takes 1 s and blocking costs nothing."""
-    sweep = Sweep(tuple(range(1400, 1400 - 100 * len(energies_j), -100)))
-    for energy_j in energies_j:
-        if sweep.finished:
-            break
-        point = Point(sweep.clock_mhz, 1.0, energy_j)
-        sweep.record({(0, Kind.FORWARD): point}, blocking_power_w=0.0)
-    return sweep
-
-
-def test_a_sweep_that_keeps_paying_goes_to_the_end() -> None:
-    sweep = sweep_over([9.0, 8.0, 7.0, 6.0, 5.0])
-    assert (sweep.finished, sweep.done) == (True, 5)
-
-
-def test_a_sweep_stops_two_clocks_after_the_best() -> None:
-    sweep = sweep_over([9.0, 8.0, 7.0, 7.5, 7.6, 7.7, 7.8])
-    assert (sweep.finished, sweep.done) == (True, 5)
-    assert [point.clock_mhz for point in sweep.points[0, Kind.FORWARD]] == [1400, 1300, 1200, 1100, 1000]
-
-
-def test_one_clock_that_does_not_pay_is_forgiven() -> None:
-    assert sweep_over([9.0, 8.0, 8.1, 7.0, 6.0]).done == 5
-
-
-def test_what_waiting_would_cost_anyway_is_not_a_gain() -> None:
-    sweep = Sweep((1400, 1300, 1200, 1100))
-    for time_s, energy_j in [(1.0, 100.0), (2.0, 150.0), (3.0, 220.0)]:
-        point = Point(sweep.clock_mhz, time_s, energy_j)
-        sweep.record({(0, Kind.FORWARD): point}, blocking_power_w=80.0)
-    assert not sweep.finished  # effective: 20, -10, -20 J
-    late = Sweep((1400, 1300, 1200, 1100))
-    for time_s, energy_j in [(1.0, 100.0), (2.0, 190.0), (3.0, 280.0)]:
-        point = Point(late.clock_mhz, time_s, energy_j)
-        late.record({(0, Kind.FORWARD): point}, blocking_power_w=80.0)
-    assert late.finished  # effective: 20, 30, 40 J

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import write_request
-from perseus_ds.profile import Computation, Point, Profile, write_profile
+from perseus_ds.profile import Computation, Point, Profile, smoothed, write_profile
 from perseus_ds.profile.drift.renewal import Ratio, renewed
 from perseus_ds.profile.drift.verdict import DriftVerdict
 from perseus_ds.runtime.job import Job
@@ -150,7 +150,8 @@ class DriftAnswers:
             if not points:
                 profiles.append(known)
                 continue
-            new, ratios = renewed(known, self._at_profiles_heat(known, points, again, group))
+            measured = self._at_profiles_heat(known, points, again, group)
+            new, ratios = renewed(known, measured, predicted=smoothed(known))
             profiles.append(new)
             found |= ratios
         if any(one.certain for one in found.values()):

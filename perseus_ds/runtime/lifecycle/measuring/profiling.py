@@ -14,26 +14,28 @@ from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_e
 from perseus_ds.profile import (
     Computation,
     CounterTrace,
+    Interval,
     LoadFit,
     Point,
     Profile,
     Sweep,
     Window,
-    candidate_clocks,
     fit_of,
 )
 from perseus_ds.profile.estimating.estimate import Estimate, estimate
 from perseus_ds.profile.estimating.heat import Heat
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.following import follows_clock
-from perseus_ds.profile.sweep_cost import SweepCost, cost_of, most_clocks
+from perseus_ds.profile.next_clock import filed
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.runtime.observe.control_watch import ControlWatch
 from perseus_ds.schedule import Kind, Load
+
+CHANGE_S = 1.0
+"""How long a clock may take to change and settle: computations that begin within it are not measured."""
 
 
 def pooled(context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate]) -> list[Pooled]:
@@ -71,18 +73,19 @@ def window_estimate(
         IncompleteProfileError: the window shows nothing.
     """
     iterations = _measured(iterations, control)
-    start_s, end_s = iterations[0].start_s, iterations[-1].end_s
+    intervals, changes = without_changes(iterations)
+    start_s, end_s = changes[0][1], iterations[-1].end_s
     spans = sorted((one.start_s, one.end_s) for one in iterations)
     achieved_mhz, reasons = watch.clock_between(start_s, end_s)
     window = Window(
         clock_mhz=clock_mhz,
         start_s=start_s,
         end_s=end_s,
-        intervals=tuple(interval for iteration in iterations for interval in iteration.intervals),
+        intervals=intervals,
         counter=watch.trace(start_s),
         achieved_mhz=achieved_mhz,
         event_reasons=reasons,
-        outside=tuple((one[1], other[0]) for one, other in pairwise(spans)),
+        outside=(*((one[1], other[0]) for one, other in pairwise(spans)), *changes),
         loads=loads,
         temperature_c=watch.temperatures.mean_c(start_s, end_s),
     )
@@ -108,6 +111,30 @@ def _measured(iterations: Sequence[Iteration], control: ControlWatch) -> Sequenc
     return iterations
 
 
+def without_changes(
+    iterations: Sequence[Iteration],
+) -> tuple[tuple[Interval, ...], list[tuple[float, float]]]:
+    """Leave out the computations in which the clock may still change; return when these ran as well.
+
+    They begin within `CHANGE_S` of the first iteration of a run of them. Other instructions stay: both ends
+    of a transfer are compared one by one.
+    """
+    kept: list[Interval] = []
+    changes: list[tuple[float, float]] = []
+    before = None
+    for iteration in iterations:
+        intervals = iteration.intervals
+        if before is None or iteration.index != before + 1:
+            changes.append((iteration.start_s, iteration.start_s + CHANGE_S))
+        begin_s, until_s = changes[-1]
+        left = [one for one in intervals if one.kind.is_computation and one.start_s < until_s]
+        if left:
+            changes[-1] = begin_s, max(until_s, *(one.end_s for one in left))
+        kept += [one for one in intervals if not one.kind.is_computation or one.start_s >= until_s]
+        before = iteration.index
+    return tuple(kept), changes
+
+
 def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
     """Take in what was read since the last window; None once the sensor is not believed."""
     trace = watch.trace(-math.inf if warmth.until_s == math.inf else warmth.until_s)
@@ -122,12 +149,19 @@ def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | N
 
 
 def profile_of(
-    context: JobContext, sweep: Sweep, windows: Sequence[Pooled], *, warming: Warming, group: int
+    context: JobContext,
+    sweep: Sweep,
+    windows: Sequence[Pooled],
+    *,
+    warming: Warming,
+    group: int,
+    grid_mhz: Sequence[int],
 ) -> Profile:
     """Join the windows of a finished sweep; blocking power is the one at the highest clock.
 
     All energies are as if the GPU had the temperature that it settles at with default clocks. All durations
-    are the mean of those batches that were seen in any window.
+    are the mean of those batches that were seen in any window. What was held down is filed under the clock
+    that it reached; ``grid_mhz`` are the clocks that the group's GPUs have.
     """
     settled_w = windows[0].heat_w
     cooler_w = {
@@ -139,16 +173,14 @@ def profile_of(
         for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
         if clock in held
     }
+
+    def warmed(key: Computation, point: Point) -> Point:
+        missing_w = warming.missing_w(key, point, cooler_w[point.clock_mhz])
+        return _scaled(_warmed(point, missing_w), _larger(key, windows))
+
     return Profile(
         points={
-            key: tuple(
-                _scaled(
-                    _warmed(point, warming.missing_w(key, point, cooler_w[point.clock_mhz])),
-                    _larger(key, windows),
-                )
-                for point in points
-                if point.clock_mhz in held
-            )
+            key: filed([warmed(key, point) for point in points], grid_mhz)
             for key, points in sweep.points.items()
         },
         blocking_power_w=blocking_w[sweep.clocks_mhz[0]],
@@ -162,6 +194,7 @@ def profile_of(
         fingerprint=dict(context.job.profile_fingerprint(group)),
         window_s=context.config.profile.min_window_s,
         calibration=context.reckoning.calibration if group == 0 else None,  # rank 0's GPU is of the first
+        grid_mhz=tuple(mhz for mhz in grid_mhz if min(sweep.clocks_mhz) < mhz < sweep.clocks_mhz[0]),
     )
 
 
@@ -223,33 +256,3 @@ def _scaled(point: Point, times: float) -> Point:
         energy_se_j=times * point.energy_se_j,
         time_sd_s=sd_s,
     )
-
-
-def sweeps_of(context: JobContext, *, iterations: int, iteration_s: float) -> Sweeps:
-    """Begin a sweep for every group, within the budget; collective where there are several.
-
-    At each clock ``iterations`` are measured, which last ``iteration_s`` at the highest.
-    """
-    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
-    grids = {job.group: clocks_mhz}
-    if job.mixed:
-        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
-        grids = dict(reversed(announced)) | grids
-    settings = context.config.profile
-
-    def clocks(grid_mhz: tuple[int, ...]) -> tuple[int, ...]:
-        wanted = candidate_clocks(grid_mhz, settings.max_clocks)
-        if settings.budget_s is None:
-            return wanted
-
-        def cost(count: int) -> SweepCost:
-            return cost_of(
-                candidate_clocks(grid_mhz, count),
-                highest_mhz=wanted[0],
-                iterations=iterations,
-                iteration_s=iteration_s,
-            )
-
-        return candidate_clocks(grid_mhz, most_clocks(settings.budget_s, len(wanted), cost))
-
-    return Sweeps([Sweep(clocks(grids[group])) for group in sorted(grids)], mine=job.group)

@@ -13,14 +13,15 @@ from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.profile.estimating.heat import Heat, Leakage, leakage_of
 from perseus_ds.profile.estimating.thermal import Warming, Warmth, warming_of
+from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, SweepPace, in_words
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_iterations
 from perseus_ds.runtime.lifecycle.measuring.profiling import (
     held_clocks,
     pooled,
     profile_of,
-    sweeps_of,
     window_estimate,
 )
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
@@ -34,7 +35,6 @@ from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.schedule import Load
 
 _SHORT_WINDOWS = 4
-_LONG_SWEEP = 7  # windows: shorter ones cool no GPU by enough to tell what that spares
 _VARIES = 0.1
 """Computations of one kind, clock and size agree within a hundredth on a GPU left alone."""
 
@@ -61,27 +61,19 @@ class Sweeping:
 
     def _begin_anew(self) -> None:
         """Forget earlier windows: ranks that lost each other may know different ones of them."""
-        self._short_windows = 0
+        self._short_windows = self._void = 0
         self._loads = WindowLoads(self._context)
         self._past = Heat(), Warmth()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         self._begin_anew()
-        iterations = self._window_iterations(iteration_s)
-        sweeps = sweeps_of(self._context, iterations=iterations, iteration_s=iteration_s)
-        settling = self._settling(iteration_s, iterations * sweeps.total, ran=ran)
-        cost = sweeps.cost(iterations, iteration_s, settling=settling)
-        self._context.log.event(
-            "profiling",
-            f"profiling up to {sweeps.total} clocks; at each, {iterations} iterations of {iteration_s:.3g} s "
-            f"are measured, after one or two in which the clock changes; {cost}",
-            clock_mhz=sweeps.clock_mhz,
-            done=0,
-            total=sweeps.total,
-            lasts_s=cost.lasts_s,
-            slower_pct=cost.slower_pct,
-        )
+        choice = ClockChoice(self._context, iteration_s)
+        sweeps = choice.begun()
+        settling = self._settling(iteration_s, choice.iterations * choice.most, ran=ran)
+        self._log_begin(choice, choice.cost(settling), iteration_s)
+
+        pace = choice.pace()
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
@@ -89,41 +81,86 @@ class Sweeping:
             if last is not None:
                 cool = [windows[-1] for windows in last.windows]
                 warmings = [self._warming(*pair) for pair in zip(warm, cool, strict=True)]
-            return then() if self._write(found, warmings) else Unplanned()
+            course = self._course(pace, iteration_s, ran=ran)
+            return then() if self._write(found, warmings, choice.grids_mhz, course) else Unplanned()
 
         def profiled() -> Phase:
             if sweeps.spread > _VARIES:
                 self._log_varying(sweeps)
                 back = sweeps.back()
-                return self._walking(back, iterations, then=lambda: written(sweeps.joined(back), back))
-            if sweeps.done < _LONG_SWEEP:
+                return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
+            if sweeps.done == 1:
                 return written(sweeps, None)
             cool = sweeps.first_again()
-            return self._walking(cool, iterations, then=lambda: written(sweeps, cool))
+            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
 
-        return self._walking(sweeps, iterations, then=profiled, settling=settling)
+        return self._walking(sweeps, choice, pace, then=profiled, settling=settling, chooses=True)
 
     def _walking(
-        self, sweeps: Sweeps, iterations: int, *, then: Callable[[], Phase], settling: int = 1
+        self,
+        sweeps: Sweeps,
+        choice: ClockChoice,
+        pace: SweepPace,
+        *,
+        then: Callable[[], Phase],
+        settling: int = 1,
+        chooses: bool = False,
     ) -> Phase:
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
             seen = self._pooled(clock_mhz, window)
             if seen is None:
                 return False
             sweeps.record(seen)
-            place = (
-                f"({sweeps.done} of at most {sweeps.total})" if sweeps.total > 1 else "again, on a cooler GPU"
-            )
-            self._context.log.event(
-                "profiling",
-                f"profiled {clock_mhz} MHz {place}",
-                clock_mhz=clock_mhz,
-                done=sweeps.done,
-                total=sweeps.total,
-            )
+            if chooses:
+                choice.go_on(sweeps)
+            self._log_measured(clock_mhz, sweeps, choice, choice.left_s(sweeps, pace), again=not chooses)
             return True
 
-        return Profiling(sweeps, iterations, measured=measured, then=then, settling=settling)
+        return Profiling(
+            sweeps, choice.iterations, measured=measured, then=then, settling=settling, pace=pace
+        )
+
+    def _course(self, pace: SweepPace, iteration_s: float, *, ran: int) -> dict[str, float]:
+        """How long the sweep lasted, by how much training was slower, and what counted for nothing."""
+        return {
+            "took_s": pace.took_s,
+            "slower_pct": pace.slower_pct(iteration_s),
+            "first_iterations": ran,
+            "after_something_else": pace.broken,
+            "void_or_skipped": self._void,
+        }
+
+    def _log_begin(self, choice: ClockChoice, cost: SweepCost, iteration_s: float) -> None:
+        iterations = f"{choice.iterations} iteration{'s' * (choice.iterations > 1)} of {iteration_s:.3g} s"
+        self._context.log.event(
+            "profiling",
+            f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {iterations} at "
+            f"each, the others at default clocks; {cost}",
+            clock_mhz=choice.grids_mhz[0][0],
+            done=0,
+            total=choice.most,
+            lasts_s=cost.lasts_s,
+            slower_pct=cost.slower_pct,
+        )
+
+    def _log_measured(
+        self, clock_mhz: int, sweeps: Sweeps, choice: ClockChoice, left_s: float, *, again: bool
+    ) -> None:
+        left = f"; about {in_words(left_s)} left" if left_s else ""
+        error_pct = choice.error_pct
+        sure = (
+            "" if again or error_pct is None else f"; energies at other clocks known within {error_pct:.2g} %"
+        )
+        place = "once more" if again else f"({sweeps.done} of at most {choice.most}){sure}{left}"
+        self._context.log.event(
+            "profiling",
+            f"profiled {clock_mhz} MHz {place}",
+            clock_mhz=clock_mhz,
+            done=sweeps.done,
+            total=choice.most,
+            left_s=left_s,
+            error_pct=error_pct,
+        )
 
     def measuring_again(self, again: Again, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
         """Measure some ranks again at a few clocks, while all others run at default clocks.
@@ -144,7 +181,7 @@ class Sweeping:
                 again.record(seen)
             return seen is not None
 
-        iterations = self._window_iterations(iteration_s)
+        iterations = window_iterations(self._context, iteration_s)
         settling = self._settling(iteration_s, iterations * again.total, ran=0)
         return Profiling(
             again, iterations, measured=measured, then=then, policy_at=policy_at, settling=settling
@@ -172,6 +209,7 @@ class Sweeping:
         context = self._context
         if not self._watch.watching:
             return Unplanned()
+        iterations = window_iterations(context, iteration_s)
         top = context.capabilities.clocks_mhz[:1]
         sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
 
@@ -186,11 +224,11 @@ class Sweeping:
 
         return Profiling(
             sweeps,
-            self._window_iterations(iteration_s),
+            iterations,
             measured=measured,
             then=Unplanned,
             policy_at=lambda _: DEFAULT_CLOCK,
-            settling=self._settling(iteration_s, self._window_iterations(iteration_s), ran=ran),
+            settling=self._settling(iteration_s, iterations, ran=ran),
         )
 
     def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:
@@ -198,15 +236,13 @@ class Sweeping:
         needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
-    def _window_iterations(self, iteration_s: float) -> int:
-        return max(2, -int(-self._context.config.profile.min_window_s // iteration_s))
-
     def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled] | None:
         """Pool a window; None where it was too short to show anything, a few times at most.
 
         Raises:
             IncompleteProfileError: longer windows showed nothing either.
         """
+        self._void += sum(one.void or one.skipped for one in window)
         try:
             told, loads = self._loads.shared(window)
             seen = pooled(self._context, clock_mhz, lambda: self._estimate(clock_mhz, told, loads))
@@ -259,10 +295,16 @@ class Sweeping:
         )
         return Warming(leakage_of(warm.points, cool.points, warm.heat_w - cool.heat_w))
 
-    def _write(self, sweeps: Sweeps, warmings: Sequence[Warming]) -> bool:
+    def _write(
+        self,
+        sweeps: Sweeps,
+        warmings: Sequence[Warming],
+        grids_mhz: Sequence[Sequence[int]],
+        course: Mapping[str, float],
+    ) -> bool:
         """Write every group's profile; return whether plans follow.
 
-        Shape: ``warmings`` [groups].
+        Shape: ``warmings``, ``grids_mhz`` [groups].
         """
         context = self._context
         files = [context.directory.profile_of(group) for group in range(len(context.job.groups))]
@@ -273,7 +315,9 @@ class Sweeping:
                 self._log_not_held(lost)
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
-            profile = profile_of(context, sweep, windows, warming=warmings[group], group=group)
+            profile = profile_of(
+                context, sweep, windows, warming=warmings[group], group=group, grid_mhz=grids_mhz[group]
+            )
             profile = replace(profile, seen_loads=self._loads.iterations if profile.loads else ())
             if group == 0:
                 self._loads.log_fits(profile.loads)
@@ -281,11 +325,14 @@ class Sweeping:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))
         self._loads.log_mean()
-        where = f"wrote {', '.join(map(str, files))}"
+        where = (
+            f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}, in which training was "
+            f"{course['slower_pct']:.1f} % slower"
+        )
         if context.config.mode == "profile":
-            context.log.event("profiled", f"{where}; mode is profile: default clocks from here on")
+            context.log.event("profiled", f"{where}; mode is profile: default clocks from here on", **course)
             return False
-        context.log.event("profiled", where)
+        context.log.event("profiled", where, **course)
         return True
 
 

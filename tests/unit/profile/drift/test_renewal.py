@@ -1,5 +1,7 @@
 """What was measured again stands; the rest of its curve goes with it, with larger errors."""
 
+from dataclasses import replace
+
 import pytest
 
 from perseus_ds.errors import IncompleteProfileError
@@ -49,3 +51,10 @@ def test_what_lies_within_the_errors_is_not_certain() -> None:
 def test_a_clock_that_the_profile_has_not_is_refused() -> None:
     with pytest.raises(IncompleteProfileError, match="stage 0 forward"):
         renewed(PROFILE, {FORWARD: [point(1300)]})
+
+
+def test_a_clock_that_was_only_predicted_is_compared_and_then_kept() -> None:
+    known = replace(PROFILE, points={FORWARD: (*PROFILE.points[FORWARD], point(1300))})
+    new, ratios = renewed(PROFILE, {FORWARD: [point(1300, 1.05)]}, predicted=known)
+    assert ratios[FORWARD].time == pytest.approx(1.05)
+    assert 1300 in {one.clock_mhz for one in new.points[FORWARD]}

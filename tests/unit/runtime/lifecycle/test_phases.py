@@ -7,6 +7,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
+from perseus_ds.profile.sweep_cost import SweepPace
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
@@ -56,7 +57,8 @@ def walk(
         phase.begins(index)
         rows.append(f"{run_by(phase.step.clock_policy)} {LETTERS[phase.step.mode]}")
         waiting.append(iteration(index, whole=index not in broken))
-        passed, waiting = waiting[: len(waiting) - lag], waiting[len(waiting) - lag :]
+        done = max(0, len(waiting) - lag)
+        passed, waiting = waiting[:done], waiting[done:]
         phase = phase.following(Ended(index, passed, iteration_s))
     return rows
 
@@ -81,32 +83,60 @@ def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
 
 
 def profiling(
-    windows: list[tuple[int, list[int]]], *clocks_mhz: int, iterations: int = 2, settling: int = 1
+    windows: list[tuple[int, list[int]]],
+    *clocks_mhz: int,
+    iterations: int = 2,
+    settling: int = 1,
+    pace: SweepPace | None = None,
 ) -> Profiling:
     sweep = Sweep(clocks_mhz)
 
     def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
         windows.append((clock_mhz, [one.index for one in window]))
-        points = {(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0 - len(windows))}
-        sweep.record(points, blocking_power_w=0.0)
+        points = {(0, Kind.FORWARD): Point(clock_mhz, 1000.0 / clock_mhz, 1000.0 - len(windows))}
+        sweep.record(points)
         return True
 
-    return Profiling(Sweeps([sweep]), iterations, measured=measured, then=Unplanned, settling=settling)
+    return Profiling(
+        Sweeps([sweep]), iterations, measured=measured, then=Unplanned, settling=settling, pace=pace
+    )
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_profiling_measures_whole_iterations_at_every_clock(lag: int) -> None:
-    """The first iteration at a clock holds the switch, the last is where the device may still be."""
+def test_profiling_measures_at_every_clock_and_runs_default_clocks_until_it_knows(lag: int) -> None:
     windows: list[tuple[int, list[int]]] = []
-    rows = walk(profiling(windows, 1000, 900), [GOOD] * 9, lag=lag)
-    assert rows == ["1000 -"] * 4 + ["900 -"] * 4 + ["default B"]
-    assert windows == [(1000, [1, 2]), (900, [5, 6])]
+    rows = walk(profiling(windows, 1000, 900), [GOOD] * 8, lag=lag)
+    assert rows == ["default -", "1000 -", "1000 -", "default -", "900 -", "900 -", "default -", "default B"]
+    assert windows == [(1000, [1, 2]), (900, [4, 5])]
 
 
-def test_a_window_that_was_broken_into_goes_on_behind_the_first_iteration_after_it() -> None:
+def test_a_device_that_is_far_behind_is_waited_for_at_default_clocks() -> None:
     windows: list[tuple[int, list[int]]] = []
-    walk(profiling(windows, 1000, 900), [GOOD] * 13, broken=[2])
-    assert windows == [(1000, [1, 3]), (900, [6, 7])]
+    rows = walk(profiling(windows, 1000, 900), [GOOD] * 11, lag=3)
+    assert rows[3:7] == ["default -"] * 3 + ["900 -"]
+    assert windows == [(1000, [1, 2]), (900, [6, 7])]
+
+
+def test_training_is_never_slower_than_allowed_after_any_window() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    pace = SweepPace(10.0)
+    rows = walk(profiling(windows, 1000, 800, 500, settling=3, pace=pace), [GOOD] * 80)
+    took = 0.0
+    for count, row in enumerate(rows[: rows.index("default B")], start=1):
+        clock = row.split()[0]
+        took += 1.0 if clock == "default" else 1000.0 / int(clock)
+        if row.startswith("default") and count > 1 and not rows[count - 2].startswith("default"):
+            assert took <= 1.1 * count + 0.11
+    assert [clock_mhz for clock_mhz, _ in windows] == [1000, 800, 500]
+    assert len(rows[: rows.index("default B")]) < 32, "and no longer than that takes"
+
+
+def test_a_window_that_was_broken_into_is_filled_up() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    pace = SweepPace(100.0)
+    walk(profiling(windows, 1000, 900, pace=pace), [GOOD] * 13, broken=[2])
+    assert windows == [(1000, [1, 4]), (900, [7, 8])]
+    assert pace.broken == 1
 
 
 def test_an_evaluation_after_every_second_iteration_does_not_hold_up_the_profile() -> None:
@@ -167,7 +197,7 @@ def test_settling_takes_at_most_a_fifth_of_an_audits_distance() -> None:
 def test_before_the_first_clock_of_a_sweep_the_gpu_warms_up() -> None:
     windows: list[tuple[int, list[int]]] = []
     walk(profiling(windows, 1000, 900, settling=4), [GOOD] * 12)
-    assert windows == [(1000, [4, 5]), (900, [8, 9])]
+    assert windows == [(1000, [4, 5]), (900, [7, 8])]
 
 
 def test_every_audit_is_told_once() -> None:
@@ -206,11 +236,11 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
         windows.append([one.index for one in window])
         if len(windows) == 1:
             return False
-        sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)}, blocking_power_w=0.0)
+        sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)})
         return True
 
     walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Unplanned), [GOOD] * 12)
-    assert windows == [[1, 2], [5, 6, 7, 8]]
+    assert windows == [[1, 2], [4, 5, 6, 7]]
 
 
 def test_an_audit_may_bring_another_plan_which_counts_from_its_second_iteration() -> None:

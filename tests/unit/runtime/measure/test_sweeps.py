@@ -60,7 +60,7 @@ def drifting(sweeps: Sweeps, *, first: int) -> int:
 
 
 def test_there_and_back_what_grows_steadily_changes_no_clocks_share() -> None:
-    there = Sweeps([Sweep((1400, 1050, 700), stops=False)])
+    there = Sweeps([Sweep((1400, 1050, 700))])
     half = drifting(there, first=0)
     assert there.spread == 0.3
     back = there.back()

@@ -1,0 +1,125 @@
+"""Which clocks a job's sweep measures, and what that costs: chosen on rank 0, alike for all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+from perseus_ds.profile import Sweep
+from perseus_ds.profile.next_clock import MOST_CLOCKS, NextClock, next_clock, usual_clocks
+from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, SweepPace, cost_of, most_clocks
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.measuring.profiling import CHANGE_S
+from perseus_ds.runtime.measure.sweeps import Sweeps
+
+_MICROBATCHES = 8
+"""An iteration of as many shows each computation often enough: of four, transfers came out too long."""
+_LONG = 6
+
+
+class ClockChoice:
+    """Chooses the clocks of every group's sweep within the user's limits.
+
+    Shape: ``grids_mhz`` [groups].
+    """
+
+    def __init__(self, context: JobContext, iteration_s: float) -> None:
+        self._context = context
+        self._settings = context.config.profile
+        self._iteration_s = iteration_s
+        self.iterations = window_iterations(context, iteration_s)
+        self.grids_mhz = _grids(context)
+        self.most = self._most()
+        self.error_pct: float | None = None
+
+    def begun(self) -> Sweeps:
+        """Begin with the highest clock of every group."""
+        return Sweeps([Sweep(grid[:1]) for grid in self.grids_mhz], mine=self._context.job.group)
+
+    def pace(self) -> SweepPace:
+        """How many iterations at default clocks the sweep is diluted by."""
+        return SweepPace(self._settings.max_slower_pct)
+
+    def cost(self, settling: int) -> SweepCost:
+        """What the sweep costs if it takes as many clocks as usual, of the group whose clocks cost most."""
+        usual = min(USUAL_CLOCKS, self.most)
+        return max(
+            (self._cost(grid, usual, settling) for grid in self.grids_mhz), key=lambda one: one.lasts_s
+        )
+
+    def left_s(self, sweeps: Sweeps, pace: SweepPace) -> float:
+        """How much longer the sweep will last, if it takes as many clocks as usual; 0 once it is through."""
+        if sweeps.finished:
+            return 0.0
+        ahead = SweepPace(pace.most_slower_pct, pace.ran, pace.lost)
+        for slower in [sweeps.slower, *self._usually_slower(sweeps)]:
+            ahead.pass_(ahead.rests(self.iterations, slower))
+            ahead.pass_(self.iterations, slower)
+            ahead.pass_(1)
+        return (ahead.ran + ahead.lost - pace.ran - pace.lost) * self._iteration_s
+
+    def _usually_slower(self, sweeps: Sweeps) -> list[float]:
+        """How much slower the clocks are that come after the next one, if there are as many as usual."""
+        coming = [
+            [sweep.slower(mhz) for mhz in usual_clocks(grid, min(USUAL_CLOCKS, self.most))[sweep.done + 1 :]]
+            for sweep, grid in zip(sweeps.sweeps, self.grids_mhz, strict=True)
+        ]
+        return max(coming, key=sum)
+
+    def go_on(self, sweeps: Sweeps) -> None:
+        """Have every group measure its next clock, where it has one; collective.
+
+        Raises:
+            SilentRankError: a rank fell silent.
+        """
+        chosen = self._context.channel.broadcast_result(lambda: self._chosen(sweeps))
+        self.error_pct = max((one.error_pct for one in chosen if one.error_pct is not None), default=None)
+        sweeps.go_on([one.clock_mhz for one in chosen])
+
+    def _chosen(self, sweeps: Sweeps) -> list[NextClock]:
+        return [
+            next_clock(
+                sweep.points,
+                sweep.clocks_mhz,
+                grid,
+                most=self.most,
+                target_error_pct=self._settings.target_error_pct,
+            )
+            for sweep, grid in zip(sweeps.sweeps, self.grids_mhz, strict=True)
+        ]
+
+    def _most(self) -> int:
+        wanted = self._settings.max_clocks or MOST_CLOCKS
+        budget_s = self._settings.budget_s
+        if budget_s is None:
+            return wanted
+        return min(most_clocks(budget_s, wanted, partial(self._cost, grid)) for grid in self.grids_mhz)
+
+    def _cost(self, grid_mhz: Sequence[int], count: int, settling: int = 0) -> SweepCost:
+        clocks_mhz = usual_clocks(grid_mhz, count)
+        return cost_of(
+            [grid_mhz[0] / clock for clock in clocks_mhz],
+            iterations=self.iterations,
+            iteration_s=self._iteration_s,
+            most_slower_pct=self._settings.max_slower_pct,
+            settling=settling,
+        )
+
+
+def window_iterations(context: JobContext, iteration_s: float) -> int:
+    """How many iterations a window needs, in the first of which the clock changes."""
+    enough = math.ceil((context.config.profile.min_window_s + CHANGE_S) / iteration_s)
+    alone = context.job.schedule.microbatches >= _MICROBATCHES and iteration_s >= _LONG * CHANGE_S
+    return max(1 if alone else 2, enough)
+
+
+def _grids(context: JobContext) -> list[tuple[int, ...]]:
+    """The clocks of every group, highest first; collective where there are several."""
+    job, clocks_mhz = context.job, context.capabilities.clocks_mhz
+    grids = {job.group: clocks_mhz}
+    if job.mixed:
+        announced = cast("list[tuple[int, tuple[int, ...]]]", context.channel.gather((job.group, clocks_mhz)))
+        grids = dict(reversed(announced)) | grids
+    return [tuple(sorted(grids[group], reverse=True)) for group in sorted(grids)]

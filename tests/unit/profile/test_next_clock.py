@@ -1,0 +1,100 @@
+"""Which clocks a sweep measures: few, not those that nothing would use, until the curves are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perseus_ds.device.simulated import Work, model_named
+from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile.next_clock import MOST_CLOCKS, NextClock, filed, next_clock, usual_clocks
+from perseus_ds.profile.record import Computation
+from perseus_ds.schedule import Kind
+
+WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
+WEIGHTS = (1.02, 1.0, 1.0, 1.1)
+
+
+def true_point(gpu: str, mhz: int, work: Work) -> Point:
+    model = model_named(gpu)
+    time_s = duration_s(model, mhz, work)
+    capped = [one for one in model.clocks_mhz if duration_s(model, one, work) <= time_s * (1 + 1e-9)]
+    return Point(mhz, time_s, energy_j(model, mhz, work), achieved_mhz=min(capped))
+
+
+def swept(
+    gpu: str, *, share: float, seed: int = 0, most: int = MOST_CLOCKS
+) -> dict[Computation, tuple[Point, ...]]:
+    """Sweep a GPU with errors; all points, highest clock first."""
+    draw, grid = np.random.default_rng(seed), model_named(gpu).clocks_mhz
+    points: dict[Computation, list[Point]] = {}
+    asked: list[int] = []
+    while (clock := next_clock(points, asked, grid, most=most, target_error_pct=0.3).clock_mhz) is not None:
+        asked.append(clock)
+        for stage, weight in enumerate(WEIGHTS):
+            for kind, work in WORKS.items():
+                one = true_point(gpu, clock, work.scaled(weight))
+                time, energy = 1.0 + share * draw.standard_normal(2)
+                known = replace(one, time_se_s=share * one.time_s, energy_se_j=share * one.energy_j)
+                points.setdefault((stage, kind), []).append(
+                    replace(known, time_s=one.time_s * time, energy_j=one.energy_j * energy)
+                )
+    return {key: tuple(sorted(own, key=lambda one: -one.clock_mhz)) for key, own in points.items()}
+
+
+@pytest.mark.parametrize("gpu", ["a40", "h200"])
+def test_a_few_clocks_state_all_others(gpu: str) -> None:
+    grid = model_named(gpu).clocks_mhz
+    points = swept(gpu, share=0.003)
+    assert 4 <= len(points[0, Kind.FORWARD]) <= MOST_CLOCKS
+    found = smoothed(Profile(points, grid_mhz=tuple(grid)))
+    assert len(found.of(0, Kind.FORWARD)) > 20
+    off = []
+    for (stage, kind), own in found.points.items():
+        for point in own:
+            true = true_point(gpu, point.clock_mhz, WORKS[kind].scaled(WEIGHTS[stage]))
+            off.append((point.time_s / true.time_s - 1.0, point.energy_j / true.energy_j - 1.0))
+    time, energy = np.sqrt(np.mean(np.square(off), axis=0))
+    assert time <= 0.006
+    assert energy <= 0.015
+
+
+def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
+    points = swept("h100-sxm", share=0.0)
+    found = smoothed(Profile(points, grid_mhz=tuple(model_named("h100-sxm").clocks_mhz)))
+    for key, own in found.points.items():
+        reached = points[key][0].achieved_mhz
+        assert reached is not None
+        assert all(one.clock_mhz <= reached for one in own if one not in found.of(*key)[:1])
+
+
+@pytest.mark.parametrize("most", [2, 3, 5])
+def test_no_more_clocks_than_allowed(most: int) -> None:
+    points = swept("a100-sxm4-80gb", share=0.02, most=most)
+    assert len(points[0, Kind.FORWARD]) == most
+    assert len(usual_clocks(model_named("a40").clocks_mhz, most)) == most
+
+
+def test_a_grid_of_one_clock_is_measured_once() -> None:
+    assert next_clock({}, [], [900], most=8, target_error_pct=0.3) == NextClock(900)
+    points = {(0, Kind.FORWARD): [Point(900, 1.0, 100.0)]}
+    assert next_clock(points, [900], [900], most=8, target_error_pct=0.3).clock_mhz is None
+
+
+def test_what_was_held_down_is_filed_under_the_clock_that_was_reached() -> None:
+    points = [
+        Point(1980, 1.0, 500.0, achieved_mhz=1700),
+        Point(1800, 1.0, 499.0, achieved_mhz=1690),
+        Point(1200, 1.4, 300.0, achieved_mhz=1200),
+        Point(1500, 1.3, 320.0, achieved_mhz=1210),
+    ]
+    found = filed(points, range(2000, 500, -15))
+    assert [(one.clock_mhz, one.energy_j) for one in found] == [
+        (1980, 500.0),
+        (1685, 499.0),
+        (1205, 320.0),
+        (1200, 300.0),
+    ]
