@@ -33,7 +33,7 @@ class SweepCost:
 
     def __str__(self) -> str:
         """For the job's log."""
-        return f"at most {in_words(self.lasts_s)}, training up to {self.slower_pct:.0f} % slower meanwhile"
+        return f"about {in_words(self.lasts_s)}, training up to {self.slower_pct:.0f} % slower meanwhile"
 
 
 def in_words(time_s: float) -> str:

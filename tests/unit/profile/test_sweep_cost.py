@@ -28,7 +28,7 @@ def test_two_clocks_by_hand() -> None:
 
 
 def test_minutes_are_said_as_minutes() -> None:
-    assert str(SweepCost(240.0, 13.6)) == "at most 4 minutes, training up to 6 % slower meanwhile"
+    assert str(SweepCost(240.0, 13.6)) == "about 4 minutes, training up to 6 % slower meanwhile"
 
 
 @pytest.mark.parametrize(("iterations", "iteration_s", "minutes"), [(3, 2.0, 3.0), (1, 15.0, 6.5)])

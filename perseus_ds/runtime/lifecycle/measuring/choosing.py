@@ -100,7 +100,7 @@ class ClockChoice:
     def _cost(self, grid_mhz: Sequence[int], count: int, settling: int = 0) -> SweepCost:
         clocks_mhz = usual_clocks(grid_mhz, count)
         return cost_of(
-            [grid_mhz[0] / clock for clock in clocks_mhz],
+            [*(grid_mhz[0] / clock for clock in clocks_mhz), 1.0],
             iterations=self.iterations,
             iteration_s=self._iteration_s,
             most_slower_pct=self._settings.max_slower_pct,

@@ -135,7 +135,8 @@ class Sweeping:
         self._context.log.event(
             "profiling",
             f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {iterations} at "
-            f"each, the others at default clocks; {cost}",
+            f"each, the others at default clocks; {cost}, "
+            f"{self._context.config.profile.max_slower_pct:g} % at most",
             clock_mhz=choice.grids_mhz[0][0],
             done=0,
             total=choice.most,

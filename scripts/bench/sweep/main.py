@@ -1,0 +1,148 @@
+"""How few clocks does a sweep need, and what does a plan lose by the rest being predicted? See README.md.
+
+python scripts/bench/sweep/main.py results.json [--seeds 5] [--error-pct 0.3] [--only GPU]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.device.simulated import Work, model_named
+from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.plan.solving.problem import PlanProblem, problem_of
+from perseus_ds.plan.solving.strategy import fastest
+from perseus_ds.plan.solving.switching import FREE
+from perseus_ds.profile import Point, Profile, smoothed
+from perseus_ds.profile.next_clock import MOST_CLOCKS, next_clock
+from perseus_ds.profile.record import Computation
+from perseus_ds.schedule import Kind, textbook
+from perseus_ds.solver import Frontier, blended, solve_frontier
+
+GPUS = ("a100-sxm4-80gb", "a100-pcie-80gb", "a40", "h100-sxm", "h200")
+MICROBATCHES = 12
+WEIGHTS = (1.02, 1.0, 1.0, 1.1)
+WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
+TARGET_PCT = 0.3
+_SAME = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What a GPU really does at every clock from half of its highest on, which the sweep does not see."""
+
+    profile: Profile
+    grid_mhz: tuple[int, ...]
+    problem: PlanProblem
+    frontier: Frontier
+
+    @classmethod
+    def of(cls, gpu: str) -> Truth:
+        """Compute all points and solve the true problem once."""
+        model = model_named(gpu)
+        clocks = [mhz for mhz in model.clocks_mhz if mhz >= 0.5 * model.max_clock_mhz]
+        points: dict[Computation, tuple[Point, ...]] = {}
+        for stage, weight in enumerate(WEIGHTS):
+            for kind, work in WORKS.items():
+                own = work.scaled(weight)
+                times = {mhz: duration_s(model, mhz, own) for mhz in clocks}
+                reached = min(mhz for mhz in clocks if times[mhz] <= times[max(clocks)] * _SAME)
+                points[stage, kind] = tuple(
+                    Point(mhz, times[mhz], energy_j(model, mhz, own), achieved_mhz=min(mhz, reached))
+                    for mhz in sorted(clocks, reverse=True)
+                )
+        profile = Profile(points, blocking_power_w=float(model.blocking_w[-1][1]))
+        schedule = textbook("1f1b", stages=profile.stages, microbatches=MICROBATCHES)
+        problem = problem_of(profile, schedule, profile.blocking_power_w or 0.0)
+        return cls(profile, tuple(model.clocks_mhz), problem, solve_frontier(problem.activities))
+
+    def judged(self, believed: Profile) -> tuple[float, float]:
+        """Plan for no slowdown with another profile and run that in truth; time and energy lost (%)."""
+        planned = problem_of(believed, self.problem.schedule, self.problem.waiting_w)
+        limit_s = planned.baseline(0.0).iteration_time_s
+        every = fastest(planned, FREE, also_s=limit_s)
+        within = np.flatnonzero(every.time_s <= max(limit_s, every.time_s[0]) * _SAME)
+        plan = every.at(within[-1:].astype(np.int32))
+        choice, other = (self._numbered(planned, one) for one in (plan.choice, plan.other))
+        lasts_s, cost_j = blended(self.problem.activities, choice, other, plan.share)
+        starts_s = self.problem.dag.earliest_starts(lasts_s[0].tolist(), self.problem.fixed_s)
+        time_s = float((np.array(starts_s) + lasts_s[0]).max())
+        waiting_j, order = self.problem.total_w * time_s, np.argsort(self.frontier.time_s)
+        best_j = float(np.interp(time_s, self.frontier.time_s[order], self.frontier.cost_j[order]))
+        own_s = self.problem.baseline(self.problem.waiting_w).iteration_time_s
+        return (
+            100.0 * (time_s / own_s - 1.0),
+            100.0 * ((float(cost_j.sum()) + waiting_j) / (best_j + waiting_j) - 1.0),
+        )
+
+    def _numbered(self, planned: PlanProblem, choice: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The same clocks by their numbers in truth."""
+        found, keys = np.array(choice).copy(), list(planned.options)
+        for column, table in enumerate(planned.activities.table_of.tolist()):
+            if table < len(keys):
+                mhz = planned.options[keys[table]].clock_mhz[found[0, column]]
+                true_mhz = self.problem.options[keys[table]].clock_mhz
+                found[0, column] = int(np.flatnonzero(true_mhz == mhz)[0])
+        return found
+
+
+def swept(truth: Truth, share: float, seed: int) -> tuple[Profile, Sequence[int]]:
+    """Sweep a GPU whose every time and energy is off by itself; return the profile and its clocks."""
+    draw, asked = np.random.default_rng(seed), list[int]()
+    points: dict[Computation, list[Point]] = {}
+    grid = truth.grid_mhz
+    while clock := next_clock(points, asked, grid, most=MOST_CLOCKS, target_error_pct=TARGET_PCT).clock_mhz:
+        asked.append(clock)
+        for key, own in truth.profile.points.items():
+            one = next(point for point in own if point.clock_mhz == clock)
+            time, energy = 1.0 + share * draw.standard_normal(2)
+            points.setdefault(key, []).append(
+                replace(
+                    one,
+                    time_s=one.time_s * float(time),
+                    energy_j=one.energy_j * float(energy),
+                    time_se_s=share * one.time_s,
+                    energy_se_j=share * one.energy_j,
+                )
+            )
+    whole = {key: tuple(own) for key, own in points.items()}
+    return replace(truth.profile, points=whole, grid_mhz=grid), asked
+
+
+def main() -> None:
+    """Write a row for every GPU."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--error-pct", type=float, default=0.3)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    for gpu in (one for one in GPUS if options.only in one):
+        truth, counts, lost = Truth.of(gpu), list[int](), list[tuple[float, float]]()
+        for seed in range(options.seeds):
+            profile, asked = swept(truth, options.error_pct / 100.0, seed)
+            counts.append(len(asked))
+            lost.append(truth.judged(smoothed(profile)))
+        times, energies = zip(*lost, strict=True)
+        rows.append(
+            {"gpu": gpu, "of": len(truth.grid_mhz), "clocks": statistics.fmean(counts)}
+            | {"most_clocks": max(counts), "slower_pct": statistics.fmean(times)}
+            | {"energy_lost_pct": statistics.fmean(energies), "energy_lost_worst_pct": max(energies)}
+        )
+        sys.stderr.write(f"{rows[-1]}\n")
+        options.results.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
