@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from ranks import Said, run_ranks
 NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400
 _KINDS = ("user", "net", "mnt", "uts", "time")
+_SLOW_LINK = Path(__file__).with_name("slow_link.py")
 _HIDDEN = Path("/mnt")  # where every host has a disk of its own
 
 
@@ -56,7 +58,7 @@ class Hosts:
     """Hosts on one switch, ``ranks_each`` ranks on each of them."""
 
     switch: subprocess.Popen[str]
-    hosts: Sequence[Host]
+    hosts: list[Host]
     ranks_each: int
     environment: dict[str, str] = field(default_factory=dict)
     own: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -80,6 +82,25 @@ class Hosts:
         self.link(host, up=False, net=net)
         time.sleep(for_s)
         self.link(host, up=True, net=net)
+
+    @contextmanager
+    def slow(self, host: int, *, delay_s: float, loss: float = 0.0, net: int = 0) -> Iterator[None]:
+        """Have everything to and from a host come later by a delay, and a share of it not at all."""
+        cable, card = self.hosts[host].cable(net), f"eth{net}"
+        for one in self.hosts:
+            _within(one.inside, sys.executable, str(_SLOW_LINK), "plain", card)
+        _within(self.switch, "ip", "link", "add", "slow", "type", "veth", "peer", "name", "onward")
+        _within(self.switch, "ip", "link", "set", cable, "nomaster")
+        _within(self.switch, "ip", "link", "set", "onward", "master", f"switch{net}", "up")
+        _within(self.switch, "ip", "link", "set", "slow", "up")
+        words = [sys.executable, str(_SLOW_LINK), "forward", cable, "slow", str(delay_s), str(loss)]
+        link = subprocess.Popen([*entering(self.switch), *words], stdout=subprocess.PIPE, text=True)
+        try:
+            assert link.stdout is not None
+            assert link.stdout.readline() == "ready\n"
+            yield
+        finally:
+            _ended(link)
 
     def firewall(self, port: int = PORT) -> None:
         """Lose every packet between hosts on the first network, but those of one port of the master."""
@@ -149,25 +170,36 @@ def hosts(
     """
     users = ("--user", "--map-root-user") if own_users else ()
     switch = _begun("unshare", *users, "--net", "--mount")
-    made: list[Host] = []
+    network = Hosts(switch, [], ranks_each)
     try:
         for net in range(len(NETS)):
             _within(switch, "ip", "link", "add", f"switch{net}", "type", "bridge")
             _within(switch, "ip", "link", "set", f"switch{net}", "up")
         for number in range(count):
-            ahead_s = str(int(number * days_apart * 86_400))
-            inside = _begun(
-                *entering(switch),
-                *("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s),
-            )
-            host = Host(number, inside)
-            made.append(host)
-            _plug_in(switch, host)
-        yield Hosts(switch, made, ranks_each)
+            network.hosts.append(_host(switch, number, days_apart))
+        yield network
     finally:
-        for process in (*(host.inside for host in made), switch):
-            process.kill()
-            process.communicate()
+        for process in (*(host.inside for host in network.hosts), switch):
+            _ended(process)
+
+
+def _host(switch: subprocess.Popen[str], number: int, days_apart: float) -> Host:
+    ahead_s = str(int(number * days_apart * 86_400))
+    inside = _begun(
+        *entering(switch), *("unshare", "--net", "--mount", "--uts", "--time", "--monotonic", ahead_s)
+    )
+    host = Host(number, inside)
+    try:
+        _plug_in(switch, host)
+    except BaseException:
+        _ended(inside)
+        raise
+    return host
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def _plug_in(switch: subprocess.Popen[str], host: Host) -> None:
