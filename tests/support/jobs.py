@@ -75,7 +75,7 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
         "enabled": True,
         "run_dir": str(run_dir),
         "device": "simulated",
-        "profile": {"min_window_s": 4.0, "max_clocks": 3, "warmup_iterations": 2},
+        "profile": {"min_window_s": 4.0, "max_clocks": 3, "warmup_iterations": 2, "max_slower_pct": 30.0},
         "audit": {"every_iterations": 4, "iterations": 3},
         **changes,
     }
