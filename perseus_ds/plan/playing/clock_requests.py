@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.plan.idle import BEGINNING, Idle
+from perseus_ds.plan.options import Options
 from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.waits import WaitClock
@@ -192,12 +195,10 @@ def _wanted(
         next_clocks[-1:] = [then]
     rows = zip(own, [*own[1:], None], next_clocks, strict=True)
     for position, (one, following, after) in enumerate(rows):
-        at_s = one.start_s
-        for here, there in zip(one.parts, one.parts[1:], strict=False):
-            at_s += here.duration_s
-            if here.clocks != there.clocks:
-                wanted.append(_DueClock(at_s, there.clocks, _latency_s(change, here.clocks, there.clocks)))
-        before = one.parts[-1].clocks
+        stretches = _stretches(one)
+        for (_, here), (since_s, there) in pairwise(stretches):
+            wanted.append(_DueClock(one.start_s + since_s, there, _latency_s(change, here, there)))
+        before = stretches[-1][1]
         start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
         if before == after or position in low:
             continue
@@ -209,6 +210,51 @@ def _wanted(
             late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
         wanted.append(_DueClock(one.end_s + late_s, after, latency_s))
     return wanted
+
+
+def _stretches(one: Played) -> list[tuple[float, Clocks]]:
+    """The clocks of a computation, each with when it begins, counted from the computation's start.
+
+    Kernels come earlier or later than planned, as durations vary. Each has the higher of two clocks from
+    ``GUARD`` of the time so far before it is due until as much after it.
+    """
+    ends_s = list(accumulate(part.duration_s for part in one.parts))
+    spans = list(zip([0.0, *ends_s[:-1]], ends_s, one.parts, strict=True))
+    share = GUARD if one.kernels else 0.0
+    edges_s = {begin_s * (1.0 - share) for begin_s, _, _ in spans}
+    edges_s |= {end_s * (1.0 + share) for _, end_s, _ in spans if end_s * (1.0 + share) < one.duration_s}
+    found: list[tuple[float, Clocks]] = []
+    for edge_s in sorted(edges_s):
+        here = [
+            part
+            for begin_s, end_s, part in spans
+            if begin_s * (1.0 - share) <= edge_s < end_s * (1.0 + share)
+        ]
+        memory_mhz = max(part.memory_mhz or math.inf for part in here)
+        clocks = max(part.clock_mhz for part in here), None if memory_mhz == math.inf else int(memory_mhz)
+        if not found or found[-1][1] != clocks:
+            found.append((edge_s, clocks))
+    return found
+
+
+def guarding_j(one: Played, options: Options, spared_w: Mapping[int, float]) -> float:
+    """What a timeline of kernels takes more than planned, for clocks that go up earlier and down later.
+
+    What its kernels take at clocks of others is not known: the whole computation's power by core clock stands
+    for it, and what a waiting GPU spares by its memory clock.
+    """
+
+    def power_w(clocks: Clocks) -> float:
+        at = int(abs(options.clock_mhz - clocks[0]).argmin())
+        return float(options.energy_j[at] / options.time_s[at]) - spared_w.get(clocks[1] or 0, 0.0)
+
+    stretches = _stretches(one)
+    ends_s = [*(since_s for since_s, _ in stretches[1:]), one.duration_s]
+    guarded_j = sum(
+        (end_s - since_s) * power_w(clocks)
+        for (since_s, clocks), end_s in zip(stretches, ends_s, strict=True)
+    )
+    return guarded_j - sum(part.duration_s * power_w(part.clocks) for part in one.parts)
 
 
 def _lowered(own: Sequence[Played], total_s: float, idle: Idle, clock: WaitClock) -> list[_DueClock]:

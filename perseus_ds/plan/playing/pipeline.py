@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from perseus_ds.plan.playing.clock_requests import (
     ClockRequest,
     RankClocks,
     corrected,
+    guarding_j,
     opening_clocks,
     requests_of,
 )
@@ -73,11 +75,8 @@ class PaperPipeline:
         plans, ranks = plan.of, range(plan.of.schedule.ranks)
         self._options, self._fixed_s, self._dag = plans.options, plans.fixed_s, dag
         self._follows, self._highest_mhz = profile.follows, max(profile.clocks_mhz)
-        self._played = {one.instruction: one for one in play(plan)}
-        self._whole = {
-            i: portions[-1].option < len(plans.options[i.stage, i.kind].clock_mhz)
-            for i, portions in plan.portions().items()
-        }
+        spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
+        self._played = {one.instruction: self._guarded(one, spared_w) for one in play(plan)}
         self._order = dag.topological()
         self._before: list[list[tuple[int, float]]] = [[] for _ in dag.nodes]
         for (first, then), delay_s in zip(dag.edges, dag.delays_s(plans.fixed_s), strict=True):
@@ -85,7 +84,6 @@ class PaperPipeline:
         rank_of = plans.schedule.rank_of_stages()
         self._rank = [rank_of[node.stage] for node in dag.nodes]
         self._asked = [Asked.of_plan(plan, rank, change, self._played) for rank in ranks]
-        spared_w = {mhz: watts for one in plans.options.values() for mhz, watts in one.spared_w.items()}
         self.gpus = [PaperGpu(asked.first, change, profile.blocking_w, spared_w) for asked in self._asked]
         self._present = list(self._asked)
         self._instead: list[Asked | None] = []
@@ -125,6 +123,13 @@ class PaperPipeline:
         for gpu in self.gpus:
             gpu.wait_until(self.now_s)
 
+    def _guarded(self, one: Played, spared_w: Mapping[int, float]) -> Played:
+        """Count what a timeline's guard against varying durations takes."""
+        if not one.kernels:
+            return one
+        options = self._options[one.instruction.stage, one.instruction.kind]
+        return replace(one, energy_j=one.energy_j + guarding_j(one, options, spared_w))
+
     def _times(self, row: int, start_s: float) -> float:
         """How many times as long a transfer lasts as at the highest clock, at its sender's."""
         node = self._dag.nodes[row]
@@ -147,10 +152,10 @@ class PaperPipeline:
         if asked.tables is not None:
             gpu.request((asked.correction(start_s - self.now_s), None), gpu.now_s)
         gpu.ask(asked.of[asked.position, False])
-        if self._whole[instruction]:
-            gpu.compute(options, factor)
-        else:
+        if one.kernels:
             gpu.follow(one, options, factor)
+        else:
+            gpu.compute(options, factor)
         gpu.ask(asked.of[asked.position, True])
         asked.position += 1
         return gpu.now_s

@@ -30,8 +30,9 @@ class Played:
 
     ``parts`` are its clocks in the order of time, each with its duration and energy (of a timeline's energy
     as its share of the time). There is one part unless the clock changes while it runs, and none for what no
-    clock changes. ``energy_j`` is what the work itself uses (waiting is counted apart, at blocking power), 0
-    where it was not measured.
+    clock changes. With ``kernels`` the parts are different kernels, so that each clock has its own.
+    ``energy_j`` is what the work itself uses (waiting is counted apart, at blocking power), 0 where it was
+    not measured.
     """
 
     instruction: Instruction
@@ -39,6 +40,7 @@ class Played:
     duration_s: float
     energy_j: float
     parts: tuple[Part, ...] = ()
+    kernels: bool = False
 
     @property
     def clock_mhz(self) -> int | None:
@@ -94,4 +96,5 @@ def _unplaced(plans: PlanSet, node: Instruction, portions: tuple[Portion, ...]) 
         for segment in options.segments(option)
     )
     duration_s, energy_j = sum(part.duration_s for part in parts), sum(part.energy_j for part in parts)
-    return Played(node, 0.0, duration_s, energy_j, parts)
+    kernels = any(option >= len(options.clock_mhz) for option, _ in portions)
+    return Played(node, 0.0, duration_s, energy_j, parts, kernels)

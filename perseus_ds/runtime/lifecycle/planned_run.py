@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from perseus_ds.config import Objective
-from perseus_ds.device import Capabilities, ClockChange
+from perseus_ds.device import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import (
     Expected,
@@ -198,14 +198,14 @@ class PlannedRun:
         return ClockSchedules(
             own,
             pipeline_rank=self._context.job.pipeline_rank,
-            change=ClockChange.of(able),
+            change=self._context.reckoning.change,
             clocks_mhz=able.clocks_mhz,
             feedback=self._context.config.objective.feedback == "auto",
         )
 
     def _ratios(self) -> list[dict[int, float]]:
         """Expected by planned power, for ceilings; on rank 0, whose the profiles are."""
-        change = ClockChange.of(self._context.capabilities)
+        change = self._context.reckoning.change
         profiles = [profile_in(self._context, group) for group in range(len(self._frontiers))]
         return [
             {} if profile is None else power_ratios(plans, profile, change)
@@ -250,7 +250,7 @@ class PlannedRun:
             return None
         return follower_of(
             context,
-            Setup(own, profile, plan.index, ClockChange.of(context.capabilities), tuple(marks)),
+            Setup(own, profile, plan.index, context.reckoning.change, tuple(marks)),
             members_of(job.replica, [one[:2] for one in cast("list[_Told]", told)]),
             waits=self._waits,
         )
@@ -358,7 +358,7 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expecte
     profile = profile_in(context, group) if context.job.rank == 0 else None
     if profile is None or not profile.blocking_w:
         return own
-    change, replicas = ClockChange.of(context.capabilities), context.job.replicas
+    change, replicas = context.reckoning.change, context.job.replicas
     return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
 
 

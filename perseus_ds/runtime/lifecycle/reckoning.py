@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from perseus_ds.device import Calibration, Capabilities, measured
+from perseus_ds.device import Calibration, Capabilities, ClockChange, measured
 from perseus_ds.errors import DeviceError
 from perseus_ds.runtime.observe.event_log import EventLog
 
@@ -23,6 +23,19 @@ class Reckoning:
     able: Capabilities
     calibration: Calibration | None = None
     crowd: float = 1.0
+
+    @property
+    def change(self) -> ClockChange:
+        """How far ahead clocks are asked for: no higher one comes late, and no lower one early.
+
+        A higher one may wait for the other GPUs of its node, as it did when all changed at once; a lower one
+        may not have to.
+        """
+        change, found = ClockChange.of(self.able), self.calibration
+        if found is None or found.down_s is None:
+            return change
+        down_s = max(0.0, found.down_s - change.call_s)
+        return replace(change, settle_down_s=min(change.settle_down_s, down_s))
 
 
 def joined(

@@ -21,7 +21,7 @@ GPU = "rtx-3080-ti"
 STAGES, LAYERS, ROWS, WIDTH = 2, 6, 16_384, 2048
 AUDITS = 3
 PREDICTED_WITHIN = 0.9
-"""Points: durations vary, so that changes fall some kernels early or late, at a cost that no plan knows."""
+"""Points: kernels were measured one by one, each as warm as it makes the GPU."""
 HIDDEN, WIDE = (ROWS, WIDTH), (ROWS, 4 * WIDTH)
 LAYER = [
     ("layernorm", (HIDDEN,)),

@@ -14,11 +14,12 @@ from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
 from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.playing.play import play
+from perseus_ds.plan.playing.clock_requests import requests_of
+from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.solving.switching import Split, Switching
 from perseus_ds.plan.timelines import AtDefault, ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.profile import Profile
-from perseus_ds.schedule import Kind, textbook
+from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
@@ -105,7 +106,25 @@ def test_a_timeline_is_played_stretch_by_stretch_and_asked_for_with_its_memory_c
     inside = next(one for one in asked if one.memory_mhz is not None and not one.over)
     own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(0)}]
     begins_s = own[inside.position].parts[0].duration_s
-    assert inside.offset_s == pytest.approx(begins_s - CHANGE.longest_s), "so long ahead as a change takes"
+    late_s = 1.02 * begins_s
+    assert inside.offset_s == pytest.approx(late_s - CHANGE.longest_s), "so long ahead as a change takes"
+
+
+def test_kernels_that_vary_have_the_higher_of_two_clocks_around_each_change() -> None:
+    """Core up and memory down at 1 s: both are high from 0.98 s to 1.02 s. A short dip is left out."""
+    parts = tuple(
+        Part(clock_mhz, lasts_s, 1.0, memory_mhz)
+        for clock_mhz, lasts_s, memory_mhz in [
+            (900, 1.0, None),
+            (1410, 1.0, 810),
+            (900, 0.05, 810),
+            (1410, 1.0, 810),
+        ]
+    )
+    one = Played(Instruction(0, Kind.FORWARD, 0), 0.0, 3.05, 4.0, parts, kernels=True)
+    asked = requests_of([one], 3.05, ClockChange())
+    inside = [(round(ask.offset_s, 3), ask.clock_mhz, ask.memory_mhz) for ask in asked if not ask.over]
+    assert inside == [(0.98, 1410, None), (1.02, 1410, 810)]
 
 
 def test_timelines_survive_the_plan_file() -> None:
@@ -233,7 +252,8 @@ def test_a_memory_clock_alone_is_asked_for_as_long_ahead_as_it_moves_up_or_down(
     assert own[both].parts[0].clocks == (1410, MEMORY_MHZ)
     up = next(one for one in clock_requests(plan, 0, slow_up) if one.position == both and not one.over)
     assert (up.clock_mhz, up.memory_mhz) == (1410, None)
-    assert up.offset_s == pytest.approx(own[both].parts[0].duration_s - 0.031)
+    early_s = 0.98 * own[both].parts[0].duration_s
+    assert up.offset_s == pytest.approx(early_s - 0.031)
 
 
 def test_the_emulator_says_that_it_knows_no_timelines() -> None:

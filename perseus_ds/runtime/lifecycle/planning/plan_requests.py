@@ -46,7 +46,7 @@ def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
         ),
         timelines=_prepared(context),
         objective=objective,
-        change=ClockChange.of(context.capabilities),
+        change=context.reckoning.change,
         max_swing_w=context.config.power.max_swing_w,
         by_loads=bool(profile.seen_loads) and not job.mixed and follows(context.config.straggler),
     )

@@ -9,7 +9,7 @@ from runtime_fakes import NotingGpu
 from perseus_ds.device import Calibration
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.lifecycle.reckoning import Answer, joined
+from perseus_ds.runtime.lifecycle.reckoning import Answer, Reckoning, joined
 from perseus_ds.runtime.observe.event_log import EventLog
 
 MINE = Calibration(0.004, 0.020, 0.018, None, 0.1, 0)
@@ -34,6 +34,15 @@ def test_the_longest_wait_of_all_ranks_is_the_lead(log: EventLog, tmp_path: Path
     [event] = read_events(tmp_path / "events.jsonl")
     assert event["event"] == "calibrated"
     assert event["together_s"] == 0.046
+
+
+def test_a_lower_clock_is_asked_for_no_earlier_than_it_takes_alone(log: EventLog) -> None:
+    """While the others wait for the driver it may come sooner, and would slow what still runs."""
+    able, found = joined(ABLE, MINE, [MINE, Calibration(0.004, 0.046, 0.040, None, 0.1, 0)], log)
+    change = Reckoning(able, found).change
+    assert change.latency_s(1005, 1410) == pytest.approx(0.046)
+    assert change.latency_s(1410, 1005) == pytest.approx(0.018)
+    assert Reckoning(ABLE).change.latency_s(1410, 1005) == ABLE.switch_latency_s
 
 
 def test_a_rank_by_itself_counts_what_it_missed_once(log: EventLog) -> None:
