@@ -140,31 +140,31 @@ class ControlChannel:
         self._see_all_well()
         own = _packed(mine)
         try:
-            sizes = self._all(torch.tensor([len(own)]))
+            sizes = self._all(torch.tensor([len(own)]), "sizes")
             longest = max(int(size) for size in sizes)
-            padded = self._all(torch.nn.functional.pad(own, (0, longest - len(own))))
+            padded = self._all(torch.nn.functional.pad(own, (0, longest - len(own))), "all")
         except RuntimeError as error:
             raise _silent("gathering", error) from error
         return [_unpacked(one[: int(size)]) for one, size in zip(padded, sizes, strict=True)]
 
-    def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
+    def _all(self, mine: torch.Tensor, part: str) -> list[torch.Tensor]:
         """What every rank has in a tensor of this shape."""
         assert self._group is not None
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
         began_s = time.monotonic()
-        self._come(self._group.allgather([everyone], [mine]))
+        self._come(self._group.allgather([everyone], [mine]), part)
         self._standstill.note(time.monotonic() - began_s)
         return everyone
 
-    def _come(self, work: dist.Work) -> None:
-        """Wait for an exchange until it is there, all ranks wait in vain, or patience is over.
+    def _come(self, work: dist.Work, part: str) -> None:
+        """Wait for a part of an exchange until it is there, all ranks wait in vain, or patience is over.
 
         Raises:
             RuntimeError: it did not come.
         """
         self._standstill.wait(
             work,
-            f"{self._name}/waits/{self._losses}/{self._exchanges}",
+            f"{self._name}/waits/{self._losses}/{self._exchanges}/{part}",
             lost=lost_key(self._name, self._losses + 1),
             patience_s=self._patience.total_seconds(),
         )
@@ -189,10 +189,11 @@ class ControlChannel:
         own = _packed(thing if self.rank == 0 else None)
         try:
             size = torch.tensor([len(own)])
-            self._come(self._group.broadcast([size]))
+            self._come(self._group.broadcast([size]), "size")
             packed = own if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-            self._come(self._group.broadcast([packed]))
-            self._come(self._group.allreduce([torch.zeros(1)]))  # rank 0 waits with those who have not got it
+            self._come(self._group.broadcast([packed]), "thing")
+            everyone_has_it = self._group.allreduce([torch.zeros(1)])  # rank 0 waits for those who have not
+            self._come(everyone_has_it, "got")
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
         return _unpacked(packed)
@@ -274,7 +275,7 @@ class ControlChannel:
             elif patience_s is not None:
                 work.wait(timedelta(seconds=patience_s))
             else:
-                self._come(work)
+                self._come(work, "greatest")
         except RuntimeError as error:
             self._in_vain = True
             raise _silent("exchanging", error) from error

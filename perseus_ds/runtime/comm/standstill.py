@@ -18,6 +18,7 @@ from torch.distributed.distributed_c10d import Store
 _QUIET_S = 0.5  # an exchange of which all have their part takes less
 _TIMES = 4.0  # or less than so many of the fastest one
 _POLL_S = 0.05
+_TURNS = 3  # ranks sign in so often before they wait no more
 _OFTEN = 1024  # ranks that may ask the store so often; more of them ask less often
 
 
@@ -52,6 +53,7 @@ class Standstill:
             while (left_s := until_s - time.monotonic()) > 0.0:
                 if _comes(work, min(_POLL_S, left_s)):
                     return
+                sign_in.still_waits()
                 if sign_in.in_vain:
                     raise RuntimeError("all ranks wait, and nothing comes through")
         finally:
@@ -60,30 +62,46 @@ class Standstill:
 
 
 class _SignIn:
-    """One rank's part in finding out whether all wait, in a thread: a store may not answer either."""
+    """One rank's part in finding out whether all wait, in a thread: a store may not answer either.
+
+    Ranks sign in again and again, each only after it has looked once more whether its numbers have come. A
+    rank that a busy host keeps from looking does not sign, and nobody takes it for one that waits in vain.
+    """
 
     def __init__(self, store: Callable[[], Store], key: str, lost: str, ranks: int) -> None:
         self.in_vain = False
         self._store, self._key, self._lost, self._ranks = store, key, lost, ranks
-        self._over = threading.Event()
+        self._poll_s = _POLL_S * max(1.0, ranks / _OFTEN)
+        self._over, self._looked = threading.Event(), threading.Event()
         threading.Thread(target=self._ask, name="perseus-standstill", daemon=True).start()
+
+    def still_waits(self) -> None:
+        """Note that this rank has looked, and nothing has come."""
+        self._looked.set()
 
     def close(self) -> None:
         """Ask no more."""
         self._over.set()
 
     def _ask(self) -> None:
-        poll_s = _POLL_S * max(1.0, self._ranks / _OFTEN)
         try:
             store = self._store()
-            waiting = store.add(self._key, 1)
-            while not (waiting >= self._ranks or store.check([self._lost])):
-                if self._over.wait(poll_s):
-                    return
-                waiting = store.add(self._key, 0)
+            self.in_vain = all(self._all_sign(store, f"{self._key}/{turn}") for turn in range(_TURNS))
         except RuntimeError:
             return  # without a store the wait is bounded all the same
-        self.in_vain = True
+
+    def _all_sign(self, store: Store, key: str) -> bool:
+        """Look, sign, and wait until all have signed or one waits no more; false once this wait is over."""
+        self._looked.clear()
+        while not self._looked.wait(self._poll_s):
+            if self._over.is_set():
+                return False
+        signed = store.add(key, 1)
+        while not (signed >= self._ranks or store.check([self._lost])):
+            if self._over.wait(self._poll_s):
+                return False
+            signed = store.add(key, 0)
+        return not self._over.is_set()
 
 
 def _comes(work: dist.Work, within_s: float) -> bool:
