@@ -17,7 +17,6 @@ from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.run_directory import write_whole
 
 REQUIRED = ("kernel", "memory_mhz", "clock_mhz", "time_s", "energy_j")
-OPTIONAL = ("shapes", "dtype", "note", "time_se_s", "energy_se_j", "samples", "measurement")
 COLUMNS = (
     "kernel",
     "shapes",

@@ -15,7 +15,6 @@ from perseus_ds.errors import EngineError
 from perseus_ds.runtime.adapter import Batch, InstructionListener
 from perseus_ds.schedule import Kind, Load
 
-Method = Callable[..., object]
 Run = Callable[[], object]
 
 _ALWAYS_REDUCES = 2  # from this ZeRO stage on every microbatch's gradients are reduced

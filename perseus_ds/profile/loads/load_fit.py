@@ -65,12 +65,6 @@ class LoadFit:
         if len(self.covariance) != len((0.0,) * 6) or not all(abs(v) <= _MOST for v in self.covariance):
             raise ProfileError("a load's covariance is not six finite numbers")
 
-    @property
-    def standard_errors(self) -> tuple[float, float, float]:
-        """Those of ``base``, ``tokens`` and ``squares``."""
-        base, _, _, tokens, _, squares = (math.sqrt(max(0.0, value)) for value in self.covariance)
-        return base, tokens, squares
-
     def factor(self, load: Load, *, mean: Load | None = None) -> float:
         """Return the relative duration; ``mean`` is the mean load where another stage counted it."""
         t, q = self._shares(load, mean)

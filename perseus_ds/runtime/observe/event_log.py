@@ -52,12 +52,6 @@ class EventLog:
             self._said.add(line)
             self.line(line)
 
-    def event_once(self, event: str, line: str, **facts: object) -> None:
-        """Record an event with its line, unless that line was printed before."""
-        if line not in self._said:
-            self._said.add(line)
-            self.event(event, line, **facts)
-
     def event(self, event: str, line: str | None = None, **facts: object) -> None:
         """Record an event, and print its line if it has one."""
         if self._rank == 0 and self._directory is not None:

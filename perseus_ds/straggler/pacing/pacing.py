@@ -29,11 +29,6 @@ class Pacing:
         self._marks = marks
         self._errors = [PredictionError() for _ in marks.share]
 
-    @property
-    def scales(self) -> list[float]:
-        """Errors of predictions by what was reported of them, mark by mark."""
-        return [error.scale for error in self._errors]
-
     def recovered(self, paced: PacedIteration) -> NDArray[np.bool_]:
         """Replicas too far ahead at the last reported mark to be as slow as they were taken to be.
 
