@@ -64,7 +64,6 @@ class IterationPacer:
         exchange: ProgressExchange,
         forecast: Forecast,
         *,
-        marks: ProgressMarks,
         looks: Sequence[int],
         speaks: bool,
         usual_s: NDArray[np.float64],
@@ -73,7 +72,7 @@ class IterationPacer:
         self._replica_plans = replica_plans
         self._exchange = exchange
         self._forecast = forecast
-        self._marks = marks
+        self._marks = forecast.marks
         self._looks = looks
         self._speaks = speaks
         self._foretells = speaks and by_loads and forecast.tells

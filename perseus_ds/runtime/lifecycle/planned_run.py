@@ -271,7 +271,6 @@ class PlannedRun:
             replica_plans,
             exchange,
             forecast,
-            marks=marks,
             looks=looks_at(self._frontiers[0].schedule, marks, job.pipeline_rank),
             speaks=job.pipeline_rank == 0,
             usual_s=np.array([index.objective_s for index in every]),

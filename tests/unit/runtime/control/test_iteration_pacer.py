@@ -108,7 +108,6 @@ def pacer(group: dist.ProcessGroup, plans: ReplicaPlans, *, marks: ProgressMarks
         plans,
         exchange,
         forecast(),
-        marks=marks,
         looks=looks_at(planned().schedule, marks, 0),
         speaks=True,
         usual_s=np.full(REPLICAS, index().objective_s),
