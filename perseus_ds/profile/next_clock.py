@@ -47,12 +47,11 @@ def next_clock(
 
     Cost: some 0.1 s of CPU.
     """
-    grid = sorted(set(grid_mhz) - set(asked_mhz), reverse=True)
     if not asked_mhz:
         return NextClock(max(grid_mhz))
     curves = list(points.values())
     top_mhz = max(place_mhz(curve[0]) for curve in curves)
-    open_mhz = [mhz for mhz in grid if _LOWEST * max(grid_mhz) <= mhz <= top_mhz]
+    open_mhz = _open(grid_mhz, asked_mhz, top_mhz)
     known = _known(points) if len(asked_mhz) >= FEWEST_POINTS else None
     error_pct = None if known is None else known.error_pct
     if len(asked_mhz) >= most or not open_mhz:
@@ -60,15 +59,32 @@ def next_clock(
     if len(asked_mhz) < min(len(_FIRST), most):
         place = _FIRST[len(asked_mhz)]
         return NextClock(_nearest(open_mhz, place * top_mhz))
-    lowest_mhz = min(asked_mhz)
-    lower = [mhz for mhz in open_mhz if mhz < lowest_mhz - _APART * top_mhz]
-    if lower and _still_falls(curves):
-        return NextClock(lower[-1], error_pct)
-    far = [mhz for mhz in open_mhz if min(abs(mhz - own) for own in asked_mhz) >= _APART * top_mhz]
-    between = [mhz for mhz in far if mhz > lowest_mhz] or open_mhz
+    apart_mhz = _APART * top_mhz
+    lower_mhz = _lower(open_mhz, min(asked_mhz) - apart_mhz, curves)
+    if lower_mhz is not None:
+        return NextClock(lower_mhz, error_pct)
     if known is None or (known.error_pct <= target_error_pct and len(asked_mhz) >= _FEWEST):
         return NextClock(None, error_pct)
+    between = _between(open_mhz, asked_mhz, apart_mhz)
     return NextClock(max(between, key=lambda mhz: (known.at(mhz), mhz)), error_pct)
+
+
+def _open(grid_mhz: Sequence[int], asked_mhz: Sequence[int], top_mhz: float) -> list[int]:
+    """The clocks worth measuring that were not asked so far, highest first."""
+    grid = sorted(set(grid_mhz) - set(asked_mhz), reverse=True)
+    return [mhz for mhz in grid if _LOWEST * max(grid_mhz) <= mhz <= top_mhz]
+
+
+def _lower(open_mhz: Sequence[int], below_mhz: float, curves: Sequence[Sequence[Point]]) -> int | None:
+    """The lowest open clock, where it is below and energy still falls; None elsewhere."""
+    lower = [mhz for mhz in open_mhz if mhz < below_mhz]
+    return lower[-1] if lower and _still_falls(curves) else None
+
+
+def _between(open_mhz: Sequence[int], asked_mhz: Sequence[int], apart_mhz: float) -> Sequence[int]:
+    """The open clocks above the lowest asked one and apart from all of them, else every open one."""
+    far = [mhz for mhz in open_mhz if min(abs(mhz - own) for own in asked_mhz) >= apart_mhz]
+    return [mhz for mhz in far if mhz > min(asked_mhz)] or open_mhz
 
 
 def usual_clocks(grid_mhz: Sequence[int], count: int) -> tuple[int, ...]:

@@ -48,11 +48,8 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     Cost: about two CPU seconds for 8 x 96.
     """
     problem = problem_of(profile, plans.schedule, plans.blocking_power_w)
-    if not _possible(plans, problem):
-        return plans
-    try:
-        plan = select(plans, objective or Objective())
-    except InfeasibleError:  # the job says so itself
+    plan = _chosen(plans, problem, objective or Objective())
+    if plan is None:
         return plans
     lasts_s = _lasts_s(plan, problem)
     draws = int(np.clip(_DRAWN // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
@@ -102,6 +99,14 @@ def _best(
         came_pct = max(judge(lesson, one).slower_pct, 0.5 * limit_pct)
         aim_pct *= _SHORT_OF * limit_pct / came_pct
     return min(found, key=lambda pair: (pair[1].slower_pct > limit_pct + _LIMIT_ERROR, pair[1].energy_j))
+
+
+def _chosen(plans: PlanSet, problem: PlanProblem, objective: Objective) -> FrequencyPlan | None:
+    """The plan to learn feedback for; None where feedback is not possible or no plan meets the objective."""
+    try:
+        return select(plans, objective) if _possible(plans, problem) else None
+    except InfeasibleError:  # the job says so itself
+        return None
 
 
 def _possible(plans: PlanSet, problem: PlanProblem) -> bool:

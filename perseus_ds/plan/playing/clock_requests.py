@@ -230,11 +230,16 @@ def _stretches(one: Played) -> list[tuple[float, Clocks]]:
             for begin_s, end_s, part in spans
             if begin_s * (1.0 - share) <= edge_s < end_s * (1.0 + share)
         ]
-        memory_mhz = max(part.memory_mhz or math.inf for part in here)
-        clocks = max(part.clock_mhz for part in here), None if memory_mhz == math.inf else int(memory_mhz)
+        clocks = _highest(here)
         if not found or found[-1][1] != clocks:
             found.append((edge_s, clocks))
     return found
+
+
+def _highest(parts: Sequence[Part]) -> Clocks:
+    """The highest of the parts' clocks; a memory clock of None is the default, the highest."""
+    memory_mhz = max(part.memory_mhz or math.inf for part in parts)
+    return max(part.clock_mhz for part in parts), None if memory_mhz == math.inf else int(memory_mhz)
 
 
 def guarding_j(one: Played, options: Options, spared_w: Mapping[int, float]) -> float:

@@ -39,19 +39,32 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     curves = {key: profile.of(*key) for key, own in profile.points.items() if len(own) >= FEWEST_POINTS}
     if profile.errors or not curves:
         return profile
-    told = any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
+    told = _states_errors(curves)
     shares = _told_shares(curves) if told else _scatter_shares(profile, curves) if scatter else None
     if shares is None and not profile.grid_mhz:
         return profile
+    return _drawn(profile, curves, shares, known_errors=told or shares is None)
+
+
+def _drawn(
+    profile: Profile,
+    curves: Mapping[Computation, Sequence[Point]],
+    shares: tuple[_Columns, _Columns] | None,
+    *,
+    known_errors: bool,
+) -> Profile:
     nothing = {key: np.zeros(len(own)) for key, own in curves.items()}
     offered = {key: with_offered(own, profile.grid_mhz) for key, own in curves.items()}
     time, energy = (
         {key: offered[key].spread(own) for key, own in one.items()} for one in shares or (nothing, nothing)
     )
     whole = {key: one.points for key, one in offered.items()}
-    known_errors = told or shares is None
     drawn, errors = _Curves(whole, max(profile.clocks_mhz), known_errors=known_errors).drawn(time, energy)
     return replace(profile, points={**profile.points, **drawn}, errors=errors)
+
+
+def _states_errors(curves: Mapping[Computation, Sequence[Point]]) -> bool:
+    return any(p.time_se_s > 0.0 or p.energy_se_j > 0.0 for own in curves.values() for p in own)
 
 
 def _told_shares(curves: Mapping[Computation, Sequence[Point]]) -> tuple[_Columns, _Columns] | None:

@@ -48,14 +48,20 @@ def renewed(
             raise IncompleteProfileError(
                 f"nothing of stage {key[0]} {key[1].words} was measured again at a clock of the profile"
             )
-        times, energies = _Ratios.of(both, old, "time"), _Ratios.of(both, old, "energy")
-        own = {point.clock_mhz for point in profile.points[key]}
-        measured = {new.clock_mhz: new for new in both}
-        points[key] = tuple(
-            measured.get(point.clock_mhz) or _moved(point, times, energies) for point in profile.points[key]
-        ) + tuple(measured[mhz] for mhz in sorted(measured) if mhz not in own)
-        ratios[key] = Ratio(times.mean, energies.mean, certain=times.certain or energies.certain)
+        points[key], ratios[key] = _renewed_curve(profile.points[key], both, old)
     return replace(profile, points=points), ratios
+
+
+def _renewed_curve(
+    curve: Sequence[Point], both: Sequence[Point], old: Mapping[int, Point]
+) -> tuple[tuple[Point, ...], Ratio]:
+    """Join a curve with ``both``, its points that were measured again; clocks new to it come last."""
+    times, energies = _Ratios.of(both, old, "time"), _Ratios.of(both, old, "energy")
+    own = {point.clock_mhz for point in curve}
+    measured = {new.clock_mhz: new for new in both}
+    moved = tuple(measured.get(point.clock_mhz) or _moved(point, times, energies) for point in curve)
+    added = tuple(measured[mhz] for mhz in sorted(measured) if mhz not in own)
+    return moved + added, Ratio(times.mean, energies.mean, certain=times.certain or energies.certain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,6 @@ def _row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[floa
     sides = [[one.sides[side] for one in ranks] for side in ("baseline", "perseus")]
     before_j, after_j = (fmean(one.energy_j for one in side) for side in sides)
     before_s, after_s = (fmean(one.iteration_time_s for one in side) for side in sides)
-    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == len(sides)]
     return GpuRow(
         name=name if len(ranks) == 1 else f"{name}, mean of {len(ranks)} GPUs",
         gpus=len(ranks),
@@ -97,10 +96,14 @@ def _row(name: str, ranks: Sequence[RankRecord], clocks: Mapping[int, tuple[floa
         clock_mhz=clocks.get(ranks[0].stage),
         changes=sum(one.changes for one in ranks),
         missed=sum(one.missed for one in ranks),
-        temperature_c=(fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm))
-        if warm
-        else None,
+        temperature_c=_temperatures_c(ranks),
     )
+
+
+def _temperatures_c(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
+    """Mean temperatures of both sides, over the ranks that know both; None where none does."""
+    warm = [one.temperature_c for one in ranks if len(one.temperature_c) == 2]  # noqa: PLR2004 - sides
+    return (fmean(one["baseline"] for one in warm), fmean(one["perseus"] for one in warm)) if warm else None
 
 
 @dataclass(frozen=True, slots=True)

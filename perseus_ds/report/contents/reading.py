@@ -117,16 +117,28 @@ def read_contents(run_dir: Path) -> Contents:
     summary = _part(files.summary, read_summary, events, missing)
     timelines = _part(files.timelines, read_timelines, events, missing) or []
     ranks = _ranks(files, missing)
-    run = next((str(event["run"]) for event in events if "run" in event), "")
+    run = _run_of(events)
     if _earlier(summary, ranks, run):
         missing += [Missing(path.name, _EARLIER) for path in (files.summary, files.timelines)]
         summary, timelines = None, []
-    ranks = tuple(one for one in ranks if not run or one.run == run)
+    ranks = _of_run(ranks, run)
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
-        reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
-        raise PerseusError(f"{run_dir}: no job has written here", hint=reasons)
+        raise PerseusError(f"{run_dir}: no job has written here", hint=_reasons(missing))
     by_name = {timeline.name: timeline for timeline in timelines}
     return Contents(run_dir, profile, plans, summary, by_name, events, tuple(missing), ranks, earlier)
+
+
+def _run_of(events: Sequence[Event]) -> str:
+    """The run that the events name first; empty where none does."""
+    return next((str(event["run"]) for event in events if "run" in event), "")
+
+
+def _of_run(ranks: Sequence[RankRecord], run: str) -> tuple[RankRecord, ...]:
+    return tuple(one for one in ranks if not run or one.run == run)
+
+
+def _reasons(missing: Sequence[Missing]) -> str:
+    return "; ".join(f"{part.file}: {part.why}" for part in missing)
 
 
 def _last_run(journal: tuple[Event, ...]) -> tuple[tuple[Event, ...], int]:

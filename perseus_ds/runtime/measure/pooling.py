@@ -169,8 +169,6 @@ def _place(item: tuple[Computation, object]) -> tuple[int, str]:
 
 def _mean(group: list[Point]) -> Point:
     count = len(group)
-    spreads_s = _known(point.time_sd_s for point in group)
-    temperatures = _known(point.temperature_c for point in group)
     achieved = _known(point.achieved_mhz for point in group)
     return replace(
         group[0],
@@ -178,12 +176,23 @@ def _mean(group: list[Point]) -> Point:
         energy_j=fmean(p.energy_j for p in group),
         time_se_s=sum(p.time_se_s**2 for p in group) ** 0.5 / count,
         energy_se_j=sum(p.energy_se_j**2 for p in group) ** 0.5 / count,
-        time_sd_s=fmean(one**2 for one in spreads_s) ** 0.5 if spreads_s else None,
+        time_sd_s=_mean_spread_s(group),
         samples=sum(p.samples for p in group),
         achieved_mhz=min(achieved, default=None),
         event_reasons=reduce(or_, (p.event_reasons for p in group)),
-        temperature_c=fmean(temperatures) if len(temperatures) == count else None,
+        temperature_c=_mean_temperature_c(group),
     )
+
+
+def _mean_spread_s(group: list[Point]) -> float | None:
+    spreads_s = _known(point.time_sd_s for point in group)
+    return fmean(one**2 for one in spreads_s) ** 0.5 if spreads_s else None
+
+
+def _mean_temperature_c(group: list[Point]) -> float | None:
+    """The mean temperature; None where one of the group is unknown."""
+    temperatures = _known(point.temperature_c for point in group)
+    return fmean(temperatures) if len(temperatures) == len(group) else None
 
 
 def _known(values: Iterable[T | None]) -> list[T]:

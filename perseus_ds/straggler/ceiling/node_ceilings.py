@@ -68,23 +68,27 @@ def share_power(
     nodes = sorted(caps_w)
     curves = [_curve(directory, nodes) for directory in directories]
     limits_w = np.array([caps_w[node] for node in nodes])
-    fastest_w = taken_w(curves, [0] * len(curves))
-    if unknown := [node for node, watts in zip(nodes, fastest_w, strict=True) if watts <= 0.0]:
-        raise PerseusError(f"none of these jobs has a GPU on node {unknown[0]!r:.80}", hint="see places.json")
+    _refuse_unknown(nodes, curves)
     points = split(curves, limits_w)
     parts = [_part(curve, point) for curve, point in zip(curves, points, strict=True)]
     before_w = [_present_w(directory) for directory in directories]
     wait_s = _wait_s(curves, parts, before_w, like.ramp_w_per_s)
-    slower_pct = [100.0 * float(curve.slowdown[point]) for curve, point in zip(curves, points, strict=True)]
-    shared = tuple(
-        SharedCap(directory.path, part, pct, now_s + wait_s if wait_s and part > was_w else None)
-        for directory, part, pct, was_w in zip(directories, parts, slower_pct, before_w, strict=True)
-    )
     grows = [part > was_w for part, was_w in zip(parts, before_w, strict=True)]
+    start_s = now_s + wait_s if wait_s else None
+    shared = tuple(
+        SharedCap(one.path, part, 100.0 * float(curve.slowdown[point]), start_s if more else None)
+        for one, part, curve, point, more in zip(directories, parts, curves, points, grows, strict=True)
+    )
     _leave(directories, shared, grows, like)
     node_w = taken_w(curves, points)
     over = node_w > limits_w * (1.0 + 1e-6)
     return NodeShare(shared, dict(zip(nodes, node_w.tolist(), strict=True)), tuple(compress(nodes, over)))
+
+
+def _refuse_unknown(nodes: Sequence[str], curves: Sequence[JobCurve]) -> None:
+    fastest_w = taken_w(curves, [0] * len(curves))
+    if unknown := [node for node, watts in zip(nodes, fastest_w, strict=True) if watts <= 0.0]:
+        raise PerseusError(f"none of these jobs has a GPU on node {unknown[0]!r:.80}", hint="see places.json")
 
 
 def _leave(

@@ -55,19 +55,28 @@ class Forecast:
         self._usual_s = np.array([_usual_s(plans, objective, node, columns) for node in self._dag.nodes])
         self._paths = LongestPaths(self._dag.graph, self._dag.delays_s(plans.fixed_s))
         self._keys = sorted({(node.stage, node.kind) for node in columns}, key=str)
-        row = {key: place for place, key in enumerate(self._keys)}
-        none = len(self._keys)  # a row of ones, for what has no load
-        self._row = np.array(
-            [row[node.stage, node.kind] if node in columns else none for node in self._dag.nodes]
-        )
-        self._microbatch = np.array([node.microbatch if node in columns else 0 for node in self._dag.nodes])
+        self._row, self._microbatch = self._places(columns)
         self._terms = None if profile is None else profile.load_terms(self._keys, counted_at=0)
-        first = [node for node in plans.schedule.orders[0] if node.kind.is_computation]
-        place = {node: index for index, node in enumerate(self._dag.nodes)}
-        self._first = [self._paths.place(place[node]) for node in first]
+        self._first = self._first_stage(plans)
         ends_s = self._paths.ends(self._usual_s)
         self.marks = marks or ProgressMarks.of([ends_s[at] for at in self._first], self._paths.over(ends_s))
         self.usual = Foretold(self._left_s(self._usual_s), self._error(plans.scatter_pct))
+
+    def _places(self, columns: Mapping[Instruction, int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Row of every node's computation among the terms, and its microbatch.
+
+        What has no load is of microbatch 0, and its row is one of ones behind those of all computations.
+        """
+        row = {key: place for place, key in enumerate(self._keys)}
+        ones, nodes = len(self._keys), self._dag.nodes
+        rows = [row[node.stage, node.kind] if node in columns else ones for node in nodes]
+        return np.array(rows), np.array([node.microbatch if node in columns else 0 for node in nodes])
+
+    def _first_stage(self, plans: PlanSet) -> list[int]:
+        """Where the first stage's computations are among the paths, in its order."""
+        place = {node: index for index, node in enumerate(self._dag.nodes)}
+        first = [node for node in plans.schedule.orders[0] if node.kind.is_computation]
+        return [self._paths.place(place[node]) for node in first]
 
     @property
     def tells(self) -> bool:

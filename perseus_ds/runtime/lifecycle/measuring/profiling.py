@@ -167,12 +167,7 @@ def profile_of(
     cooler_w = {
         clock: settled_w - window.heat_w for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
     }
-    held = held_clocks(sweep.clocks_mhz, windows)
-    blocking_w = {
-        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points, cooler_w[clock]))
-        for clock, window in zip(sweep.clocks_mhz, windows, strict=False)
-        if clock in held
-    }
+    blocking_w = _blocking_w(sweep.clocks_mhz, windows, warming, cooler_w)
 
     def warmed(key: Computation, point: Point) -> Point:
         missing_w = warming.missing_w(key, point, cooler_w[point.clock_mhz])
@@ -196,6 +191,18 @@ def profile_of(
         calibration=context.reckoning.calibration if group == 0 else None,  # rank 0's GPU is of the first
         grid_mhz=tuple(mhz for mhz in grid_mhz if min(sweep.clocks_mhz) < mhz < sweep.clocks_mhz[0]),
     )
+
+
+def _blocking_w(
+    clocks_mhz: Sequence[int], windows: Sequence[Pooled], warming: Warming, cooler_w: Mapping[int, float]
+) -> dict[int, float]:
+    """Blocking power at each clock that was held, at the temperature that the GPU settles at."""
+    held = held_clocks(clocks_mhz, windows)
+    return {
+        clock: max(0.0, window.blocking_power_w + warming.blocking_w(window.points, cooler_w[clock]))
+        for clock, window in zip(clocks_mhz, windows, strict=False)
+        if clock in held
+    }
 
 
 def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
