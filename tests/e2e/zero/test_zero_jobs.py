@@ -68,7 +68,7 @@ def test_a_job_without_accumulation_whose_iterations_are_long_is_served_too(
     assert measured["saving_pct"] > 3.0
     assert said_once(said, "1 stage x 2 replicas, 1 microbatch;")
     points = json.loads((tmp_path / "profile.json").read_text())["points"]
-    assert {point["samples"] for point in points} == {4}
+    assert min(point["samples"] for point in points) == 4
     assert not [one for one in events(tmp_path) if one["event"] == "window_too_short"]
 
 
