@@ -1,7 +1,7 @@
 """What every framework adapter keeps to, as a test class that an adapter's own test inherits.
 
 It runs real engines in real processes. An adapter's test defines how to start ranks (`run`) and how to build
-a small engine on each (`host`); everything else is here.
+a small engine on each (`host`); everything else is here, in one class that can be inherited.
 """
 
 from __future__ import annotations

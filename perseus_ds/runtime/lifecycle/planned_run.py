@@ -17,12 +17,9 @@ from perseus_ds.plan import (
     Expected,
     FrequencyPlan,
     PlanSet,
-    certified,
-    doubt,
     expected,
     loads,
     select,
-    too_little_reserve,
 )
 from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.plan.playing.expected_power import power_ratios
@@ -35,10 +32,10 @@ from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch, Fits
-from perseus_ds.runtime.lifecycle.findings import with_error
 from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Running
+from perseus_ds.runtime.lifecycle.plan_lines import PlanLines
 from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.lifecycle.planning.plan_requests import follows
 from perseus_ds.runtime.measure.arrivals import Arrivals
@@ -73,6 +70,7 @@ class PlannedRun:
         self._context = context
         self._frontiers = [loads(text) for text in texts]
         self._named = named
+        self._lines = PlanLines(context, named)
         self._audits = audits
         self._arrivals = arrivals
         self._peers = peers
@@ -91,7 +89,7 @@ class PlannedRun:
         self._power_ratios = context.channel.broadcast_result(self._ratios)
         self._chosen = self._choose(context.config.objective)
         for plans in self._frontiers:
-            self._log_doubts(plans)
+            self._lines.doubts(plans)
         return Running(
             self._chosen.active_plan,
             every_iterations=audit.every_iterations,
@@ -117,8 +115,8 @@ class PlannedRun:
         plans = [select(one, objective) for one in self._frontiers]
         hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
-            self._log_running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
-            self._log_swing(plan)
+            self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
+            self._lines.swing(plan)
         chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
         if self._drift is not None:
             chosen.active_plan.levels = self._drift.over(job, plans, self._fits())
@@ -275,60 +273,6 @@ class PlannedRun:
             speaks=job.pipeline_rank == 0,
             usual_s=np.array([index.objective_s for index in every]),
             by_loads=self._context.config.straggler.pacing == "loads",
-        )
-
-    def _log_swing(self, plan: FrequencyPlan) -> None:
-        """Report by how much the plan's power changes, where the block bounds that."""
-        most_w, swings_w = self._context.config.power.max_swing_w, plan.of.swings_w
-        if most_w is None or swings_w is None:
-            return
-        swing_w = float(swings_w[plan.index])
-        line = f"{self._named}power of a pipeline changes by at most {swing_w:.0f} W within a second"
-        if swing_w > most_w:
-            line += f": no plan stays within power.max_swing_w = {most_w:g} W, this one is the steadiest"
-        else:
-            line += f" (power.max_swing_w: {most_w:g} W), but for default clocks while measuring"
-        self._context.log.event("power_swing", line, swing_w=swing_w, max_swing_w=most_w, plan=plan.index)
-
-    def _log_doubts(self, plans: PlanSet) -> None:
-        log = self._context.log
-        if doubtful := doubt(plans):
-            log.event("doubtful", f"{self._named}{doubtful}")
-        if plans.change.longest_s >= plans.t_min_s:
-            log.event(
-                "one_clock",
-                f"{self._named}a change of clock takes {plans.change.longest_s:.3g} s and the fastest "
-                f"iteration {plans.t_min_s:.3g} s: every GPU keeps one clock",
-            )
-        if short := too_little_reserve(plans):
-            log.event(
-                "reserve",
-                f"{self._named}{short}",
-                reserve_pct=plans.reserve_pct,
-                variation_slowdown_pct=plans.variation_slowdown_pct,
-            )
-
-    def _log_running(self, plan: FrequencyPlan, hope: Expected, replicas: Sequence[int]) -> None:
-        plans = plan.of
-        whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
-        self._context.log.event(
-            "running",
-            f"{self._named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
-            f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
-            f"expected), saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
-            f"{certified(float(plans.gap_pct[plan.index]))}",
-            plan=plan.index,
-            microbatches=self._context.job.schedule.microbatches,
-            iteration_time_s=plan.iteration_time_s,
-            reserve_pct=plans.reserve_pct,
-            planned_saving_pct=plan.saving_pct,
-            predicted_saving_pct=hope.saving_pct,
-            predicted_saving_within_pct=hope.within_pct,
-            predicted_slowdown_pct=hope.slowdown_pct,
-            predicted_slowdown_within_pct=hope.slowdown_within_pct,
-            gap_pct=float(plans.gap_pct[plan.index]),
-            solve_time_s=plans.solve_time_s,
-            **({"replicas": list(replicas)} if replicas else {}),
         )
 
 

@@ -1,4 +1,7 @@
-"""One activity after the other: what may continue every partial plan, and the best of it."""
+"""One activity after the other: what may continue every partial plan, and the best of it.
+
+The beam's one loop and its steps, in the order in which they run.
+"""
 # ruff: noqa: PLR0917 - records and arrays by position: compiled code knows no keywords
 
 from __future__ import annotations
