@@ -73,6 +73,7 @@ def plain(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return trained(installed, tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.slow
 def test_a_file_switches_it_on_from_the_frameworks_import_on(
     installed: Path, plain: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from perseus_ds.plan import read_plans
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.startup.activation import session_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FORWARD_S = (0.4, 0.5)
 SLOW_STAGE, SLOWER = 1, 1.03

@@ -45,6 +45,7 @@ def to_a_file(rank: int, content: dict[str, object], said: str, steps: int, even
             break
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_by_os_exit_before_the_first_audit_says_so(
     lifecycle: Lifecycle, tmp_path: Path
 ) -> None:

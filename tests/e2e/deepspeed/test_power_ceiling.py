@@ -168,6 +168,7 @@ def test_only_the_true_straggler_is_named_and_the_slower_of_both_runs(job: Job) 
         assert expected_s[held] < expected_s[row[0]] <= SLOWDOWN * expected_s[held]
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_a_job_without_perseus_bit_by_bit(job: Job) -> None:
     seen = [said.value.losses for said in job.said]
     assert len(seen[0]) >= END

@@ -234,6 +234,7 @@ def throttled(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {}, 44, act=heat)
 
 
+@pytest.mark.slow
 def test_a_hot_straggler_runs_its_own_best_plan(tmp_path: Path) -> None:
     said = run_ranks(4, throttled, planned_job(tmp_path, ranks=4, forward_s=FORWARD_S))
     announced = [event for event in events(tmp_path / "run") if event["event"] == "straggler"]
@@ -248,6 +249,7 @@ def alone(rank: int, content: dict[str, Any]) -> Book:
     return straggle(rank, content, STAGES, {}, 5)
 
 
+@pytest.mark.slow
 def test_a_restart_with_fewer_replicas_finds_the_plan_again(tmp_path: Path) -> None:
     content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
     said = run_ranks(2, alone, content)

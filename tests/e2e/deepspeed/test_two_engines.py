@@ -14,7 +14,7 @@ from ranks import Said, batches, build, config, run_ranks
 from perseus_ds.profile import read_profile
 from perseus_ds.schedule import Kind
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 STAGES = 2
 STEPS = 36

@@ -105,6 +105,7 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
     assert events(node_course.run_dir)[0]["device"] == "nvml"
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_a_job_without_us(node_course: NodeCourse) -> None:
     losses = [one.value.losses for one in node_course.said]
     assert losses == plain_losses(len(losses[0]))

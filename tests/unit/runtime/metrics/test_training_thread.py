@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from lone_job import alone, names_of
 from own_calls import calls_at_a_plan, planned
 
@@ -18,6 +19,7 @@ SUMMARY = {
 """An audit's summary also has the whole job's energy and its price; without metrics it is unknown."""
 
 
+@pytest.mark.slow
 def test_the_training_thread_makes_the_same_calls(tmp_path: Path) -> None:
     with alone(tmp_path / "store"):
         plan = planned(tmp_path / "planned")
