@@ -71,7 +71,7 @@ class Sweeping:
         choice = ClockChoice(self._context, iteration_s)
         sweeps = choice.begun()
         settling = self._settling(iteration_s, choice.iterations * choice.most, ran=ran)
-        self._log_begin(choice, choice.cost(settling), iteration_s)
+        self._log_begin(choice, choice.cost(settling))
 
         pace = choice.pace()
 
@@ -130,16 +130,14 @@ class Sweeping:
             "void_or_skipped": self._void,
         }
 
-    def _log_begin(self, choice: ClockChoice, cost: SweepCost, iteration_s: float) -> None:
-        iterations = f"{choice.iterations} iteration{'s' * (choice.iterations > 1)} of {iteration_s:.3g} s"
+    def _log_begin(self, choice: ClockChoice, cost: SweepCost) -> None:
         self._context.log.event(
             "profiling",
-            f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {iterations} at "
-            f"each, the others at default clocks; {cost}, "
-            f"{self._context.config.profile.max_slower_pct:g} % at most",
+            f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {cost}",
             clock_mhz=choice.grids_mhz[0][0],
             done=0,
             total=choice.most,
+            iterations=choice.iterations,
             lasts_s=cost.lasts_s,
             slower_pct=cost.slower_pct,
         )
