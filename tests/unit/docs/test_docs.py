@@ -25,11 +25,13 @@ WRITTEN = [
 PROMISES = re.findall(
     r"^\| (`.+`) \| (public|provisional) \|$", (DOCS / "reference" / "python.md").read_text(), re.MULTILINE
 )
+OUTPUT = "perseus_runs"
+"""Where a job without ``run_dir`` writes: pages name files in it that are there after a run only."""
 ROOMS = [
     path.name
     for root in (ROOT, ROOT / "perseus_ds")
     for path in root.iterdir()
-    if path.is_dir() and path.name[0] != "."
+    if path.is_dir() and path.name[0] != "." and path.name != OUTPUT
 ]
 
 
