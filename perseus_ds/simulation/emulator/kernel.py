@@ -31,10 +31,15 @@ Heap = list[Event]
 _queued = inner(queued)
 
 
+_CLOCKS = 1 << 20  # more than a grid has: a request's number and its clock share an integer
+
+
 class Progress(NamedTuple):
     """How far the iteration is; ``due_s`` is when to look next whether a rank's work has ended.
 
-    Shape: ``waits_for``, ``ready_s`` [pipelines, nodes]; ``running``, ``due_s``, ``left`` [pipelines, ranks].
+    ``asked`` numbers the requests of a rank, ``newest`` is the last of those that were due so far.
+
+    Shape: ``waits_for``, ``ready_s`` [pipelines, nodes]; all others [pipelines, ranks].
     """
 
     waits_for: Ints
@@ -42,6 +47,8 @@ class Progress(NamedTuple):
     running: Ints
     due_s: NDArray[np.float64]
     left: Ints
+    asked: Ints
+    newest: Ints
 
 
 @compiled
@@ -61,9 +68,9 @@ def play_pipelines(play: Play, now: EmulatedIteration) -> None:
         elif event[1] == DONE:
             _done(heap, progress, play, now, event)
         elif event[1] == RELEASE:
-            _release(heap, play, now, event)
+            _release(heap, progress, play, now, event)
         else:
-            _ask(heap, play, event)
+            _ask(heap, progress, play, event)
 
 
 @inner
@@ -96,7 +103,8 @@ def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
                 ready_s[p, node] += now.input_s[pipeline]
                 heappush(heap, (ready_s[p, node], START, pipeline * shape.ranks + rank, node))
     running = np.full((count, shape.ranks), -1, dtype=np.int64)
-    return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left)
+    asked, newest = np.zeros((2, count, shape.ranks), dtype=np.int64)
+    return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left, asked, newest)
 
 
 @inner
@@ -122,7 +130,18 @@ def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
 
 
 @inner
-def _release(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _due(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
+    """Number a rank's request for a clock, and put it on the heap."""
+    when_s, what, place, clock = event
+    if clock < 0:
+        return
+    p, rank = place // play.shape.ranks - play.shape.first, place % play.shape.ranks
+    progress.asked[p, rank] += 1
+    heappush(heap, (when_s, what, place, progress.asked[p, rank] * _CLOCKS + clock))
+
+
+@inner
+def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
     shape, gpus, requests = play.shape, play.gpus, play.requests
@@ -132,10 +151,10 @@ def _release(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> No
         gpus.cause[gpu] = BUBBLE if now.alive[pipeline] else LOST
     if now.alive[pipeline]:
         plan, rank = now.plan[pipeline], place % shape.ranks
-        heappush(heap, (when_s, ASK, place, requests.opening[plan, rank]))
+        _due(heap, progress, play, (when_s, ASK, place, requests.opening[plan, rank]))
         row = len(play.program.rank) + rank
         for k in range(requests.first[plan, row], requests.first[plan, row + 1]):
-            heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
 @inner
@@ -160,12 +179,10 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
     progress.due_s[p, place % shape.ranks] = end_s
     heappush(heap, (end_s, DONE, place, node))
     plan = now.plan[pipeline]
-    clock = _correction(play, now, pipeline, node)
-    if clock >= 0:
-        heappush(heap, (when_s, ASK, place, clock))
+    _due(heap, progress, play, (when_s, ASK, place, _correction(play, now, pipeline, node)))
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if 0.0 <= requests.offset_s[k] < AT_END:
-            heappush(heap, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
+            _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
 @inner
@@ -199,7 +216,7 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
         if not _ended(heap, progress, play, p, event):
             return
         progress.running[p, rank] = -1
-        _free(heap, play, now, event)
+        _free(heap, progress, play, now, event)
     now.ended_s[pipeline, node] = when_s
     now.arrival_s[pipeline, rank] = max(now.arrival_s[pipeline, rank], when_s)
     progress.left[p, rank] -= 1
@@ -218,7 +235,7 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
 
 
 @inner
-def _free(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
+def _free(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """All GPUs of a rank are done with a computation; what they ask for at its end or after is due."""
     when_s, _, place, node = event
     gpus, requests, plan = play.gpus, play.requests, now.plan[place // play.shape.ranks]
@@ -228,7 +245,7 @@ def _free(heap: Heap, play: Play, now: EmulatedIteration, event: Event) -> None:
     for k in range(requests.first[plan, node], requests.first[plan, node + 1]):
         if requests.offset_s[k] < 0.0 or requests.offset_s[k] == AT_END:
             after_s = max(0.0, -requests.offset_s[k])
-            heappush(heap, (when_s + after_s, ASK, place, requests.clock[k]))
+            _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
 
 
 @inner
@@ -246,12 +263,20 @@ def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> 
 
 
 @inner
-def _ask(heap: Heap, play: Play, event: Event) -> None:
-    """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again."""
-    when_s, _, place, clock = event
+def _ask(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
+    """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again.
+
+    Nor is what was superseded: a later request was due before it, as where a computation ends early.
+    """
+    when_s, _, place, request = event
     shape, gpus, change = play.shape, play.gpus, play.change
+    p, rank = place // shape.ranks - shape.first, place % shape.ranks
+    number, clock = request // _CLOCKS, request % _CLOCKS
+    if number < progress.newest[p, rank]:
+        return
+    progress.newest[p, rank] = number
     for gpu in range(place * shape.tensor, (place + 1) * shape.tensor):
-        if gpus.wanted[gpu] == clock or clock < 0:
+        if gpus.wanted[gpu] == clock:
             continue
         settle_s = change.settle_up_s if clock > gpus.wanted[gpu] else change.settle_down_s
         node = gpu // shape.per_node

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import PlanSet, build
+from perseus_ds.plan import ClockRow, PlanSet, build
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.record import Computation
@@ -195,3 +195,20 @@ def test_waits_at_low_clocks_take_what_the_plan_says_where_changes_are_free() ->
         time_s, energy_j = means(emulator.play(3, always=index))
         assert time_s == pytest.approx(plans.iteration_time_s[index], rel=1e-6)
         assert energy_j == pytest.approx(plans.energy_j[index], rel=1e-3)
+
+
+def test_a_clock_for_the_rest_of_a_computation_is_not_asked_for_once_that_is_over() -> None:
+    """Half a forward is planned at the low clock. A quarter of the work is done before: all runs high."""
+    measured = profile(1)
+    rows = [
+        ClockRow(0, 0, Kind.FORWARD, 1000, 0.5),
+        ClockRow(0, 0, Kind.FORWARD, 500, 1.0),
+        ClockRow(0, 0, Kind.BACKWARD, 1000),
+    ]
+    schedule = textbook("1f1b", stages=1, microbatches=1)
+    plans = PlanSet.from_clocks(measured, schedule, rows, blocking_power_w=WAITING_W)
+    for work, lasts_s in ((1.0, 0.5 + 1.0 + 2.0), (0.25, 0.25 + 0.5)):
+        found = Emulator(plans, measured, ClusterShape(), conditions=Conditions(work=[work])).play(
+            1, always=0
+        )
+        assert found.job_s[0] == pytest.approx(lasts_s)
