@@ -76,7 +76,8 @@ def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching)
     """Keep a reserve; an automatic one is the least with which durations that vary cost no time."""
     if reserve_pct == "auto":
         reserve_pct = least_reserve_pct(
-            Draws.of(problem), lambda pct: fastest(problem.reserving(pct), switching)
+            Draws.of(problem, slow_first=not switching.budget.limits),
+            lambda pct: fastest(problem.reserving(pct), switching),
         )
     return problem.reserving(reserve_pct)
 
@@ -100,7 +101,7 @@ def _plan_set(
 ) -> PlanSet:
     """What is solved, by name and in running order."""
     ordered = in_order(problem, plans, ordered=switching.budget.limits)
-    draws = Draws.of(problem)
+    draws = Draws.of(problem, slow_first=not switching.budget.limits)
     return PlanSet(
         fingerprint={},
         schedule=problem.schedule,
@@ -122,6 +123,7 @@ def _plan_set(
         reserve_pct=problem.reserve_pct,
         variation_slowdown_pct=None if draws is None else max(0.0, draws.slowdown_pct(plans)),
         scatter_pct=None if draws is None else draws.scatter_pct(),
+        load_variation=problem.load_variation,
     )
 
 

@@ -98,7 +98,7 @@ class PlanSet:
 
     ``time_error_pct`` is by how much the profile's durations may be off, three standard errors.
     ``scatter_pct`` is how much an iteration varies as computations did in the profile (None: it does not
-    state).
+    state). ``load_variation`` is by what share the work of an iteration's microbatches varies.
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
     states. ``by_loads`` is the same where replicas are paced and iterations follow their loads.
@@ -136,6 +136,7 @@ class PlanSet:
     variation_slowdown_pct: float | None = None
     time_error_pct: float = 0.0
     scatter_pct: float | None = None
+    load_variation: float = 0.0
     expected: Mapping[int, Expected] = field(default_factory=dict)
     by_loads: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None

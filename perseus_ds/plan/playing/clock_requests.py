@@ -14,7 +14,7 @@ from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.plan.idle import BEGINNING, Idle
 from perseus_ds.plan.options import Options
 from perseus_ds.plan.playing.play import Part, Played, play
-from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.record import FrequencyPlan, PlanSet
 from perseus_ds.plan.waits import WaitClock
 
 Clocks = tuple[int, int | None]
@@ -98,11 +98,11 @@ def clock_requests(
     A higher clock is asked for so that it is in force at the end of what runs before. Where there is a wait
     of at least its latency, that end is the moment to ask. A lower clock is in force a little later
     (``GUARD``), and is not asked for before what runs before has begun. Durations vary, and what takes longer
-    than planned would be slowed for its last part. Where everything does, ``on_pace`` False, it is asked for
-    at that end. The last requests are for the next iteration's first computation, as far as they cannot wait
-    until that iteration has begun. With ``tables`` of the plan's feedback these are the clocks that
-    computations begin at; corrections come on top. Two requests are apart by at least the time that a call
-    takes; what that delays comes late.
+    than planned would be slowed for its last part. Where everything does, ``on_pace`` False, or where loads
+    vary, it is asked for at that end. The last requests are for the next iteration's first computation, as
+    far as they cannot wait until that iteration has begun. With ``tables`` of the plan's feedback these are
+    the clocks that computations begin at; corrections come on top. Two requests are apart by at least the
+    time that a call takes; what that delays comes late.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.
@@ -113,8 +113,18 @@ def clock_requests(
         own = corrected(own, tables)
     low = plan.low_waits(rank)
     return requests_of(
-        own, plan.iteration_time_s, change, low=low, wait_clock=plan.of.wait_clock, on_pace=on_pace
+        own,
+        plan.iteration_time_s,
+        change,
+        low=low,
+        wait_clock=plan.of.wait_clock,
+        on_pace=on_pace and not varies(plan.of),
     )
+
+
+def varies(plans: PlanSet) -> bool:
+    """Whether microbatches differ by more than a lower clock's guard allows for."""
+    return plans.load_variation > GUARD
 
 
 def corrected(own: Sequence[Played], tables: Sequence[ClockTable]) -> list[Played]:
@@ -189,26 +199,29 @@ def _wanted(
     then: Clocks | None,
 ) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
-    wanted = []
-    next_clocks = [one.parts[0].clocks for one in [*own[1:], *own[:1]]]
-    if then is not None:
-        next_clocks[-1:] = [then]
-    rows = zip(own, [*own[1:], None], next_clocks, strict=True)
-    for position, (one, following, after) in enumerate(rows):
-        stretches = _stretches(one)
-        for (_, here), (since_s, there) in pairwise(stretches):
-            wanted.append(_DueClock(one.start_s + since_s, there, _latency_s(change, here, there)))
-        before = stretches[-1][1]
-        start_s = own[0].start_s + iteration_time_s if following is None else following.start_s
-        if before == after or position in low:
+    wanted: list[_DueClock] = []
+    stretches = [_stretches(one) for one in own]
+    starts_s = [*(one.start_s for one in own[1:]), own[0].start_s + iteration_time_s]
+    for position, (one, start_s) in enumerate(zip(own, starts_s, strict=True)):
+        here, last = stretches[position], position == len(own) - 1
+        wanted += [
+            _DueClock(one.start_s + since_s, there, _latency_s(change, before, there))
+            for (_, before), (since_s, there) in pairwise(here)
+        ]
+        before, after = here[-1][1], stretches[0] if last else stretches[position + 1]
+        clocks = then if last and then is not None else after[0][1]
+        if before == clocks or position in low:
             continue
-        latency_s = _latency_s(change, before, after)
+        latency_s = _latency_s(change, before, clocks)
         late_s = 0.0
         if start_s - one.end_s >= latency_s:
             late_s = latency_s
-        elif _lower(before, after):
+        elif _lower(before, clocks):
             late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
-        wanted.append(_DueClock(one.end_s + late_s, after, latency_s))
+        at_s = one.end_s + late_s
+        if len(after) > 1 and at_s >= start_s + after[1][0]:
+            continue  # over before it is in force: the next is asked for, and this would come after it
+        wanted.append(_DueClock(at_s, clocks, latency_s))
     return wanted
 
 

@@ -19,6 +19,7 @@ from perseus_ds.plan.playing.clock_requests import (
     guarding_j,
     opening_clocks,
     requests_of,
+    varies,
 )
 from perseus_ds.plan.playing.paper_gpu import PaperGpu
 from perseus_ds.plan.playing.play import Played, play
@@ -51,7 +52,8 @@ class Asked:
         if tables is not None:
             own = corrected(own, tables)
         low, total_s = plan.low_waits(rank), plan.iteration_time_s
-        requests = requests_of(own, total_s, change, low=low, wait_clock=plan.of.wait_clock)
+        wait_clock, on_pace = plan.of.wait_clock, not varies(plan.of)
+        requests = requests_of(own, total_s, change, low=low, wait_clock=wait_clock, on_pace=on_pace)
         return cls(RankClocks(opening_clocks(plan, rank, requests, tables), requests), tables)
 
     def begins(self, gpu: PaperGpu) -> None:

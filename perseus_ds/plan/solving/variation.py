@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 class Draws:
     """Iterations as they might turn out: what every node's duration is multiplied by, the same for all plans.
 
-    ``problem`` is without reserve: what computations really last on average.
+    ``problem`` is without reserve: what computations really last on average. Where loads vary ``slow_first``
+    has split computations do their slower part first.
 
     Shape: ``factor`` [nodes, draws]; ``fastest_s`` [nodes].
     """
@@ -36,9 +37,12 @@ class Draws:
     problem: PlanProblem
     factor: Floats
     fastest_s: Floats
+    slow_first: bool = True
 
     @classmethod
-    def of(cls, problem: PlanProblem, *, seed: int = 0, most: int = _MOST_DRAWS) -> Draws | None:
+    def of(
+        cls, problem: PlanProblem, *, seed: int = 0, most: int = _MOST_DRAWS, slow_first: bool = True
+    ) -> Draws | None:
         """Draw every computation by itself, and every microbatch's load; what has no clock lasts its mean.
 
         At ``most`` so many iterations, fewer of large graphs. None where the profile does not state how
@@ -61,13 +65,30 @@ class Draws:
             unreserved,
             factor,
             fastest_s[unreserved.activities.table_of],
+            slow_first,
         )
 
     def slowdown_pct(self, plans: Plans) -> float:
         """How much longer iterations last on average at the fastest plan than at the fastest clocks."""
-        first = plans.at(np.zeros(1, np.int32))
-        duration_s, _ = blended(self.problem.activities, first.choice, first.other, first.share)
-        return 100.0 * (self._mean_s(duration_s[0]) / self._mean_s(self.fastest_s) - 1.0)
+        lasts_s = self._lasts_s(plans.at(np.zeros(1, np.int32)))
+        return 100.0 * (self._mean_s(lasts_s) / self._mean_s(self.fastest_s[:, None] * self.factor) - 1.0)
+
+    def _lasts_s(self, one: Plans) -> Floats:
+        """What every node lasts in each draw.
+
+        Shape: ``one`` plan; [nodes, draws].
+        """
+        activities, share = self.problem.activities, one.share
+        if not self.problem.load_variation:
+            duration_s = blended(activities, one.choice, one.other, share)[0][0]
+            return np.asarray(duration_s[:, None] * self.factor)
+        whole = np.ones_like(share)
+        begun_s = blended(activities, one.choice, one.other, whole)[0][0]
+        ended_s = blended(activities, one.choice, one.other, 0.0 * whole)[0][0]
+        split = share[0] < 1.0
+        if self.slow_first:
+            return _split_s(np.where(split, ended_s, begun_s), begun_s, 1.0 - share[0], self.factor)
+        return _split_s(begun_s, np.where(split, ended_s, begun_s), share[0], self.factor)
 
     def scatter_pct(self) -> float:
         """Relative standard deviation of an iteration at the highest clocks."""
@@ -76,11 +97,27 @@ class Draws:
         variation = {key: math.hypot(own, problem.load_variation) for key, own in problem.variation.items()}
         return scatter_pct(problem.dag, problem.options, problem.fixed_s, variation)
 
-    def _mean_s(self, duration_s: Floats) -> float:
-        """Mean time of an iteration."""
-        dag, drawn_s = self.problem.dag, duration_s[:, None] * self.factor
+    def _mean_s(self, drawn_s: Floats) -> float:
+        """Mean time of an iteration.
+
+        Shape: ``drawn_s`` [nodes, draws].
+        """
+        dag = self.problem.dag
         start_s = dag.starts_of_many(drawn_s, self.problem.fixed_s)
         return float((start_s + drawn_s).max(axis=0).mean())
+
+
+def _split_s(begun_s: Floats, rest_s: Floats, share: Floats, factor: Floats) -> Floats:
+    """What computations last that change their clock as long after their start as planned.
+
+    They would take ``begun_s`` at their first clock alone and ``rest_s`` at their second, and are to do
+    ``share`` of their mean work at the first. So what is longer than planned is longer at the second.
+
+    Shape: ``begun_s``, ``rest_s``, ``share`` [nodes]; ``factor`` and the result [nodes, draws].
+    """
+    first = np.minimum(factor, share[:, None])
+    lasts_s: Floats = begun_s[:, None] * first + rest_s[:, None] * (factor - first)
+    return lasts_s
 
 
 def scatter_pct(

@@ -7,10 +7,11 @@ import pytest
 
 from perseus_ds.device import ChangeQueue, ClockChange
 from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks
-from perseus_ds.plan.playing.play import Played, play
+from perseus_ds.plan.playing.clock_requests import requests_of
+from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.solving.switching import Split, Switching
-from perseus_ds.schedule import textbook
+from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.textbook_gpu import textbook_profile
 
 LOW_MHZ = 300
@@ -153,3 +154,24 @@ def test_a_lower_clock_is_asked_for_ahead_and_in_force_when_what_runs_before_is_
 
 def test_where_everything_lasts_longer_a_lower_clock_is_asked_for_at_the_end() -> None:
     assert all(late >= 0.034 - 1e-9 for late, _ in lowered_late_s(on_pace=False))
+
+
+@pytest.mark.parametrize(("slow_s", "asked_mhz"), [(0.001, [1410]), (0.02, [1005, 1410])])
+def test_a_lower_clock_that_is_over_before_it_is_in_force_is_not_asked_for(
+    slow_s: float, asked_mhz: list[int]
+) -> None:
+    """Asked for after the higher one that follows it, it would hold for the whole computation."""
+    whole = Played(Instruction(0, 0, Kind.FORWARD), 0.0, 0.1, 1.0, (Part(1410, 0.1, 1.0),))
+    parts = Part(1005, slow_s, 0.1), Part(1410, 0.1, 1.0)
+    split = Played(Instruction(0, 0, Kind.BACKWARD), 0.1, 0.1 + slow_s, 1.1, parts)
+    change = ClockChange(call_s=0.001, settle_up_s=0.001, settle_down_s=0.001)
+    asked = requests_of([whole, split], split.end_s, change)
+    assert [request.clock_mhz for request in asked] == asked_mhz
+
+
+@pytest.mark.parametrize(("varies", "ahead"), [(0.0, True), (0.3, False)])
+def test_where_loads_vary_lower_clocks_are_asked_for_at_the_end(varies: float, *, ahead: bool) -> None:
+    plan = planned(LATE_DOWN, "never")
+    unequal = replace(plan.of, load_variation=varies).plan(plan.index)
+    late = clock_requests(plan, 0, LATE_DOWN, on_pace=False)
+    assert (clock_requests(unequal, 0, LATE_DOWN) != late) is ahead
