@@ -11,7 +11,8 @@ instruction), lost, announced (factor=). With rank= and gpu= slow and cap hold f
 
 Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
 microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a
-load costs is what the profile fitted; where it has no fit, time is in proportion to the length.
+load costs is what the profile fitted; where it has no fit, time is in proportion to the length. The
+last line is what "pacing": "loads" would save: run on paper, all loads known before an iteration.
 
 With --clocks a plan of your own runs in PLAN's schedule: a CSV with the columns stage, microbatch,
 kind (F, B, I, W) and clock_mhz. It has a row for every computation, and every clock must be in
@@ -27,13 +28,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
-from perseus_ds.cli.output import DONE, bar, names_profile, say
+from perseus_ds.cli.output import DONE, bar, names_profile, remark, say
 from perseus_ds.cli.quantity import count, not_negative, positive
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import PlanSet, read_clock_rows, read_plans
+from perseus_ds.plan import Expected, PlanSet, read_clock_rows, read_plans
 from perseus_ds.profile import Profile, read_profile, smoothed
+from perseus_ds.simulation.by_loads import saved_by_loads
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
@@ -102,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         after = emulator.play(
             options.iterations, troubles, answered=not options.unanswered, progress=progress
         )
-    summary = compared(before, after, _lost(options, troubles))
+    summary = compared(before, after, _lost(options, troubles), _by_loads(options))
     if options.output is not None:
         from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
 
@@ -122,7 +124,7 @@ def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbal
     if options.loads is None and not troubles:
         return None
     return imbalance(
-        _plans(options, profile := smoothed(read_profile(options.profile), scatter=True)),
+        _plans(options, profile := _profile(options)),
         profile,
         _loads(options),
         troubles,
@@ -131,28 +133,53 @@ def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbal
     )
 
 
+def _by_loads(options: argparse.Namespace) -> Expected | str | None:
+    """What following the loads would save, or why that cannot be; None where all work is alike."""
+    if options.loads is None:
+        return None
+    if options.clocks is not None:
+        return "clocks of your own follow no loads"
+    profile = _profile(options)
+    plans, cluster, conditions = _plans(options, profile), _cluster(options, profile), _conditions(options)
+    if not plans.load_variation:
+        remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
+    with bar("by loads"):
+        return saved_by_loads(plans, profile, cluster, conditions, iterations=options.iterations)
+
+
 def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
     return None if options.loads is None else parse_loads(options.loads, seed=options.seed)
 
 
 def _emulator(options: argparse.Namespace) -> Emulator:
-    profile = smoothed(read_profile(options.profile), scatter=True)
-    cluster = ClusterShape(
+    profile = _profile(options)
+    with names_profile(options.profile):
+        plans, cluster = _plans(options, profile), _cluster(options, profile)
+        return Emulator(plans, profile, cluster, conditions=_conditions(options))
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    return smoothed(read_profile(options.profile), scatter=True)
+
+
+def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
+    return ClusterShape(
         pipelines=options.pipelines,
         tensor=options.tensor,
         gpus_per_node=options.gpus_per_node,
         change=_change(options),
         waiting_w=_waiting_w(options, profile),
     )
-    conditions = Conditions(
+
+
+def _conditions(options: argparse.Namespace) -> Conditions:
+    return Conditions(
         noise=options.noise_pct / 100.0,
         seed=options.seed,
         work=options.work,
         loads=_loads(options),
         trace_bin_s=_TRACE_BIN_S,
     )
-    with names_profile(options.profile):
-        return Emulator(_plans(options, profile), profile, cluster, conditions=conditions)
 
 
 def _plans(options: argparse.Namespace, profile: Profile) -> PlanSet:

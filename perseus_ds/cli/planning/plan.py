@@ -40,7 +40,8 @@ from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
-from perseus_ds.schedule import TEXTBOOK
+from perseus_ds.schedule import TEXTBOOK, Schedule, dag_of
+from perseus_ds.simulation.emulator.lengths import EmulatedLoads, parse_loads
 
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
 
@@ -117,6 +118,11 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         " varied in the profile); default: the job's, else 0",
     )
     parser.add_argument(
+        "--loads",
+        metavar="FILE|KIND:...",
+        help="plan for microbatches of these lengths (as `simulate --loads`), with a reserve that they need",
+    )
+    parser.add_argument(
         "--timelines",
         type=Path,
         metavar="FILE",
@@ -165,6 +171,8 @@ def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
     profile = _profile(options)
     request = request_of(options, profile)
+    if options.loads is not None:
+        profile = _at_loads(profile, parse_loads(options.loads), request.schedule)
     if request.reserve_pct == "auto" and profile.variation() is None:
         remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
@@ -208,6 +216,18 @@ def _profile(options: argparse.Namespace) -> Profile:
             hint="give --wait-power-w MHZ:W,...",
         )
     return profile
+
+
+def _at_loads(profile: Profile, loads: EmulatedLoads, schedule: Schedule) -> Profile:
+    """Have durations vary as these loads make them, and by a percent at one load where that is not known."""
+    if profile.variation() is None:
+        remark(f"the profile does not record how durations vary: {UNKNOWN_PCT:g} % is assumed at one load")
+        points = {
+            key: tuple(replace(point, time_sd_s=UNKNOWN_PCT / 100.0 * point.time_s) for point in own)
+            for key, own in profile.points.items()
+        }
+        profile = replace(profile, points=points)
+    return replace(profile, size_variation=loads.variation(profile, dag_of(schedule).nodes))
 
 
 def _write_frontier(plans: PlanSet, path: Path) -> None:

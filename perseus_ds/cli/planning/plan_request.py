@@ -82,7 +82,7 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         schedule,
         fingerprint=profile.fingerprint,
         blocking_power_w=_blocking_power_w(profile, options.blocking_power_w),
-        reserve_pct=_said(options.reserve_pct, 0.0),
+        reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "auto"),
         split=options.split or "auto",
         waits=options.waits or "never",
         feedback=options.feedback or "never",
@@ -105,7 +105,7 @@ def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudge
 
 def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) -> PlanRequest:
     """Lay the flags over the job's request; its fingerprint states what they changed."""
-    reserve_pct = _said(options.reserve_pct, job.reserve_pct)
+    reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "auto")
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
     feedback = _said(options.feedback, job.feedback)
     budget, max_swing_w = _budget(options, job.budget), _said(options.max_swing, job.max_swing_w)

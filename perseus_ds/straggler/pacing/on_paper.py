@@ -16,7 +16,7 @@ from perseus_ds.profile import Profile, smoothed
 from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.straggler.pacing.paper_job import PaperJob, Sides
 
-_FEWEST_SEEN = 3
+FEWEST_SEEN = 3
 _LEAST, _MOST = 8, 60  # iterations
 _MOST_S = 10.0  # of CPU time, for solving them
 
@@ -45,7 +45,7 @@ def expected_by_loads(
     """
     loads = profile.seen_loads if seen is None else seen
     fits = bool(loads) and len(loads[0][0]) == plan.of.schedule.microbatches
-    if len(loads) < _FEWEST_SEEN or not fits or not profile.loads:
+    if len(loads) < FEWEST_SEEN or not fits or not profile.loads:
         return None
     job = PaperJob(plan, profile, objective, change, replicas)
     affordable = int(np.clip(_MOST_S / job.solving_s(loads[0][0]), _LEAST, _MOST))
