@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    return both_ways(tmp_path_factory.mktemp("followed"), replicas=1, steps=150)
+    return both_ways(tmp_path_factory.mktemp("followed"), replicas=1, steps=260)
 
 
 def test_losses_are_those_without_it(followed: BothWays) -> None:

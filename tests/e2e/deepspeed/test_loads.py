@@ -19,7 +19,7 @@ from perseus_ds.schedule import Kind
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 _MOST_ERRORS = 3.0  # few samples
-STAGES, RANKS, STEPS = 2, 4, 110
+STAGES, RANKS, STEPS = 2, 4, 200
 
 
 def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
