@@ -33,7 +33,8 @@ class RequestCounts:
     """What became of all requests so far.
 
     ``changes`` reached the device, ``late`` of them more than LATE_S after the moment at which they were due
-    there. ``overtaken`` were dropped, since a newer one was due by then.
+    there. ``overtaken`` were dropped at their moment or after it, since a newer one was due by then. One that
+    gave way before its moment has missed nothing: its computation ended early, or was corrected.
     """
 
     changes: int = 0
@@ -52,20 +53,14 @@ class RequestCounts:
         """Of how many changes the moment was missed."""
         return (self.late + self.overtaken) / max(self.changes + self.overtaken, 1)
 
-    def told(self, *, corrected: bool = False) -> str:
-        """One line, where that is more than a hundredth of all.
-
-        Where a plan is ``corrected`` by how late computations begin, it overtakes its own requests: only
-        those that came late count.
-        """
-        missed = self.late / max(self.changes, 1) if corrected else self.missed
-        if missed <= _MOST:
+    def told(self) -> str:
+        """One line, where that is more than a hundredth of all."""
+        if self.missed <= _MOST:
             return ""
-        asked = self.changes + (0 if corrected else self.overtaken)
-        overtaken = "" if corrected else f", {self.overtaken} were overtaken"
         return (
-            f"{100.0 * missed:.1f} % of {asked} changes of clock missed their moment: {self.late} came more"
-            f" than {1e3 * LATE_S:g} ms late (at most {1e3 * self.longest_late_s:.0f} ms){overtaken}. Within"
+            f"{100.0 * self.missed:.1f} % of {self.changes + self.overtaken} changes of clock missed their"
+            f" moment: {self.late} came more than {1e3 * LATE_S:g} ms late (at most"
+            f" {1e3 * self.longest_late_s:.0f} ms), {self.overtaken} were overtaken. Within"
             " objective.changes_per_s a plan asks less often"
         )
 
@@ -119,7 +114,7 @@ class ClockAgenda:
     def put(self, request: DatedClock) -> None:
         """Enter a request, the newest of the stream."""
         while self._waiting and self._waiting[-1].due_s > request.due_s:
-            self._drop(self._waiting.pop())
+            self._waiting.pop()
         self._waiting.append(request)
 
     def take(self, now_s: float) -> DatedClock | None:
@@ -127,16 +122,13 @@ class ClockAgenda:
         taken: DatedClock | None = None
         while self._waiting and self._waiting[0].due_s <= now_s:
             if taken is not None and taken.due_s < self._waiting[0].due_s:
-                self._drop(taken)
+                self.counts.overtaken += taken.clock_mhz is not None  # rest between iterations may give way
             taken = self._waiting.popleft()
         return taken
 
     def clear(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
-
-    def _drop(self, request: DatedClock) -> None:
-        self.counts.overtaken += request.clock_mhz is not None  # rest between iterations may give way
 
 
 class AskedClocks:

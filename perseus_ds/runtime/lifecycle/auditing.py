@@ -174,10 +174,8 @@ def _log_findings(
 ) -> None:
     """Report what is not as it should be."""
     plan, expected = promised
-    own, counts = plan.of.feedback, {report.rank: report.clock_requests for report in reports}
-    corrects = context.config.objective.feedback == "auto"
-    corrected = corrects and own is not None and own.plan == plan.index
-    late = {rank: line for rank, one in counts.items() if (line := one.told(corrected=corrected))}
+    counts = {report.rank: report.clock_requests for report in reports}
+    late = {rank: line for rank, one in counts.items() if (line := one.told())}
     if late:
         rank = max(late, key=lambda one: counts[one].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
