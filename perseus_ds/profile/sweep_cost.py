@@ -46,8 +46,9 @@ class SweepPace:
     """How many iterations run at default clocks before each window, so that training loses little.
 
     Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window.
-    ``took_s`` is how long the ``timed`` iterations of it really took. ``broken`` counts those of its windows
-    that were not measured, since something else had run before them.
+    ``took_s`` is how long the ``timed`` iterations of it really took, ``rested_s`` those of them at default
+    clocks. ``broken`` counts those of its windows that were not measured, since something else had run before
+    them.
 
     Units: ``ran`` and ``lost`` in iterations at the highest clock, as expected.
     """
@@ -57,6 +58,8 @@ class SweepPace:
     lost: float = 0.0
     took_s: float = 0.0
     timed: int = 0
+    rested_s: float = 0.0
+    rested: int = 0
     broken: int = 0
 
     def rests(self, iterations: int, slower: float) -> int:
@@ -69,14 +72,23 @@ class SweepPace:
         self.ran += iterations
         self.lost += iterations * (slower - 1.0)
 
-    def took(self, iteration_s: float) -> None:
-        """Note how long one really took."""
+    def took(self, iteration_s: float, *, resting: bool) -> None:
+        """Note how long one really took; ``resting``: at default clocks."""
         self.took_s += iteration_s
         self.timed += 1
+        if resting:
+            self.rested_s += iteration_s
+            self.rested += 1
 
     def slower_pct(self, iteration_s: float) -> float:
-        """By how much training was slower than at ``iteration_s`` an iteration."""
-        return 100.0 * (self.took_s / (self.timed * iteration_s) - 1.0) if self.timed else 0.0
+        """By how much training was slower than in its own iterations at default clocks.
+
+        Where it had none, than at ``iteration_s`` an iteration: single ones differ where work varies.
+        """
+        if not self.timed:
+            return 0.0
+        usual_s = self.rested_s / self.rested if self.rested else iteration_s
+        return 100.0 * (self.took_s / (self.timed * usual_s) - 1.0)
 
 
 def cost_of(

@@ -159,7 +159,8 @@ class Profiling(Phase):
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
         self._take(ended.passed)
         if ended.iteration_s is not None:
-            self._pace.took(ended.iteration_s)
+            # its time is that of the iteration before
+            self._pace.took(ended.iteration_s, resting=ended.index - 1 not in self._runs)
         if self._resting:
             self._resting -= 1
             if not self._resting:
