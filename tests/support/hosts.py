@@ -22,6 +22,7 @@ from ranks import Said, run_ranks
 NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400
 _KINDS = ("user", "net", "mnt", "uts", "time")
+_PATIENCE_S = 30.0
 _SLOW_LINK = Path(__file__).with_name("slow_link.py")
 _HIDDEN = Path("/mnt")  # where every host has a disk of its own
 
@@ -60,6 +61,7 @@ class Hosts:
     switch: subprocess.Popen[str]
     hosts: list[Host]
     ranks_each: int
+    days_apart: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
     own: dict[int, dict[str, str]] = field(default_factory=dict)
     """Of one host alone, by its number."""
@@ -101,6 +103,19 @@ class Hosts:
             yield
         finally:
             _ended(link)
+
+    def reboot(self, host: int) -> None:
+        """Lose a host's disk and namespaces, as its processes are lost already, and make it anew."""
+        _ended(self.hosts[host].inside)
+        until_s = time.monotonic() + _PATIENCE_S
+        while self._is_plugged_in(host) and time.monotonic() < until_s:  # the kernel takes its time
+            time.sleep(0.05)
+        self.hosts[host] = _host(self.switch, host, self.days_apart)
+
+    def _is_plugged_in(self, host: int) -> bool:
+        words = (*entering(self.switch), "ip", "-o", "link", "show")
+        shown = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return any(f" {self.hosts[host].cable(net)}@" in shown for net in range(len(NETS)))
 
     def firewall(self, port: int = PORT) -> None:
         """Lose every packet between hosts on the first network, but those of one port of the master."""
@@ -170,7 +185,7 @@ def hosts(
     """
     users = ("--user", "--map-root-user") if own_users else ()
     switch = _begun("unshare", *users, "--net", "--mount")
-    network = Hosts(switch, [], ranks_each)
+    network = Hosts(switch, [], ranks_each, days_apart)
     try:
         for net in range(len(NETS)):
             _within(switch, "ip", "link", "add", f"switch{net}", "type", "bridge")
