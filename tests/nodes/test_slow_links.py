@@ -60,7 +60,7 @@ def ride(rank: int, content: dict[str, Any]) -> tuple[list[str], float, float]:
     return losses, way_s, longest_s
 
 
-@pytest.mark.parametrize(("delay_s", "loss"), [(0.05, 0.0), (0.005, 0.01)])
+@pytest.mark.parametrize(("delay_s", "loss"), [(0.05, 0.0), (0.005, 0.01), (0.05, 0.01)])
 def test_a_job_profiles_over_a_slow_link(delay_s: float, loss: float) -> None:
     with hosts() as network, network.slow(1, delay_s=delay_s, loss=loss, net=1):
         run_dir = network.disk / "run"

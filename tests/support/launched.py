@@ -93,6 +93,12 @@ class Launched:
             assert time.monotonic() < until_s, self.output[-6000:]
             time.sleep(0.1)
 
+    @property
+    def ranks(self) -> set[int]:
+        """The processes that train."""
+        alive = {pid for process in self._processes for pid in _family(process.pid)}
+        return {pid for pid in alive if str(JOB).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
     def ends(self) -> list[int]:
         """Wait for the end of all."""
         return [process.wait(PATIENCE_S) for process in self._processes]
@@ -142,6 +148,7 @@ def srun(one: Launched, network: Hosts, *words: str, port: int) -> None:
             "SLURM_JOB_ID": "1",
             "MASTER_ADDR": network.hosts[0].address,
             "MASTER_PORT": str(port),
+            **network.environment,
         }
         one.start(host, sys.executable, str(JOB), *words, environment=environment)
 
