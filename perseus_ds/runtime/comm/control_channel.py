@@ -53,7 +53,7 @@ class ControlChannel:
         self.size = dist.get_world_size()
         self._name, self._reach = name, reach or Reach()
         self._patience = timedelta(seconds=patience_s)
-        self._losses = self._exchanges = 0
+        self._losses = self._exchanges = self._post = 0
         self._own_store: Store | None = None
         self._standstill = Standstill(self._store, ranks=self.size)
         self._group = (
@@ -136,35 +136,39 @@ class ControlChannel:
         """
         if self._group is None:
             return [mine]
-        self._exchanges += 1
         self._see_all_well()
         own = _packed(mine)
         try:
-            sizes = self._all(torch.tensor([len(own)]), "sizes")
+            sizes = self._all(torch.tensor([len(own)]))
             longest = max(int(size) for size in sizes)
-            padded = self._all(torch.nn.functional.pad(own, (0, longest - len(own))), "all")
+            padded = self._all(torch.nn.functional.pad(own, (0, longest - len(own))))
         except RuntimeError as error:
             raise _silent("gathering", error) from error
         return [_unpacked(one[: int(size)]) for one, size in zip(padded, sizes, strict=True)]
 
-    def _all(self, mine: torch.Tensor, part: str) -> list[torch.Tensor]:
+    def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """What every rank has in a tensor of this shape."""
         assert self._group is not None
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
         began_s = time.monotonic()
-        self._come(self._group.allgather([everyone], [mine]), part)
+        self._come(self._group.allgather([everyone], [mine]))
         self._standstill.note(time.monotonic() - began_s)
         return everyone
 
-    def _come(self, work: dist.Work, part: str) -> None:
-        """Wait for a part of an exchange until it is there, all ranks wait in vain, or patience is over.
+    def _come(self, work: dist.Work, number: int | None = None) -> None:
+        """Wait for an exchange, or a part of one, until it is there, all wait in vain, or patience is over.
+
+        ``number`` is that of one which began before.
 
         Raises:
             RuntimeError: it did not come.
         """
+        if number is None:
+            self._exchanges = number = self._exchanges + 1
         self._standstill.wait(
             work,
-            f"{self._name}/waits/{self._losses}/{self._exchanges}/{part}",
+            f"{self._name}/waits/{self._losses}",
+            number,
             lost=lost_key(self._name, self._losses + 1),
             patience_s=self._patience.total_seconds(),
         )
@@ -184,16 +188,14 @@ class ControlChannel:
         """
         if self._group is None:
             return thing
-        self._exchanges += 1
         self._see_all_well()
         own = _packed(thing if self.rank == 0 else None)
         try:
             size = torch.tensor([len(own)])
-            self._come(self._group.broadcast([size]), "size")
+            self._come(self._group.broadcast([size]))
             packed = own if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-            self._come(self._group.broadcast([packed]), "thing")
-            everyone_has_it = self._group.allreduce([torch.zeros(1)])  # rank 0 waits for those who have not
-            self._come(everyone_has_it, "got")
+            self._come(self._group.broadcast([packed]))
+            self._come(self._group.allreduce([torch.zeros(1)]))  # rank 0 waits with those who have not got it
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
         return _unpacked(packed)
@@ -249,7 +251,7 @@ class ControlChannel:
         self._numbers[:] = numbers
         if self._group is None:
             return
-        self._exchanges += 1
+        self._exchanges = self._post = self._exchanges + 1
         try:
             self._work = self._group.allreduce([self._tensor], self._greatest)
         except RuntimeError as error:
@@ -275,7 +277,7 @@ class ControlChannel:
             elif patience_s is not None:
                 work.wait(timedelta(seconds=patience_s))
             else:
-                self._come(work, "greatest")
+                self._come(work, self._post)
         except RuntimeError as error:
             self._in_vain = True
             raise _silent("exchanging", error) from error

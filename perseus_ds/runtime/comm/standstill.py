@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -19,6 +19,7 @@ _QUIET_S = 0.5  # an exchange of which all have their part takes less
 _TIMES = 4.0  # or less than so many of the fastest one
 _POLL_S = 0.05
 _TURNS = 3  # ranks sign in so often before they wait no more
+_BEHIND = 3  # waits: a rank may be so far ahead of another, where rank 0 waits for who got its broadcast
 _OFTEN = 1024  # ranks that may ask the store so often; more of them ask less often
 
 
@@ -33,13 +34,16 @@ class Standstill:
         self._made = store
         self._ranks = ranks
         self._fastest_s = math.inf
+        self._signed, self._lock = set[str](), threading.Lock()
 
     def note(self, lasted_s: float) -> None:
         """Take in how long an exchange lasted in which every rank waits for every other."""
         self._fastest_s = min(self._fastest_s, lasted_s)
 
-    def wait(self, work: dist.Work, key: str, *, lost: str, patience_s: float) -> None:
-        """Wait for an exchange; ``key`` is its own, and at ``lost`` a rank reports that it waits no more.
+    def wait(self, work: dist.Work, key: str, number: int, *, lost: str, patience_s: float) -> None:
+        """Wait for an exchange; ``key`` and ``number``, one more for each, are alike on all ranks.
+
+        At the key ``lost`` a rank reports that it waits no more.
 
         Raises:
             RuntimeError: it failed, all ranks wait in vain, or this one has waited ``patience_s``.
@@ -48,7 +52,10 @@ class Standstill:
         quiet_s = _QUIET_S if self._fastest_s == math.inf else max(_QUIET_S, _TIMES * self._fastest_s)
         if _comes(work, min(quiet_s, patience_s)):
             return
-        sign_in = _SignIn(self._made, key, lost, self._ranks)
+        keys = [f"{key}/{one}" for one in range(number, number - _BEHIND - 1, -1)]
+        with self._lock:
+            self._signed = {one for one in self._signed if one.rpartition("/")[0] in keys}
+        sign_in = _SignIn(self._made, keys, lost, ranks=self._ranks, first=self._first)
         try:
             while (left_s := until_s - time.monotonic()) > 0.0:
                 if _comes(work, min(_POLL_S, left_s)):
@@ -60,17 +67,37 @@ class Standstill:
             sign_in.close()
         raise RuntimeError(f"nothing came within {patience_s:.0f} s")
 
+    def _first(self, key: str) -> bool:
+        """Whether this rank has not signed there yet; asked once, it has."""
+        with self._lock:
+            known = key in self._signed
+            self._signed.add(key)
+        return not known
+
 
 class _SignIn:
     """One rank's part in finding out whether all wait, in a thread: a store may not answer either.
 
     Ranks sign in again and again, each only after it has looked once more whether its numbers have come. A
     rank that a busy host keeps from looking does not sign, and nobody takes it for one that waits in vain.
+
+    A link may break when some ranks have their numbers and wait for the next ones already. These sign at the
+    exchanges before theirs as well: their part in those is done. ``first`` states whether a rank signs there
+    for the first time.
     """
 
-    def __init__(self, store: Callable[[], Store], key: str, lost: str, ranks: int) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        keys: Sequence[str],
+        lost: str,
+        *,
+        ranks: int,
+        first: Callable[[str], bool],
+    ) -> None:
         self.in_vain = False
-        self._store, self._key, self._lost, self._ranks = store, key, lost, ranks
+        self._store, self._keys, self._lost, self._ranks = store, keys, lost, ranks
+        self._first = first
         self._poll_s = _POLL_S * max(1.0, ranks / _OFTEN)
         self._over, self._looked = threading.Event(), threading.Event()
         threading.Thread(target=self._ask, name="perseus-standstill", daemon=True).start()
@@ -84,24 +111,33 @@ class _SignIn:
         self._over.set()
 
     def _ask(self) -> None:
+        turns = dict.fromkeys(self._keys, 0)
         try:
             store = self._store()
-            self.in_vain = all(self._all_sign(store, f"{self._key}/{turn}") for turn in range(_TURNS))
+            while self._looks() and _TURNS not in turns.values() and not store.check([self._lost]):
+                signed = self._signed_at(store, [f"{key}/{turn}" for key, turn in turns.items()])
+                for key, ranks in zip(self._keys, signed, strict=True):
+                    turns[key] += ranks >= self._ranks
         except RuntimeError:
             return  # without a store the wait is bounded all the same
+        self.in_vain = not self._over.is_set()
 
-    def _all_sign(self, store: Store, key: str) -> bool:
-        """Look, sign, and wait until all have signed or one waits no more; false once this wait is over."""
+    def _looks(self) -> bool:
+        """Wait until this rank has looked once more; false once its wait is over."""
         self._looked.clear()
-        while not self._looked.wait(self._poll_s):
-            if self._over.is_set():
-                return False
-        signed = store.add(key, 1)
-        while not (signed >= self._ranks or store.check([self._lost])):
-            if self._over.wait(self._poll_s):
-                return False
-            signed = store.add(key, 0)
+        self._over.wait(self._poll_s)
+        while not (self._looked.wait(self._poll_s) or self._over.is_set()):
+            pass
         return not self._over.is_set()
+
+    def _signed_at(self, store: Store, keys: Sequence[str]) -> list[int]:
+        """Sign wherever this rank has not yet; return how many ranks have."""
+        for key in keys:
+            if self._first(key):
+                store.add(key, 1)
+        if store.has_extended_api():  # type: ignore[attr-defined]  # torch's stub does not know it
+            return [int(count) for count in store.multi_get(list(keys))]  # one request
+        return [store.add(key, 0) for key in keys]
 
 
 def _comes(work: dist.Work, within_s: float) -> bool:

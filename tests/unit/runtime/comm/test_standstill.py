@@ -32,16 +32,22 @@ class Exchange:
 class Waiting(threading.Thread):
     """A rank that waits for an exchange, and how that ended."""
 
-    def __init__(self, store: dist.Store, exchange: Exchange, ranks: int = 2) -> None:
+    def __init__(self, store: dist.Store, exchange: Exchange, ranks: int = 2, *, at: int = 7) -> None:
         super().__init__(daemon=True)
         self.ended = ""
-        self._store, self._exchange, self._ranks = store, exchange, ranks
+        self._store, self._exchange, self._ranks, self._at = store, exchange, ranks, at
         self.start()
 
     def run(self) -> None:
         standstill = Standstill(lambda: self._store, ranks=self._ranks)
         try:
-            standstill.wait(self._exchange, "7", lost="lost", patience_s=PATIENCE_S)  # type: ignore[arg-type]
+            standstill.wait(
+                self._exchange,  # type: ignore[arg-type]
+                "waits",
+                self._at,
+                lost="lost",
+                patience_s=PATIENCE_S,
+            )
             self.ended = "it came"
         except RuntimeError as error:
             self.ended = str(error)
@@ -55,10 +61,21 @@ def test_ranks_that_all_wait_wait_no_more() -> None:
     assert [one.ended for one in waiting] == ["all ranks wait, and nothing comes through"] * 2
 
 
+def test_a_rank_that_has_its_numbers_already_and_waits_for_the_next_counts() -> None:
+    """A link that breaks within an exchange: some have all of it, others do not."""
+    store = dist.HashStore()
+    behind, ahead = Waiting(store, Exchange()), Waiting(store, Exchange(), at=8)
+    behind.join(PATIENCE_S / 2)
+    assert behind.ended == "all ranks wait, and nothing comes through"
+    store.set("lost", "")  # as a rank does that goes on alone
+    ahead.join(PATIENCE_S / 2)
+    assert ahead.ended == behind.ended
+
+
 def test_a_rank_that_is_late_is_waited_for() -> None:
     store, exchange = dist.HashStore(), Exchange()
     one = Waiting(store, exchange)
-    while not store.check(["7/0"]):  # it has waited long enough to ask then
+    while not store.check(["waits/7/0"]):  # it has waited long enough to ask then
         time.sleep(0.01)
     one.join(1.0)
     assert one.is_alive()
@@ -71,7 +88,7 @@ def test_a_rank_that_got_its_numbers_late_does_not_count_as_one_that_waits() -> 
     """On a busy host each may wait long, one after the other: that is no broken link."""
     store, exchange = dist.HashStore(), Exchange()
     first = Waiting(store, exchange)
-    while not store.check(["7/0"]):
+    while not store.check(["waits/7/0"]):
         time.sleep(0.01)
     exchange.over.set()
     first.join(PATIENCE_S / 2)
@@ -93,4 +110,10 @@ def test_without_a_store_patience_bounds_the_wait() -> None:
         raise RuntimeError("the store is gone")
 
     with pytest.raises(RuntimeError, match="nothing came within 1 s"):
-        Standstill(gone, ranks=2).wait(Exchange(), "7", lost="lost", patience_s=1.0)  # type: ignore[arg-type]
+        Standstill(gone, ranks=2).wait(
+            Exchange(),  # type: ignore[arg-type]
+            "waits",
+            7,
+            lost="lost",
+            patience_s=1.0,
+        )
