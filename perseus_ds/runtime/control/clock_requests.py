@@ -190,7 +190,9 @@ class ClockRequests:
             asks = request.asks
             if request.correction is not None:
                 now_s = self._gpu.now_s()
-                asks = (*request.correction(at_s, now_s), *asks)
+                corrected = request.correction(at_s, now_s)
+                self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in corrected)
+                asks = (*corrected, *asks)
                 at_s = at_s if math.isfinite(at_s) else now_s
             if math.isfinite(at_s) and asks and not self._closing:
                 self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])

@@ -98,3 +98,4 @@ def test_the_thread_that_sees_the_device_pass_asks_by_when_that_was(
     moments[2].reach()
     assert gpu.wait_for(1) == [AHEAD_MHZ, FAST_MHZ]
     assert requests.error is None
+    assert (requests.counts.corrected, requests.counts.overtaken) == (1, 0), "the first began in time"
