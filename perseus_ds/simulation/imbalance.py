@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
-from perseus_ds.schedule import Kind, dag_of
+from perseus_ds.schedule import dag_of
 from perseus_ds.simulation.emulator import Disturbance, EmulatedLoads, Trouble
+from perseus_ds.straggler.lost_time import top_s
 
 _Floats = NDArray[np.float64]
 _MOST_NODES = 2_000_000  # times sets of durations: 16 MB in each array
@@ -55,8 +56,7 @@ def imbalance(
     computed = [node.kind.is_computation for node in dag.nodes]
     even = np.ones(by_load.shape)
     even[..., computed] = by_load[..., computed].mean()
-    own_s = np.array([_top_s(plans, node.stage, node.kind) for node in dag.nodes])
-    mean_s = np.array([_mean_s(plans, node.kind, own_s[n]) for n, node in enumerate(dag.nodes)])
+    own_s, mean_s = (top_s(plans, dag, even=even) for even in (False, True))
 
     def job_s(lasts_s: _Floats, factor: _Floats) -> float:
         flat = np.ascontiguousarray((lasts_s * factor).reshape(-1, len(lasts_s)).T)
@@ -98,17 +98,3 @@ def _factors(
                 there = [node.kind.is_computation and rank_of[node.stage] in ranks for node in nodes]
                 by_worker[n, one.pipeline, there] *= one.amount
     return by_load, by_worker
-
-
-def _top_s(plans: PlanSet, stage: int, kind: Kind) -> float:
-    """What a computation takes at its highest clock, anything else always."""
-    if kind.is_computation:
-        return float(plans.options[stage, kind].time_s[0])
-    return plans.fixed_s.get((stage, kind), 0.0)
-
-
-def _mean_s(plans: PlanSet, kind: Kind, own_s: float) -> float:
-    """The mean over all stages of what a computation of this kind takes at its highest clock."""
-    if not kind.is_computation:
-        return own_s
-    return float(np.mean([options.time_s[0] for (_, of), options in plans.options.items() if of is kind]))

@@ -11,6 +11,7 @@ from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex
 from perseus_ds.straggler.frontiers import Frontiers
+from perseus_ds.straggler.lost_time import LostTime
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 from perseus_ds.straggler.pacing import Outlook, PacedIteration, Pacing, ProgressMarks
 from perseus_ds.straggler.tuning import BEHIND, CONFIRMATIONS, MAX_COST_PCT
@@ -67,6 +68,7 @@ class ReplicaPlans:
         self._decided = self._present = self._frontiers.objective
         self._stretch = np.ones(len(indexes))
         self._paced_iterations, self._slowed = 0, 0.0
+        self._lost = LostTime()
         self.decision: StragglerDecision | None = None
         self.observed: ReplicaStatus | None = None
 
@@ -95,7 +97,10 @@ class ReplicaPlans:
             costs=self._restricted_from is None or about >= self._restricted_from,
         )
         self.decision, self.observed = decision, observed
-        self._pace.observe(own_s / planned_s)
+        pace = own_s / planned_s
+        self._pace.observe(pace)
+        slow = {straggler.replica: straggler.slowdown for straggler in decision.stragglers}
+        self._lost.observe(pace * self._frontiers.objective_s, load=load, slow=slow)
         if self._recovered is not None and about >= self._recovered[0]:
             self._recovered = None  # the controller has seen it as well
         before = self._decided
@@ -172,12 +177,13 @@ class ReplicaPlans:
 
     @property
     def account(self) -> Mapping[str, float]:
-        """What answers have cost, in how many iterations replicas were paced, and by how much on average."""
+        """What answers have cost, in how many iterations replicas were paced and how much, and time lost."""
         slowed_pct = 100.0 * self._slowed / self._paced_iterations if self._paced_iterations else 0.0
         return {
             "cost_pct": self.cost_pct,
             "paced_iterations": self._paced_iterations,
             "mean_slowed_pct": slowed_pct,
+            **self._lost.account,
         }
 
     @property

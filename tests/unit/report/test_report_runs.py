@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from page_data import page_data
 
 from perseus_ds.cli import main
 from perseus_ds.report.contents import read_contents
-from perseus_ds.report.contents.explained import explanation
+from perseus_ds.report.contents.explained import explanation, lost_time
 from perseus_ds.report.contents.figures import figures
 from perseus_ds.report.contents.gpus import courses, gpu_rows
 from perseus_ds.report.page.page import page_of
@@ -160,6 +161,21 @@ def test_a_difference_beyond_the_errors_is_explained(write_run: WriteRun) -> Non
     measured(run_dir, "one", saved_j=119.0)
     contents = read_contents(run_dir)
     assert explanation(contents, figures(contents)) == "Measured and expected agree within their errors."
+
+
+def test_time_lost_to_imbalance_is_told_by_cause(write_run: WriteRun) -> None:
+    run_dir = write_run("profile", "plan", events=[attached("one")])
+    measured(run_dir, "one")
+    contents = read_contents(run_dir)
+    assert lost_time(contents) == ""
+    assert contents.summary is not None
+    lost = {"lost_to_workers_pct": 0.0, "lost_to_data_pct": 23.04, "lost_to_scatter_pct": 1.5}
+    summary = replace(contents.summary, facts={**contents.summary.facts, "answers": lost})
+    told = lost_time(replace(contents, summary=summary))
+    assert told.startswith(
+        "Time lost to imbalance, if one cause were gone (they overlap): slow replicas 0.0 %,"
+    )
+    assert told.endswith("unequal data 23.0 %, other scatter 1.5 %.")
 
 
 @pytest.mark.parametrize(
