@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ NETS = ("10.9.0", "10.9.1")  # what training and the store use, and a second one
 PORT = 29400
 _KINDS = ("user", "net", "mnt", "uts", "time")
 _PATIENCE_S = 30.0
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _SLOW_LINK = Path(__file__).with_name("slow_link.py")
 _HIDDEN = Path("/mnt")  # where every host has a disk of its own
 
@@ -110,7 +112,10 @@ class Hosts:
         until_s = time.monotonic() + _PATIENCE_S
         while self._is_plugged_in(host) and time.monotonic() < until_s:  # the kernel takes its time
             time.sleep(0.05)
-        self.hosts[host] = _host(self.switch, host, self.days_apart)
+        self.hosts[host] = one = _host(self.switch, host, self.days_apart)
+        boot = self.outside(host) / "boot_id"
+        boot.write_text(f"{uuid.uuid4()}\n")
+        _within(one.inside, "mount", "--bind", str(_HIDDEN / boot.name), _BOOT)
 
     def _is_plugged_in(self, host: int) -> bool:
         words = (*entering(self.switch), "ip", "-o", "link", "show")
