@@ -56,7 +56,7 @@ class LostTime:
     """
 
     def __init__(self) -> None:
-        self._iterations = 0
+        self._iterations, self._by_load = 0, False
         self._whole_s = self._workers_s = self._data_s = self._scatter_s = 0.0
 
     def observe(self, needs_s: _Floats, *, load: _Floats | None, slow: Mapping[int, float]) -> None:
@@ -73,6 +73,7 @@ class LostTime:
         for replica, slowdown in slow.items():
             worker[replica] = slowdown
         data = np.ones(len(needs_s)) if load is None else load
+        self._by_load |= load is not None
         self._iterations += 1
         self._whole_s += float((needs_s * data).max())
         self._workers_s += float((needs_s / worker * data).max())
@@ -81,10 +82,12 @@ class LostTime:
 
     @property
     def account(self) -> Mapping[str, float]:
-        """For the summary's facts; empty where too little was seen."""
+        """For the summary's facts; empty where too little was seen. Without loads, scatter has the data's."""
         if self._iterations < _FEWEST:
             return {}
-        without = {"workers": self._workers_s, "data": self._data_s, "scatter": self._scatter_s}
+        without = {"workers": self._workers_s, "scatter": self._scatter_s}
+        if self._by_load:
+            without["data"] = self._data_s
         return {
             f"lost_to_{cause}_pct": max(0.0, 100.0 * (1.0 - left_s / self._whole_s))
             for cause, left_s in without.items()

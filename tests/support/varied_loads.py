@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from ranks import Said, batches, build, config, run_ranks
 import perseus_ds
 from perseus_ds.config.load_function import LoadFunction
 
+Train = Callable[[int, Mapping[str, Any], int], object]
+"""A rank's training: rank, DeepSpeed's configuration with our block, steps."""
 STAGES, PERIOD = 2, 3
 
 SEQUENCES, MEDIAN, SIGMA = 4, 512.0, 0.6
@@ -100,11 +102,11 @@ def as_expected(summary: Mapping[str, Any]) -> None:
         assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
 
 
-def both_ways(run_dir: Path, *, replicas: int, steps: int) -> BothWays:
+def both_ways(run_dir: Path, *, replicas: int, steps: int, train: Train = trained) -> BothWays:
     """Train twice, at first with them, which profiles and plans, then without."""
     ranks, said = STAGES * replicas, []
     for name, pacing in (("with_", "loads"), ("without_", "never")):
-        said.append(run_ranks(ranks, trained, config(perseus=course(run_dir, pacing)), steps))
+        said.append(run_ranks(ranks, train, config(perseus=course(run_dir, pacing)), steps))
         for file in ("summary.json", "events.jsonl"):
             (run_dir / file).rename(run_dir / f"{name}{file}")
     return BothWays(run_dir, with_it=said[0], without=said[1])

@@ -71,7 +71,7 @@ class LoadProblem:
         nodes = self.problem.dag.nodes
         columns = {instruction: column for column, instruction in enumerate(plans.computations())}
         self._computed = np.array([node in columns for node in nodes])
-        self._microbatch = np.array([max(0, node.microbatch) for node in nodes])
+        self._microbatch = np.array([node.microbatch if node in columns else 0 for node in nodes])
         self.fixed_s = np.array([plans.fixed_s.get((node.stage, node.kind), 0.0) for node in nodes])
         self._usual_s = self.fixed_s.copy()
         for row, node in enumerate(nodes):

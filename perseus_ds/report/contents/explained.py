@@ -57,15 +57,17 @@ def why_not_as_planned(found: Figures) -> str:
 def lost_time(contents: Contents) -> str:
     """State what a job of several replicas loses to imbalance, by cause; empty where that is not known."""
     answers = contents.summary.facts.get("answers") if contents.summary is not None else None
-    if contents.plans is None or not isinstance(answers, Mapping) or "lost_to_data_pct" not in answers:
+    if contents.plans is None or not isinstance(answers, Mapping) or "lost_to_scatter_pct" not in answers:
         return ""
     lost_pct = {
         "slow replicas": answers["lost_to_workers_pct"],
         "unequal stages": lost_to_stages_pct(contents.plans, dag_of(contents.plans.schedule)),
-        "unequal data": answers["lost_to_data_pct"],
-        "other scatter": answers["lost_to_scatter_pct"],
+        "unequal data": answers.get("lost_to_data_pct"),
+        "other scatter" if "lost_to_data_pct" in answers else "unequal data and scatter": answers[
+            "lost_to_scatter_pct"
+        ],
     }
-    told = ", ".join(f"{cause} {pct:.1f} %" for cause, pct in lost_pct.items())
+    told = ", ".join(f"{cause} {pct:.1f} %" for cause, pct in lost_pct.items() if pct is not None)
     return f"Time lost to imbalance, if one cause were gone (they overlap): {told}."
 
 

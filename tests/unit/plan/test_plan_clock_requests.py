@@ -161,9 +161,9 @@ def test_a_lower_clock_that_is_over_before_it_is_in_force_is_not_asked_for(
     slow_s: float, asked_mhz: list[int]
 ) -> None:
     """Asked for after the higher one that follows it, it would hold for the whole computation."""
-    whole = Played(Instruction(0, 0, Kind.FORWARD), 0.0, 0.1, 1.0, (Part(1410, 0.1, 1.0),))
+    whole = Played(Instruction(0, Kind.FORWARD, 0), 0.0, 0.1, 1.0, (Part(1410, 0.1, 1.0),))
     parts = Part(1005, slow_s, 0.1), Part(1410, 0.1, 1.0)
-    split = Played(Instruction(0, 0, Kind.BACKWARD), 0.1, 0.1 + slow_s, 1.1, parts)
+    split = Played(Instruction(0, Kind.BACKWARD, 0), 0.1, 0.1 + slow_s, 1.1, parts)
     change = ClockChange(call_s=0.001, settle_up_s=0.001, settle_down_s=0.001)
     asked = requests_of([whole, split], split.end_s, change)
     assert [request.clock_mhz for request in asked] == asked_mhz

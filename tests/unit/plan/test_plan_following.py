@@ -9,13 +9,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from load_plans import FREE, MICROBATCHES, STAGES, drawn, planned, problem, profile, usual_busy_j
+from load_plans import (
+    BLOCKING_W,
+    FREE,
+    MICROBATCHES,
+    STAGES,
+    drawn,
+    planned,
+    problem,
+    profile,
+    usual_busy_j,
+)
 
 from perseus_ds.device import ClockChange
+from perseus_ds.plan import build
 from perseus_ds.plan.following import READY, AnswerFrame, LoadProblem, QuestionFrame, Setup, why_not
 from perseus_ds.plan.following.kept import load_problem
 from perseus_ds.plan.playing.clock_requests import clock_requests, opening_clocks
-from perseus_ds.schedule import Kind, Load
+from perseus_ds.schedule import Instruction, Kind, Load, dag_of
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -122,3 +133,15 @@ def test_it_leaves_every_gpu_at_the_clock_that_the_next_iteration_begins_at(stre
         begun_at = opening_clocks(planned().plan(0), rank, usual)
         asked = [clocks.opening, *((ask.clock_mhz, ask.memory_mhz) for ask in clocks.requests)]
         assert asked[-1] == begun_at
+
+
+def test_what_is_of_no_microbatch_takes_its_own_time() -> None:
+    """Some loops load one batch more, or wait for one message more, than there are microbatches."""
+    plain = planned().schedule
+    orders = tuple(
+        (*order, Instruction(stage, Kind.LOAD, MICROBATCHES)) for stage, order in enumerate(plain.orders)
+    )
+    plans = build(profile(), replace(plain, name="loads ahead", orders=orders), blocking_power_w=BLOCKING_W)
+    factor = LoadProblem(plans, profile(), 0).by_size(np.full(MICROBATCHES, 2.0))
+    kinds = [node.kind.is_computation for node in dag_of(plans.schedule).nodes]
+    assert factor.tolist() == [2.0 if computed else 1.0 for computed in kinds]

@@ -20,7 +20,7 @@ def account(needs_s: np.ndarray, load: np.ndarray | None, slow: dict[int, float]
 
 def test_a_slow_replica_costs_what_its_peers_wait() -> None:
     found = account(np.array([2.0, 2.0, 2.5, 2.0]), None, {2: 1.25})
-    assert found == pytest.approx({"workers": 20.0, "data": 0.0, "scatter": 0.0})
+    assert found == pytest.approx({"workers": 20.0, "scatter": 0.0})
 
 
 def test_unequal_loads_cost_the_longest_one_above_the_mean() -> None:
@@ -30,7 +30,7 @@ def test_unequal_loads_cost_the_longest_one_above_the_mean() -> None:
 
 def test_what_nobody_is_named_for_is_scatter() -> None:
     found = account(np.array([2.0, 2.0, 2.0, 2.1]), None, {})
-    assert found == pytest.approx({"workers": 0.0, "data": 0.0, "scatter": 100.0 * 0.1 / 2.1})
+    assert found == pytest.approx({"workers": 0.0, "scatter": 100.0 * 0.1 / 2.1})
 
 
 def test_iterations_that_not_all_reported_and_too_few_say_nothing() -> None:

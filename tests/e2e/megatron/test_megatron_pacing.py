@@ -1,0 +1,60 @@
+"""Megatron's own schedule, two stages and two replicas with log-normal lengths, paced and planned by them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from varied_loads import PERIOD, BothWays, as_expected, both_ways, lengths_of
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+from megatron.core import parallel_state
+from megatron_jobs import Job, Shape
+
+import perseus_ds
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[list[str]]:
+    del rank
+    job = Job(Shape(pipeline=2, data=2))
+    perseus_ds.attach(job.schedules, config=content["perseus"])
+    perseus_ds.set_load(lengths_of(parallel_state.get_data_parallel_rank(), period=PERIOD))
+    job.run_pass = job.schedules.get_forward_backward_func()
+    return [job.step() for _ in range(steps)]
+
+
+@pytest.fixture(scope="module")
+def paced(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
+    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=260, train=trained)
+
+
+def test_losses_are_those_without_it(paced: BothWays) -> None:
+    assert [one.value for one in paced.with_it] == [one.value for one in paced.without]
+
+
+def test_every_iteration_followed_its_loads(paced: BothWays) -> None:
+    answers = paced.answers
+    assert answers["paced_iterations"] >= 20
+    assert answers["followed_iterations"] == answers["load_iterations"]
+    assert answers["lost_to_data_pct"] > 5.0
+    assert not paced.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
+
+
+def test_the_job_saves_more_and_takes_no_longer(paced: BothWays) -> None:
+    without, with_it = paced.summaries
+    for name in ("saving_pct", "slowdown_pct"):
+        error = with_it[name.replace("_pct", "_se_pct")]
+        sys.stdout.write(f"\n{name}: {without[name]:.2f}, paced {with_it[name]:.2f} +- {error:.2f}")
+    assert with_it["saving_pct"] > without["saving_pct"] + 5.0
+    within = 2.0 * with_it["slowdown_se_pct"] + 2.0 * without["slowdown_se_pct"]
+    assert with_it["slowdown_pct"] <= without["slowdown_pct"] + 0.2 + within
+
+
+def test_it_is_as_expected_with_and_without(paced: BothWays) -> None:
+    for summary in paced.summaries:
+        as_expected(summary)
