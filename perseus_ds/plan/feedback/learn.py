@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -40,11 +41,14 @@ class Lesson(NamedTuple):
 class Judged(NamedTuple):
     """What fixed clocks or a policy take on average, with all waiting, and by how much longer they last.
 
+    ``slower_se_pct`` is the standard error of ``slower_pct``: draws are few.
+
     Shape: ``most_late_s`` [nodes]: how late or early each began at most; empty for fixed clocks.
     """
 
     energy_j: float
     slower_pct: float
+    slower_se_pct: float
     most_late_s: Floats = np.zeros(0)
 
 
@@ -116,9 +120,18 @@ def judge(lesson: Lesson, weights: Weights, *, whole: bool = True) -> Judged:
     nodes = len(weights.begin_s)
     seen = Seen(np.zeros(len(lesson.factor)), np.zeros(nodes), np.zeros(nodes))
     cost_j = drawn(lesson.course, lesson.curves, weights, lesson.factor, lesson.latency_s, whole, seen)
-    mean_s = float(seen.time_s.mean())
-    slower_pct = 100.0 * (mean_s / float(lesson.fastest_s.mean()) - 1.0)
-    return Judged(cost_j + lesson.waiting_w * mean_s, slower_pct, seen.most_late_s)
+    return judged(lesson, cost_j, seen.time_s)._replace(most_late_s=seen.most_late_s)
+
+
+def judged(lesson: Lesson, cost_j: float, time_s: Floats) -> Judged:
+    """Hold what iterations cost and last against the fastest clocks under the same draws.
+
+    Shape: ``time_s`` [draws].
+    """
+    fastest_s = float(lesson.fastest_s.mean())
+    longer_pct = 100.0 * (time_s - lesson.fastest_s) / fastest_s
+    error_pct = float(longer_pct.std(ddof=1)) / math.sqrt(len(longer_pct))
+    return Judged(cost_j + lesson.waiting_w * float(time_s.mean()), float(longer_pct.mean()), error_pct)
 
 
 def centred(lesson: Lesson, weights: Weights) -> Weights:

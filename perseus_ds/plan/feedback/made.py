@@ -1,4 +1,4 @@
-"""Make a plan's feedback from what varied in the profile, and keep it where it pays on other draws."""
+"""Make a plan's feedback from what varied in the profile, and keep it where it pays on fresh draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan.feedback.course import course_of, curves_of
 from perseus_ds.plan.feedback.kernel import Weights
-from perseus_ds.plan.feedback.learn import Judged, Lesson, centred, judge, learn
+from perseus_ds.plan.feedback.learn import Judged, Lesson, centred, judge, judged, learn
 from perseus_ds.plan.feedback.policy import plan_digest
 from perseus_ds.plan.record import FeedbackWeights, FrequencyPlan, PlanSet
 from perseus_ds.plan.select import select
@@ -24,11 +24,11 @@ LEAST_PCT, MOST_PCT = 0.1, 0.2
 """How much longer iterations may last: a tenth of how much computations vary, within these."""
 WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
-_LIMIT_ERROR = 0.02  # percent: what other draws scatter by
-_SHORT_OF = 0.95
-"""Of the limit: draws that were not learned from last a little longer."""
+_SURE = 2.0
+"""Standard errors between the limit and what a policy lasts on draws that had no part in it."""
+_TRIES, _LEAST_TRIES = 3, 2
 _BEYOND = 1.25  # times the largest lateness seen is still variation
-_LEARNED_ON, _JUDGED_ON = 1, 2  # seeds
+_LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, 3  # seeds
 _LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
 """Iterations to learn from, and nodes in all of them.
 
@@ -53,17 +53,17 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
         return plans
     lasts_s = _lasts_s(plan, problem)
     draws = int(np.clip(_DRAWN // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
-    lesson = _lesson(problem, plans, seed=_LEARNED_ON, draws=draws)
-    other, begin_s = _lesson(problem, plans, seed=_JUDGED_ON, draws=draws), _begin_s(problem, lasts_s)
-    without = _fixed(other, problem, plan, lasts_s)
+    learned_on, picked_on, judged_on = (
+        _lesson(problem, plans, seed=seed, draws=draws) for seed in (_LEARNED_ON, _PICKED_ON, _JUDGED_ON)
+    )
     limit_pct = max(0.0, plan.slowdown_pct) + _limit_pct(problem)
-    found, judged = _best(lesson, other, begin_s, lasts_s, limit_pct)
-    most_late_s = judge(lesson, found).most_late_s
-    base_j = _fastest_j(other)
-    saved_pct, without_pct = (100.0 * (1.0 - one.energy_j / base_j) for one in (judged, without))
-    most_pct = limit_pct + _LIMIT_ERROR
-    worth = saved_pct >= without_pct + WORTH_PCT or without.slower_pct > most_pct
-    if not worth or judged.slower_pct > most_pct:
+    found = _best(learned_on, picked_on, _begin_s(problem, lasts_s), lasts_s, limit_pct)
+    without, corrected = _fixed(judged_on, problem, plan, lasts_s), judge(judged_on, found)
+    most_late_s = judge(learned_on, found).most_late_s
+    base_j = _fastest_j(judged_on)
+    saved_pct, without_pct = (100.0 * (1.0 - one.energy_j / base_j) for one in (corrected, without))
+    worth = saved_pct >= without_pct + WORTH_PCT or without.slower_pct > limit_pct
+    if not worth or corrected.slower_pct > limit_pct:
         return plans
     columns, keys = problem.columns, list(problem.options)
     return replace(
@@ -77,7 +77,7 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
             weights={key: (float(a), float(b)) for key, (a, b) in zip(keys, found.weight, strict=True)},
             options={key: _options(problem, number) for number, key in enumerate(keys)},
             saving_pct=saved_pct,
-            slowdown_pct=judged.slower_pct,
+            slowdown_pct=corrected.slower_pct,
             without_pct=without_pct,
             without_slowdown_pct=without.slower_pct,
         ),
@@ -85,20 +85,24 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
 
 
 def _best(
-    lesson: Lesson, other: Lesson, begin_s: Floats, lasts_s: Floats, limit_pct: float
-) -> tuple[Weights, Judged]:
-    """Learn for a limit, and once more aiming as far beside it as the first came out; keep the better.
+    learned_on: Lesson, picked_on: Lesson, begin_s: Floats, lasts_s: Floats, limit_pct: float
+) -> Weights:
+    """Learn for a limit, and again aiming as far beside it as the one before came out; pick the best.
 
-    Descent and whole clocks leave a policy a little below or above the limit that it was learned for.
+    Descent and whole clocks leave a policy a little below or above the limit that it was learned for. One
+    holds the limit if it does so by a few standard errors on draws that it was not learned from.
     """
-    found: list[tuple[Weights, Judged]] = []
+    found: list[tuple[bool, float, Weights]] = []
     aim_pct = limit_pct
-    for _ in range(2):
-        one = centred(lesson, learn(lesson._replace(slower_pct=aim_pct), begin_s, lasts_s))
-        found.append((one, judge(other, one)))
-        came_pct = max(judge(lesson, one).slower_pct, 0.5 * limit_pct)
-        aim_pct *= _SHORT_OF * limit_pct / came_pct
-    return min(found, key=lambda pair: (pair[1].slower_pct > limit_pct + _LIMIT_ERROR, pair[1].energy_j))
+    for tried in range(_TRIES):
+        if tried >= _LEAST_TRIES and not all(too_long for too_long, _, _ in found):
+            break
+        one = centred(learned_on, learn(learned_on._replace(slower_pct=aim_pct), begin_s, lasts_s))
+        came = judge(picked_on, one)
+        sure_pct = limit_pct - _SURE * came.slower_se_pct
+        found.append((came.slower_pct > sure_pct, came.energy_j, one))
+        aim_pct *= sure_pct / max(came.slower_pct, 0.5 * limit_pct)
+    return min(found, key=lambda one: one[:2])[2]
 
 
 def _chosen(plans: PlanSet, problem: PlanProblem, objective: Objective) -> FrequencyPlan | None:
@@ -177,8 +181,7 @@ def _fixed(lesson: Lesson, problem: PlanProblem, plan: FrequencyPlan, lasts_s: F
     for instruction, portions in plan.portions().items():
         table = own[number[instruction.stage, instruction.kind]]
         cost_j += sum(share * float(table.cost_j[option]) for option, share in portions)
-    slower_pct = 100.0 * (float(time_s.mean()) / float(lesson.fastest_s.mean()) - 1.0)
-    return Judged(cost_j + lesson.waiting_w * float(time_s.mean()), slower_pct)
+    return judged(lesson, cost_j, time_s)
 
 
 def _options(problem: PlanProblem, number: int) -> tuple[int, ...]:

@@ -122,6 +122,11 @@ def test_feedback_saves_a_point_more_on_draws_of_other_seeds(plans: PlanSet, pro
     assert with_s < 1.0035
 
 
+def test_what_is_kept_lasts_no_longer_than_a_tenth_of_what_varies(plans: PlanSet) -> None:
+    assert plans.feedback is not None
+    assert plans.feedback.slowdown_pct <= 100.0 * NOISE / 10.0
+
+
 def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
     for share in (0.0, None):
         profile = gpt3_profile() if share is None else varying(share)
