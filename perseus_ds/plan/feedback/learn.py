@@ -13,7 +13,7 @@ from perseus_ds.plan.feedback.kernel import Gradient, Seen, Weights, drawn, lear
 _ITERATIONS, _LEAST_ITERATIONS = 400, 150
 _BATCH, _LEAST_BATCH = 40, 8
 _MOST_VISITS = 30_000_000  # nodes x draws x iterations: about six CPU seconds
-_STEP, _WEIGHT_STEP = 0.4, 0.02  # of how much durations vary, of a weight
+_STEP, _WEIGHT_STEP = 0.08, 0.02  # of how much durations vary, of a weight
 _PRICE = 30.0  # of all waiting: where the price of time begins
 _FIRST_WEIGHT = 0.5
 _FORGETS, _FORGETS_SQUARES = 0.9, 0.98

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = 2.0
 """Standard errors between the limit and what a policy lasts on draws that had no part in it."""
-_TRIES, _LEAST_TRIES = 3, 2
+_TRIES = 4
 _BEYOND = 1.25  # times the largest lateness seen is still variation
 _LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, 3  # seeds
 _LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
@@ -90,18 +91,24 @@ def _best(
     """Learn for a limit, and again aiming as far beside it as the one before came out; pick the best.
 
     Descent and whole clocks leave a policy a little below or above the limit that it was learned for. One
-    holds the limit if it does so by a few standard errors on draws that it was not learned from.
+    holds the limit if it does so by a few standard errors on draws that it was not learned from. Between an
+    aim that held and one that did not lies the next.
     """
     found: list[tuple[bool, float, Weights]] = []
-    aim_pct = limit_pct
-    for tried in range(_TRIES):
-        if tried >= _LEAST_TRIES and not all(too_long for too_long, _, _ in found):
-            break
+    aim_pct, held_pct, broken_pct = limit_pct, 0.0, math.inf
+    for _ in range(_TRIES):
         one = centred(learned_on, learn(learned_on._replace(slower_pct=aim_pct), begin_s, lasts_s))
         came = judge(picked_on, one)
         sure_pct = limit_pct - _SURE * came.slower_se_pct
-        found.append((came.slower_pct > sure_pct, came.energy_j, one))
+        too_long = came.slower_pct > sure_pct
+        found.append((too_long, came.energy_j, one))
+        if too_long:
+            broken_pct = min(broken_pct, aim_pct)
+        else:
+            held_pct = max(held_pct, aim_pct)
         aim_pct *= sure_pct / max(came.slower_pct, 0.5 * limit_pct)
+        if held_pct and broken_pct < math.inf:
+            aim_pct = 0.5 * (held_pct + broken_pct)
     return min(found, key=lambda one: one[:2])[2]
 
 
