@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("launched_job.py")
 PATIENCE_S = 400.0
 
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""In torchrun's store (torch 2.13) a group made anew may find addresses of the one before and never meet."""
 ENVIRONMENT = {
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     "PYTHONPATH": str(Path(__file__).parent),
@@ -131,7 +133,7 @@ def torchrun(one: Launched, network: Hosts, *words: str, nnodes: str = "2") -> N
             ),
             *("--rdzv-conf", f"last_call_timeout=5,is_host={host.number == 0}"),  # names do not resolve
             *("--local-addr", host.address, str(JOB), *words),
-            environment={},
+            environment=OWN_STORE,
         )
 
 
