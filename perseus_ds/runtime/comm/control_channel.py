@@ -272,7 +272,7 @@ class ControlChannel:
 
     def _wait(self, work: dist.Work, patience_s: float | None) -> None:
         try:
-            if self._in_vain:
+            if self._in_vain or work.is_completed():  # as a rule it has come long ago
                 work.wait(_NONE)
             elif patience_s is not None:
                 work.wait(timedelta(seconds=patience_s))

@@ -34,11 +34,29 @@ class Standstill:
         self._made = store
         self._ranks = ranks
         self._fastest_s = math.inf
+        self._quiet_s, self._quiet = _QUIET_S, timedelta(seconds=_QUIET_S)
         self._signed, self._lock = set[str](), threading.Lock()
 
     def note(self, lasted_s: float) -> None:
         """Take in how long an exchange lasted in which every rank waits for every other."""
-        self._fastest_s = min(self._fastest_s, lasted_s)
+        if lasted_s < self._fastest_s:
+            self._fastest_s = lasted_s
+            self._quiet_s = max(_QUIET_S, _TIMES * lasted_s)
+            self._quiet = timedelta(seconds=self._quiet_s)
+
+    def _soon(self, work: dist.Work, patience_s: float) -> bool:
+        """Whether an exchange comes as soon as where nobody is late.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        try:
+            work.wait(self._quiet if patience_s > self._quiet_s else timedelta(seconds=patience_s))
+        except RuntimeError:
+            if work.is_completed():
+                raise
+            return False
+        return True
 
     def wait(self, work: dist.Work, key: str, number: int, *, lost: str, patience_s: float) -> None:
         """Wait for an exchange; ``key`` and ``number``, one more for each, are alike on all ranks.
@@ -49,8 +67,7 @@ class Standstill:
             RuntimeError: it failed, all ranks wait in vain, or this one has waited ``patience_s``.
         """
         until_s = time.monotonic() + patience_s
-        quiet_s = _QUIET_S if self._fastest_s == math.inf else max(_QUIET_S, _TIMES * self._fastest_s)
-        if _comes(work, min(quiet_s, patience_s)):
+        if self._soon(work, patience_s):
             return
         keys = [f"{key}/{one}" for one in range(number, number - _BEHIND - 1, -1)]
         with self._lock:
