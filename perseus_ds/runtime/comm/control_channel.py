@@ -53,7 +53,8 @@ class ControlChannel:
         self.size = dist.get_world_size()
         self._name, self._reach = name, reach or Reach()
         self._patience = timedelta(seconds=patience_s)
-        self._losses = self._exchanges = self._post = 0
+        self._exchanges = self._post = 0
+        self._lose(0)
         self._own_store: Store | None = None
         self._standstill = Standstill(self._store, ranks=self.size)
         self._group = (
@@ -112,7 +113,7 @@ class ControlChannel:
 
     def reunion(self) -> Reunion[dist.ProcessGroup]:
         """Begin to look for the other ranks, who do not answer."""
-        self._losses += 1
+        self._lose(self._losses + 1)
         store = self._store()
 
         def made(name: str) -> dist.ProcessGroup | None:
@@ -165,13 +166,14 @@ class ControlChannel:
         """
         if number is None:
             self._exchanges = number = self._exchanges + 1
-        self._standstill.wait(
-            work,
-            f"{self._name}/waits/{self._losses}",
-            number,
-            lost=lost_key(self._name, self._losses + 1),
-            patience_s=self._patience.total_seconds(),
-        )
+        if not self._standstill.soon(work):
+            patience_s = self._patience.total_seconds()
+            self._standstill.wait(work, self._waits, number, lost=self._lost, patience_s=patience_s)
+
+    def _lose(self, losses: int) -> None:
+        """Count how often ranks lost each other, and name what they sign at; waiting makes no names."""
+        self._losses = losses
+        self._waits, self._lost = f"{self._name}/waits/{losses}", lost_key(self._name, losses + 1)
 
     def _store(self) -> Store:
         """The job's key-value store over a connection of our own, made when it is needed first."""
@@ -272,7 +274,7 @@ class ControlChannel:
 
     def _wait(self, work: dist.Work, patience_s: float | None) -> None:
         try:
-            if self._in_vain or work.is_completed():  # as a rule it has come long ago
+            if self._in_vain:
                 work.wait(_NONE)
             elif patience_s is not None:
                 work.wait(timedelta(seconds=patience_s))

@@ -34,29 +34,22 @@ class Standstill:
         self._made = store
         self._ranks = ranks
         self._fastest_s = math.inf
-        self._quiet_s, self._quiet = _QUIET_S, timedelta(seconds=_QUIET_S)
+        self._quiet = timedelta(seconds=_QUIET_S)
         self._signed, self._lock = set[str](), threading.Lock()
 
     def note(self, lasted_s: float) -> None:
         """Take in how long an exchange lasted in which every rank waits for every other."""
         if lasted_s < self._fastest_s:
             self._fastest_s = lasted_s
-            self._quiet_s = max(_QUIET_S, _TIMES * lasted_s)
-            self._quiet = timedelta(seconds=self._quiet_s)
+            self._quiet = timedelta(seconds=max(_QUIET_S, _TIMES * lasted_s))
 
-    def _soon(self, work: dist.Work, patience_s: float) -> bool:
-        """Whether an exchange comes as soon as where nobody is late.
+    def soon(self, work: dist.Work) -> bool:
+        """Whether an exchange comes as soon as where nobody is late; asked before it is waited for.
 
         Raises:
             RuntimeError: it failed.
         """
-        try:
-            work.wait(self._quiet if patience_s > self._quiet_s else timedelta(seconds=patience_s))
-        except RuntimeError:
-            if work.is_completed():
-                raise
-            return False
-        return True
+        return _comes(work, self._quiet)
 
     def wait(self, work: dist.Work, key: str, number: int, *, lost: str, patience_s: float) -> None:
         """Wait for an exchange; ``key`` and ``number``, one more for each, are alike on all ranks.
@@ -67,15 +60,13 @@ class Standstill:
             RuntimeError: it failed, all ranks wait in vain, or this one has waited ``patience_s``.
         """
         until_s = time.monotonic() + patience_s
-        if self._soon(work, patience_s):
-            return
         keys = [f"{key}/{one}" for one in range(number, number - _BEHIND - 1, -1)]
         with self._lock:
             self._signed = {one for one in self._signed if one.rpartition("/")[0] in keys}
         sign_in = _SignIn(self._made, keys, lost, ranks=self._ranks, first=self._first)
         try:
             while (left_s := until_s - time.monotonic()) > 0.0:
-                if _comes(work, min(_POLL_S, left_s)):
+                if _comes(work, timedelta(seconds=min(_POLL_S, left_s))):
                     return
                 sign_in.still_waits()
                 if sign_in.in_vain:
@@ -157,14 +148,14 @@ class _SignIn:
         return [store.add(key, 0) for key in keys]
 
 
-def _comes(work: dist.Work, within_s: float) -> bool:
+def _comes(work: dist.Work, within: timedelta) -> bool:
     """Whether an exchange is over in time.
 
     Raises:
         RuntimeError: it failed.
     """
     try:
-        work.wait(timedelta(seconds=within_s))
+        work.wait(within)
     except RuntimeError:
         if not work.is_completed():
             return False
