@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.plan import PlanSet
-from perseus_ds.schedule import Dag
+from perseus_ds.schedule import Dag, dag_of
 
 _Floats = NDArray[np.float64]
 
@@ -36,8 +36,9 @@ def top_s(plans: PlanSet, dag: Dag, *, even: bool = False) -> _Floats:
     return np.array(lasts_s)
 
 
-def lost_to_stages_pct(plans: PlanSet, dag: Dag) -> float:
+def lost_to_stages_pct(plans: PlanSet) -> float:
     """Percent of an iteration at the highest clocks that goes where all stages take the mean of them."""
+    dag = dag_of(plans.schedule)
     own_s, even_s = (
         float(np.max(np.array(dag.earliest_starts(lasts_s.tolist(), plans.fixed_s)) + lasts_s))
         for lasts_s in (top_s(plans, dag), top_s(plans, dag, even=True))

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
@@ -40,13 +39,12 @@ from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
     Conditions,
-    Disturbance,
     EmulatedLoads,
     Emulator,
     parse_disturbance,
     parse_loads,
 )
-from perseus_ds.simulation.imbalance import Imbalance, imbalance
+from perseus_ds.simulation.imbalance import imbalance
 
 _TRACE_BIN_S = 0.1
 
@@ -96,7 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run default clocks and the plan; print the comparison."""
-    emulator = _emulator(options)
+    profile, loads = smoothed(read_profile(options.profile), scatter=True), _loads(options)
+    with names_profile(options.profile):
+        plans, cluster = _plans(options, profile), _cluster(options, profile)
+        conditions = _conditions(options, loads)
+        emulator = Emulator(plans, profile, cluster, conditions=conditions)
     troubles = [parse_disturbance(text) for text in options.straggler]
     with bar("default clocks") as progress:
         before = emulator.play(options.iterations, troubles, always=DEFAULT_CLOCKS, progress=progress)
@@ -104,7 +106,11 @@ def run(options: argparse.Namespace) -> int:
         after = emulator.play(
             options.iterations, troubles, answered=not options.unanswered, progress=progress
         )
-    summary = compared(before, after, _lost(options, troubles), _by_loads(options))
+    lost = None
+    if loads is not None or troubles:
+        size = {"iterations": options.iterations, "pipelines": options.pipelines}
+        lost = imbalance(plans, profile, loads, troubles, **size)
+    summary = compared(before, after, lost, _by_loads(options, plans, profile, cluster, conditions))
     if options.output is not None:
         from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
 
@@ -119,28 +125,18 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _lost(options: argparse.Namespace, troubles: Sequence[Disturbance]) -> Imbalance | None:
-    """What imbalance costs, by cause, where there is any."""
-    if options.loads is None and not troubles:
-        return None
-    return imbalance(
-        _plans(options, profile := _profile(options)),
-        profile,
-        _loads(options),
-        troubles,
-        iterations=options.iterations,
-        pipelines=options.pipelines,
-    )
-
-
-def _by_loads(options: argparse.Namespace) -> Expected | str | None:
+def _by_loads(
+    options: argparse.Namespace,
+    plans: PlanSet,
+    profile: Profile,
+    cluster: ClusterShape,
+    conditions: Conditions,
+) -> Expected | str | None:
     """What following the loads would save, or why that cannot be; None where all work is alike."""
-    if options.loads is None:
+    if conditions.loads is None:
         return None
     if options.clocks is not None:
         return "clocks of your own follow no loads"
-    profile = _profile(options)
-    plans, cluster, conditions = _plans(options, profile), _cluster(options, profile), _conditions(options)
     if not plans.load_variation:
         remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
     with bar("by loads"):
@@ -149,17 +145,6 @@ def _by_loads(options: argparse.Namespace) -> Expected | str | None:
 
 def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
     return None if options.loads is None else parse_loads(options.loads, seed=options.seed)
-
-
-def _emulator(options: argparse.Namespace) -> Emulator:
-    profile = _profile(options)
-    with names_profile(options.profile):
-        plans, cluster = _plans(options, profile), _cluster(options, profile)
-        return Emulator(plans, profile, cluster, conditions=_conditions(options))
-
-
-def _profile(options: argparse.Namespace) -> Profile:
-    return smoothed(read_profile(options.profile), scatter=True)
 
 
 def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
@@ -172,12 +157,12 @@ def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
     )
 
 
-def _conditions(options: argparse.Namespace) -> Conditions:
+def _conditions(options: argparse.Namespace, loads: EmulatedLoads | None) -> Conditions:
     return Conditions(
         noise=options.noise_pct / 100.0,
         seed=options.seed,
         work=options.work,
-        loads=_loads(options),
+        loads=loads,
         trace_bin_s=_TRACE_BIN_S,
     )
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from perseus_ds.report.contents.figures import Figures, Saving
 from perseus_ds.report.contents.reading import Contents
 from perseus_ds.report.number import signed
-from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.lost_time import lost_to_stages_pct
 
 _WORTH_SAYING_PCT = 1.0  # of all changes of clock
@@ -61,13 +60,14 @@ def lost_time(contents: Contents) -> str:
         return ""
     lost_pct = {
         "slow replicas": answers["lost_to_workers_pct"],
-        "unequal stages": lost_to_stages_pct(contents.plans, dag_of(contents.plans.schedule)),
-        "unequal data": answers.get("lost_to_data_pct"),
-        "other scatter" if "lost_to_data_pct" in answers else "unequal data and scatter": answers[
-            "lost_to_scatter_pct"
-        ],
+        "unequal stages": lost_to_stages_pct(contents.plans),
     }
-    told = ", ".join(f"{cause} {pct:.1f} %" for cause, pct in lost_pct.items() if pct is not None)
+    if "lost_to_data_pct" in answers:
+        lost_pct |= {"unequal data": answers["lost_to_data_pct"]}
+        lost_pct |= {"other scatter": answers["lost_to_scatter_pct"]}
+    else:
+        lost_pct |= {"unequal data and scatter": answers["lost_to_scatter_pct"]}
+    told = ", ".join(f"{cause} {pct:.1f} %" for cause, pct in lost_pct.items())
     return f"Time lost to imbalance, if one cause were gone (they overlap): {told}."
 
 

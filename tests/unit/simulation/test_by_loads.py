@@ -25,22 +25,19 @@ from perseus_ds.simulation.emulator import (
 
 pytestmark = pytest.mark.thorough
 
-PROFILE = textbook_profile([1.0, 1.15, 0.9, 1.3])
+WEIGHTS = [1.0, 1.15, 0.9, 1.3]
+PROFILE = textbook_profile(WEIGHTS)
 SCHEDULE = textbook("1f1b", stages=4, microbatches=6)
 
 
-def told(profile: Profile, variation: float) -> Profile:
+def told(variation: float) -> Profile:
     """The same, which knows that loads vary."""
-    points = {
-        key: tuple(replace(point, time_sd_s=0.001 * point.time_s) for point in own)
-        for key, own in profile.points.items()
-    }
-    return replace(profile, points=points, size_variation=variation)
+    return replace(textbook_profile(WEIGHTS, variation=0.001), size_variation=variation)
 
 
 @pytest.fixture(scope="module")
 def plans() -> PlanSet:
-    return build(told(PROFILE, 0.3), SCHEDULE, blocking_power_w=70.0, reserve_pct="auto")
+    return build(told(0.3), SCHEDULE, blocking_power_w=70.0, reserve_pct="auto")
 
 
 def saved(plans: PlanSet, replicas: int, iterations: int = 20) -> Expected:
@@ -67,7 +64,7 @@ def test_pacing_saves_what_the_longest_replica_leaves_and_loses_no_time(plans: P
 
 
 def test_loads_that_are_alike_save_what_the_emulated_plan_saves() -> None:
-    alike = build(told(PROFILE, 0.0), SCHEDULE, blocking_power_w=70.0)
+    alike = build(told(0.0), SCHEDULE, blocking_power_w=70.0)
     conditions = Conditions(loads=parse_loads("buckets:512"))
     emulator = Emulator(alike, PROFILE, ClusterShape(), conditions=conditions)
     plan = select(alike, Objective()).index

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.plan import build
 from perseus_ds.profile import Point, Profile
-from perseus_ds.schedule import Kind, dag_of, textbook
+from perseus_ds.schedule import Kind, textbook
 from perseus_ds.straggler.lost_time import LostTime, lost_to_stages_pct
 
 EVEN = np.array([2.0, 2.0, 2.0, 2.0])
@@ -49,4 +49,4 @@ def test_a_heavier_stage_costs_what_evening_out_would_gain() -> None:
     }
     profile, schedule = Profile(points, blocking_power_w=10.0), textbook("1f1b", stages=2, microbatches=8)
     plans = build(profile, schedule, blocking_power_w=10.0)
-    assert lost_to_stages_pct(plans, dag_of(schedule)) == pytest.approx(28.0)
+    assert lost_to_stages_pct(plans) == pytest.approx(28.0)
