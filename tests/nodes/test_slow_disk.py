@@ -102,6 +102,7 @@ def test_losses_are_those_without_us(job: Job, tmp_path: Path) -> None:
 def test_the_training_thread_never_touches_the_disk_once_the_plan_runs(job: Job) -> None:
     """Rank 0 reads the profile once more as it begins."""
     late = [name for at_s, name in job.touched if at_s > 0.0]
+    assert len(job.touched) > len(late), "nothing was noted before the plan: nothing was looked at"
     assert all(name.endswith("profile.json") for name in late)
     assert len(late) <= 4
     assert [name for at_s, name in job.touched if at_s > 3.0 * len(late) * SLOW_S + 2.0] == []

@@ -1,4 +1,8 @@
-"""What a job does from its first iteration to its last: phase after phase, for batches of every size."""
+"""What a job does from its first iteration to its last: phase after phase, for batches of every size.
+
+One class in one file: its methods take in one iteration's numbers in order, and all of them move the same
+phases. What a phase, a plan or a meeting of ranks does stands in files of their own.
+"""
 
 from __future__ import annotations
 
