@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,11 @@ LEAST_PCT, MOST_PCT = 0.1, 0.2
 """How much longer iterations may last: a tenth of how much computations vary, within these."""
 WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
-_SURE = 2.0
-"""Standard errors between the limit and what a policy lasts on draws that had no part in it."""
-_TRIES = 4
+_SURE = (2.0, 3.0, 4.0)
+"""Standard errors that a policy stays below the limit by: the next where fresh draws do not confirm it."""
+_MOST_SHORTER, _HALVINGS = 0.02, 12
 _BEYOND = 1.25  # times the largest lateness seen is still variation
-_LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, 3  # seeds
+_LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, (3, 4, 5)  # seeds
 _LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
 """Iterations to learn from, and nodes in all of them.
 
@@ -46,70 +47,88 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     The same plans, to the last digit, where nothing varies or changes of clock are limited. So they are where
     a computation may follow a timeline of kernels.
 
-    Cost: about two CPU seconds for 8 x 96.
+    Cost: about three CPU seconds for 8 x 96.
     """
     problem = problem_of(profile, plans.schedule, plans.blocking_power_w)
     plan = _chosen(plans, problem, objective or Objective())
     if plan is None:
         return plans
     lasts_s = _lasts_s(plan, problem)
-    draws = int(np.clip(_DRAWN // len(problem.dag.nodes), _LEAST_DRAWS, _MOST_DRAWS))
-    learned_on, picked_on, judged_on = (
-        _lesson(problem, plans, seed=seed, draws=draws) for seed in (_LEARNED_ON, _PICKED_ON, _JUDGED_ON)
-    )
+    lesson = partial(_lesson, problem, plans, draws=_draws(len(problem.dag.nodes)))
     limit_pct = max(0.0, plan.slowdown_pct) + _limit_pct(problem)
-    found = _best(learned_on, picked_on, _begin_s(problem, lasts_s), lasts_s, limit_pct)
-    without, corrected = _fixed(judged_on, problem, plan, lasts_s), judge(judged_on, found)
-    most_late_s = judge(learned_on, found).most_late_s
-    base_j = _fastest_j(judged_on)
+    learned_on, picked_on = lesson(seed=_LEARNED_ON)._replace(slower_pct=limit_pct), lesson(seed=_PICKED_ON)
+    taught = centred(learned_on, learn(learned_on, _begin_s(problem, lasts_s), lasts_s))
+    for sure, seed in zip(_SURE, _JUDGED_ON, strict=True):
+        found, judged_on = _within(picked_on, taught, limit_pct, sure), lesson(seed=seed)
+        verdict = _verdict(judged_on, judge(judged_on, found), _fixed(judged_on, problem, plan, lasts_s))
+        if verdict.slowdown_pct <= limit_pct:
+            pays = verdict.saving_pct >= verdict.without_pct + WORTH_PCT
+            if not pays and verdict.without_slowdown_pct <= limit_pct:
+                return plans
+            most_late_s = judge(learned_on, found).most_late_s
+            kept = _feedback(plans, problem, plan, found, most_late_s=most_late_s, verdict=verdict)
+            return replace(plans, feedback=kept)
+    return plans
+
+
+class _PolicyGain(NamedTuple):
+    """What a policy saves and by how much longer iterations last, and the plan without, in percent."""
+
+    saving_pct: float
+    slowdown_pct: float
+    without_pct: float
+    without_slowdown_pct: float
+
+
+def _verdict(lesson: Lesson, corrected: Judged, without: Judged) -> _PolicyGain:
+    base_j = _fastest_j(lesson)
     saved_pct, without_pct = (100.0 * (1.0 - one.energy_j / base_j) for one in (corrected, without))
-    worth = saved_pct >= without_pct + WORTH_PCT or without.slower_pct > limit_pct
-    if not worth or corrected.slower_pct > limit_pct:
-        return plans
+    return _PolicyGain(saved_pct, corrected.slower_pct, without_pct, without.slower_pct)
+
+
+def _feedback(
+    plans: PlanSet,
+    problem: PlanProblem,
+    plan: FrequencyPlan,
+    found: Weights,
+    *,
+    most_late_s: Floats,
+    verdict: _PolicyGain,
+) -> FeedbackWeights:
     columns, keys = problem.columns, list(problem.options)
-    return replace(
-        plans,
-        feedback=FeedbackWeights(
-            plan=plan.index,
-            of=plan_digest(plans, plan.index),
-            begin_s=found.begin_s[columns],
-            lasts_s=found.lasts_s[columns],
-            most_late_s=_BEYOND * most_late_s[columns],
-            weights={key: (float(a), float(b)) for key, (a, b) in zip(keys, found.weight, strict=True)},
-            options={key: _options(problem, number) for number, key in enumerate(keys)},
-            saving_pct=saved_pct,
-            slowdown_pct=corrected.slower_pct,
-            without_pct=without_pct,
-            without_slowdown_pct=without.slower_pct,
-        ),
+    return FeedbackWeights(
+        plan=plan.index,
+        of=plan_digest(plans, plan.index),
+        begin_s=found.begin_s[columns],
+        lasts_s=found.lasts_s[columns],
+        most_late_s=_BEYOND * most_late_s[columns],
+        weights={key: (float(a), float(b)) for key, (a, b) in zip(keys, found.weight, strict=True)},
+        options={key: _options(problem, number) for number, key in enumerate(keys)},
+        **verdict._asdict(),
     )
 
 
-def _best(
-    learned_on: Lesson, picked_on: Lesson, begin_s: Floats, lasts_s: Floats, limit_pct: float
-) -> Weights:
-    """Learn for a limit, and again aiming as far beside it as the one before came out; pick the best.
+def _within(lesson: Lesson, found: Weights, limit_pct: float, sure: float) -> Weights:
+    """The same policy on a timeline that is shorter or longer throughout, so that it lasts as it may.
 
-    Descent and whole clocks leave a policy a little below or above the limit that it was learned for. One
-    holds the limit if it does so by a few standard errors on draws that it was not learned from. Between an
-    aim that held and one that did not lies the next.
+    Descent and whole clocks leave a policy a little beside the limit that it was learned for. ``sure`` is
+    how many standard errors it stays below.
+
+    Cost: a dozen runs of all draws.
     """
-    found: list[tuple[bool, float, Weights]] = []
-    aim_pct, held_pct, broken_pct = limit_pct, 0.0, math.inf
-    for _ in range(_TRIES):
-        one = centred(learned_on, learn(learned_on._replace(slower_pct=aim_pct), begin_s, lasts_s))
-        came = judge(picked_on, one)
-        sure_pct = limit_pct - _SURE * came.slower_se_pct
-        too_long = came.slower_pct > sure_pct
-        found.append((too_long, came.energy_j, one))
-        if too_long:
-            broken_pct = min(broken_pct, aim_pct)
+    shorter, longer = _MOST_SHORTER, -_MOST_SHORTER
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (shorter + longer)
+        came = judge(lesson, _shortened(found, middle))
+        if came.slower_pct + sure * came.slower_se_pct <= limit_pct:
+            shorter = middle
         else:
-            held_pct = max(held_pct, aim_pct)
-        aim_pct *= sure_pct / max(came.slower_pct, 0.5 * limit_pct)
-        if held_pct and broken_pct < math.inf:
-            aim_pct = 0.5 * (held_pct + broken_pct)
-    return min(found, key=lambda one: one[:2])[2]
+            longer = middle
+    return _shortened(found, shorter)
+
+
+def _shortened(found: Weights, share: float) -> Weights:
+    return found._replace(begin_s=(1.0 - share) * found.begin_s, lasts_s=(1.0 - share) * found.lasts_s)
 
 
 def _chosen(plans: PlanSet, problem: PlanProblem, objective: Objective) -> FrequencyPlan | None:
@@ -124,6 +143,10 @@ def _possible(plans: PlanSet, problem: PlanProblem) -> bool:
     timelines = any(options.timelines for options in plans.options.values())
     varies = problem.variation is not None and any(problem.variation.values())
     return varies and not timelines and not plans.budget.limits
+
+
+def _draws(nodes: int) -> int:
+    return int(np.clip(_DRAWN // nodes, _LEAST_DRAWS, _MOST_DRAWS))
 
 
 def _limit_pct(problem: PlanProblem) -> float:

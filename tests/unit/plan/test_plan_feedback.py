@@ -114,17 +114,22 @@ def test_the_gradient_is_that_of_the_mean_cost() -> None:
 
 
 def test_feedback_saves_a_point_more_on_draws_of_other_seeds(plans: PlanSet, profile: Profile) -> None:
-    (with_j, with_s), (without_j, without_s) = (
+    (with_j, with_s), (without_j, _) = (
         played(one, profile) for one in (plans, replace(plans, feedback=None))
     )
     assert 100.0 * (without_j - with_j) > 1.0
-    assert with_s - without_s < 0.001
-    assert with_s < 1.0035
+    assert with_s < 1.0 + NOISE / 10.0 + 0.0005, "0.0005 is what 60 iterations are off by"
 
 
 def test_what_is_kept_lasts_no_longer_than_a_tenth_of_what_varies(plans: PlanSet) -> None:
     assert plans.feedback is not None
     assert plans.feedback.slowdown_pct <= 100.0 * NOISE / 10.0
+
+
+def test_what_is_kept_uses_the_time_that_it_may(plans: PlanSet) -> None:
+    """However far beside its limit descent left it."""
+    assert plans.feedback is not None
+    assert plans.feedback.slowdown_pct >= 0.8 * 100.0 * NOISE / 10.0
 
 
 def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
