@@ -29,6 +29,8 @@ WORTH_PCT = 0.05
 _SURE = (2.0, 3.0, 4.0)
 """Standard errors that a policy stays below the limit by: the next where fresh draws do not confirm it."""
 _MOST_SHORTER, _HALVINGS = 0.02, 12
+CHANGES = 2
+"""A computation's most: one that was asked for ahead, and the correction as it begins."""
 _BEYOND = 1.25  # times the largest lateness seen is still variation
 _LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, (3, 4, 5)  # seeds
 _LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
@@ -44,8 +46,8 @@ Floats = NDArray[np.float64]
 def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None = None) -> PlanSet:
     """Add the feedback of the plan that an objective chooses, where that saves more than it costs.
 
-    The same plans, to the last digit, where nothing varies or changes of clock are limited. So they are where
-    a computation may follow a timeline of kernels.
+    The same plans, to the last digit, where nothing varies or a budget of changes could be exceeded. So they
+    are where a computation may follow a timeline of kernels.
 
     Cost: about three CPU seconds for 8 x 96.
     """
@@ -134,15 +136,25 @@ def _shortened(found: Weights, share: float) -> Weights:
 def _chosen(plans: PlanSet, problem: PlanProblem, objective: Objective) -> FrequencyPlan | None:
     """The plan to learn feedback for; None where feedback is not possible or no plan meets the objective."""
     try:
-        return select(plans, objective) if _possible(plans, problem) else None
+        plan = select(plans, objective) if _possible(plans, problem) else None
     except InfeasibleError:  # the job says so itself
         return None
+    return plan if plan is not None and _affords(plans, plan) else None
 
 
 def _possible(plans: PlanSet, problem: PlanProblem) -> bool:
     timelines = any(options.timelines for options in plans.options.values())
     varies = problem.variation is not None and any(problem.variation.values())
-    return varies and not timelines and not plans.budget.limits
+    return varies and not timelines
+
+
+def _affords(plans: PlanSet, plan: FrequencyPlan) -> bool:
+    """Whether the budget allows all changes that feedback can make: into every computation, and in it."""
+    if plans.budget.dwell_s > 0.0:
+        return False
+    ranks = range(plans.schedule.ranks)
+    most = np.array([[CHANGES * len(plans.computations_of(rank))] for rank in ranks])
+    return bool((plans.budget.left(most, np.array([plan.iteration_time_s])) >= 0).all())
 
 
 def _draws(nodes: int) -> int:

@@ -19,7 +19,7 @@ from perseus_ds.plan.between import with_plan_at
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.feedback.course import FEATURES, course_of, curves_of
 from perseus_ds.plan.feedback.kernel import Gradient, Weights, learned
-from perseus_ds.plan.feedback.made import with_feedback
+from perseus_ds.plan.feedback.made import CHANGES, with_feedback
 from perseus_ds.plan.feedback.policy import plan_digest, tables_of
 from perseus_ds.plan.solving.problem import problem_of
 from perseus_ds.plan.solving.switching import Switching
@@ -139,8 +139,33 @@ def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
         assert dumps(with_feedback(made, profile)) == dumps(made)
 
 
-def test_a_plan_within_a_budget_of_changes_is_not_corrected(profile: Profile) -> None:
-    assert with_feedback(replace(planned(profile), budget=ChangeBudget(4.0)), profile).feedback is None
+@pytest.mark.parametrize(
+    ("budget", "corrected"),
+    [
+        (ChangeBudget(4.0), False),
+        (ChangeBudget(per_node_per_s=100.0), False),
+        (ChangeBudget(20.0, dwell_s=0.01), False),
+        (ChangeBudget(20.0, per_node_per_s=150.0), True),
+    ],
+)
+def test_a_budget_that_two_changes_a_computation_exceed_is_not_corrected(
+    plans: PlanSet, profile: Profile, budget: ChangeBudget, *, corrected: bool
+) -> None:
+    """A correction is a change, as what was asked for ahead is."""
+    within = with_feedback(replace(plans, feedback=None, budget=budget), profile)
+    assert (within.feedback is not None) is corrected
+
+
+def test_corrections_and_what_is_asked_for_ahead_stay_below_two_changes_a_computation(
+    plans: PlanSet, profile: Profile
+) -> None:
+    """Even beside a stage that is late on and off, where every computation is corrected."""
+    late = [Disturbance(Trouble.SLOW, 0, 1.1, rank=3, first=n, last=n + 1) for n in range(5, 15, 2)]
+    cluster = ClusterShape(change=LATENCY, waiting_w=BLOCKING_POWER_W)
+    ran = Emulator(plans, profile, cluster, conditions=Conditions(noise=NOISE, seed=3)).play(
+        20, late, answered=False, always=0
+    )
+    assert ran.changes.max() <= CHANGES * sum(len(plans.computations_of(rank)) for rank in range(8))
 
 
 def test_a_file_keeps_feedback(plans: PlanSet) -> None:
