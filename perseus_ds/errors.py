@@ -21,6 +21,7 @@
           DeviceAbsentError         the driver answers, and has no such device
         DevicePermissionError       the device is there, the right to set clocks is not
         DeviceUnsupportedError      the device cannot do this
+          ValueRefusedError         the device can, but not with this value
         DeviceLostError             the device fell off the bus
       EngineError
         UnsupportedEngineError      a DeepSpeed (or a use of it) that we do not attach to
@@ -123,6 +124,10 @@ class DevicePermissionError(DeviceError):
 
 class DeviceUnsupportedError(DeviceError):
     """The device or its driver cannot do this."""
+
+
+class ValueRefusedError(DeviceUnsupportedError):
+    """The driver takes this call, but not this value: it may take others."""
 
 
 class DeviceLostError(DeviceError):

@@ -58,6 +58,10 @@ class ConflictKind(Enum):
     )
     CONTROL_BACK = ("the node's clock service is back and has handed the GPU over again", Reaction.KNOW)
     NOT_STORED = ("the driver did not take a higher clock in time", Reaction.GO_ON)
+    CLOCK_REFUSED = (
+        "the driver refuses a clock of its own list: the next higher one is asked for instead",
+        Reaction.KNOW,
+    )
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Reaction.KNOW)
     NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Reaction.KNOW)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Reaction.GIVE_UP)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from perseus_ds.device.clock_agenda import DatedClocks
-from perseus_ds.device.conflict import Sighting
+from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, Identity
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
@@ -35,6 +35,7 @@ class Gpu(ABC):
 
         Raises:
             DeviceUnsupportedError: the clock is not on the grid, or this device locks no clocks.
+            ValueRefusedError: the driver lists this clock and refuses it; `refused_mhz` has it from then on.
             DevicePermissionError: the right to set clocks is missing.
         """
 
@@ -45,6 +46,21 @@ class Gpu(ABC):
         Raises:
             DevicePermissionError: the right to set clocks is missing: what is locked stays locked.
         """
+
+    def refused_mhz(self) -> frozenset[int]:
+        """Return the clocks of the grid that the driver has refused so far."""
+        return frozenset()
+
+    def granted_mhz(self, clock_mhz: int) -> int | None:
+        """Return the clock to ask for in place of one: itself, or the next higher one if it was refused.
+
+        None is the device's own choice, where every higher one was refused too. Work is never slower for it.
+        """
+        refused_mhz = self.refused_mhz()
+        if clock_mhz not in refused_mhz:
+            return clock_mhz
+        higher_mhz = (mhz for mhz in self.capabilities().clocks_mhz if mhz > clock_mhz)
+        return min((mhz for mhz in higher_mhz if mhz not in refused_mhz), default=None)
 
     def lock_memory_clock(self, memory_mhz: int) -> None:
         """Ask for a fixed memory clock, as `lock_clock` does for the core's.
@@ -139,8 +155,10 @@ class Gpu(ABC):
         return None
 
     def conflicts(self) -> tuple[Sighting, ...]:
-        """Return who was seen at work against us on this device; nothing where nobody looks."""
-        return ()
+        """Return what was seen at work against us on this device; nothing but refusals where nobody looks."""
+        refused_mhz = sorted(self.refused_mhz())
+        line = f"{ConflictKind.CLOCK_REFUSED.text}: {', '.join(map(str, refused_mhz))} MHz"
+        return (Sighting(ConflictKind.CLOCK_REFUSED, line, len(refused_mhz)),) if refused_mhz else ()
 
     def given_up(self) -> DeviceError | None:
         """Return why no clock is set through this device any more, if that is so."""

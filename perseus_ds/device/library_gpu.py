@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Capabilities, Identity
-from perseus_ds.errors import DeviceError, DeviceUnsupportedError
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ValueRefusedError
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ class LibraryGpu(Gpu):
     _identity: Identity
     _capabilities: Capabilities
     _open = False
+    _refused_mhz: frozenset[int] = frozenset()
 
     def identify(self) -> Identity:
         """Name it by UUID and PCI bus id; the index is the library's."""
@@ -29,6 +30,10 @@ class LibraryGpu(Gpu):
     def capabilities(self) -> Capabilities:
         """Clocks as the driver lists them; latencies as published until calibration."""
         return self._capabilities
+
+    def refused_mhz(self) -> frozenset[int]:
+        """The clocks that `_lock` was refused."""
+        return self._refused_mhz
 
     def now_s(self) -> float:
         """Read the host's monotonic clock."""
@@ -41,10 +46,16 @@ class LibraryGpu(Gpu):
             with contextlib.suppress(DeviceError):  # there is nothing that could be done about it
                 self._ask(self._shut_down, name="stop the library")
 
-    def _check_on_grid(self, clock_mhz: int) -> None:
+    def _lock(self, clock_mhz: int, call: Callable[[], object], *, name: str) -> None:
+        """Make the call that stores a clock of the grid."""
         if clock_mhz not in self._capabilities.clocks_mhz:
             name, grid = self._identity.name, self._capabilities.grid
             raise DeviceUnsupportedError(f"{clock_mhz} MHz is not a clock of {name}: it has {grid}")
+        try:
+            self._ask(call, name=name)
+        except ValueRefusedError:
+            self._refused_mhz |= {clock_mhz}
+            raise
 
     @abstractmethod
     def _shut_down(self) -> None:

@@ -31,6 +31,7 @@ class Sweep:
     clocks_mhz: tuple[int, ...]
     points: dict[Computation, list[Point]] = field(default_factory=dict)
     done: int = 0
+    refused_mhz: frozenset[int] = frozenset()
 
     @property
     def clock_mhz(self) -> int:
@@ -47,6 +48,12 @@ class Sweep:
         for computation, point in measured.items():
             self.points.setdefault(computation, []).append(point)
         self.done += 1
+
+    def refuse(self) -> None:
+        """Leave the present clock out: a driver does not take it."""
+        clock_mhz = self.clock_mhz
+        self.clocks_mhz = tuple(one for one in self.clocks_mhz if one != clock_mhz)
+        self.refused_mhz |= {clock_mhz}
 
     def go_on(self, clock_mhz: int) -> None:
         """Measure another clock."""

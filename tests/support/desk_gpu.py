@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perseus_ds.device import Achieved, Capabilities, EventReason, NullGpu, OperatorSettings
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, ValueRefusedError
 
 INDEX = os.getpid()  # a name on the node: other runs of these tests have theirs
 UUID = f"null-{INDEX}"
@@ -23,11 +23,16 @@ class DeskGpu(NullGpu):
         self.reasons = EventReason.NONE
         self.able = Capabilities((1410, 1200, 900, 705), (1593,), True, None, 0.1, 0.0)
         self.refuses: DeviceError | None = None
+        self.refuses_mhz: set[int] = set()
+        self.refused: set[int] = set()
         self.power = OperatorSettings()
         self.closed = 0
 
     def capabilities(self) -> Capabilities:
         return self.able
+
+    def refused_mhz(self) -> frozenset[int]:
+        return frozenset(self.refused)
 
     def without_persistence(self) -> "DeskGpu":
         self.able = replace(self.able, persistence=False)
@@ -50,6 +55,9 @@ class DeskGpu(NullGpu):
 
     def _set(self, clock_mhz: int | None) -> None:
         self.before(clock_mhz)
+        if clock_mhz in self.refuses_mhz:
+            self.refused.add(clock_mhz)
+            raise ValueRefusedError(f"lock {clock_mhz} MHz: refused")
         if self.refuses is not None:
             raise self.refuses
         self.calls.append(clock_mhz)

@@ -65,10 +65,11 @@ class AmdGpu(LibraryGpu):
 
         Raises:
             DeviceUnsupportedError: the clock is not on the grid, or this GPU takes no limit.
+            ValueRefusedError: the driver lists this clock and refuses it.
             DevicePermissionError: not root.
         """
-        self._check_on_grid(clock_mhz)
-        self._ask(
+        self._lock(
+            clock_mhz,
             lambda: self._smi.amdsmi_set_gpu_clk_limit(self._handle, "sclk", "max", clock_mhz),
             name=f"limit the clock to {clock_mhz} MHz",
         )

@@ -8,6 +8,7 @@ from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
+    ValueRefusedError,
 )
 
 _ROOT = "run as root"
@@ -15,7 +16,7 @@ _DRIVER = "check that amd-smi works here"
 
 # Source: amdsmi.h 7.0, enum amdsmi_status_t.
 _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
-    1: (DeviceUnsupportedError, "a value that the device does not take", None),
+    1: (ValueRefusedError, "a value that the device does not take", None),
     2: (DeviceUnsupportedError, "not supported by this device", None),
     3: (DeviceUnsupportedError, "not supported by this library yet", None),
     8: (DeviceError, "time-out in the driver", None),

@@ -67,11 +67,12 @@ class NvmlGpu(LibraryGpu):
 
         Raises:
             DeviceUnsupportedError: the clock is not on the grid.
+            ValueRefusedError: the driver lists this clock and refuses it.
             DevicePermissionError: neither root nor CAP_SYS_ADMIN.
             DeviceLostError: the GPU has fallen off the bus.
         """
-        self._check_on_grid(clock_mhz)
-        self._ask(
+        self._lock(
+            clock_mhz,
             lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, clock_mhz, clock_mhz),
             name=f"lock {clock_mhz} MHz",
         )

@@ -9,6 +9,7 @@ from perseus_ds.errors import (
     DevicePermissionError,
     DeviceUnavailableError,
     DeviceUnsupportedError,
+    ValueRefusedError,
 )
 
 _ROOT = "run as root, give CAP_SYS_ADMIN, or run perseus-ds guardd on the node"
@@ -19,7 +20,7 @@ _NOT_FOUND = 6
 # Source: nvml.h 13, enum nvmlReturn_t.
 _TABLE: dict[int, tuple[type[DeviceError], str, str | None]] = {
     1: (DeviceUnavailableError, "NVML is not initialised", None),
-    2: (DeviceUnsupportedError, "a value that the device does not take", None),
+    2: (ValueRefusedError, "a value that the device does not take", None),
     3: (DeviceUnsupportedError, "not supported by this device", None),
     4: (DevicePermissionError, "no right to do this", _ROOT),
     6: (DeviceUnavailableError, "no such device", _COMPARE),

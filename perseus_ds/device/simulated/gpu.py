@@ -20,7 +20,7 @@ from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
 from perseus_ds.device.simulated.timeline import Task, Timeline
 from perseus_ds.device.simulated.truth import Truth, TruthNow
-from perseus_ds.errors import DeviceUnsupportedError
+from perseus_ds.errors import DeviceUnsupportedError, ValueRefusedError
 
 _opened: WeakSet[SimulatedGpu] = WeakSet()
 _numbers = count()
@@ -52,6 +52,7 @@ class SimulatedGpu(Gpu):
         self._changed = threading.Condition()
         self._change = _change_of(self.model, settings)
         self._queue = ChangeQueue(self._change)
+        self._refused_mhz: frozenset[int] = frozenset()
         self._wanted_mhz = self.model.max_clock_mhz
         self._wanted_memory_mhz = self.model.memory_clocks_mhz[0]
         _opened.add(self)
@@ -80,14 +81,22 @@ class SimulatedGpu(Gpu):
 
         Raises:
             DeviceUnsupportedError: the clock is not on the grid.
+            ValueRefusedError: it is one of those that ``refuses_mhz`` names.
         """
         if clock_mhz not in self.model.clocks_mhz:
             grid = self.capabilities().grid
             raise DeviceUnsupportedError(
                 f"{clock_mhz} MHz is not a clock of {self.model.name}: it has {grid}"
             )
+        if clock_mhz in self.settings.refuses_mhz:
+            self._refused_mhz |= {clock_mhz}
+            raise ValueRefusedError(f"{self.model.name}: lock {clock_mhz} MHz: refused")
         self.truth.locks += bool(self.truth.count)
         self._switch(clock_mhz)
+
+    def refused_mhz(self) -> frozenset[int]:
+        """Those of ``refuses_mhz`` that were asked for."""
+        return self._refused_mhz
 
     def reset_clock(self) -> None:
         """Go back to the maximum."""

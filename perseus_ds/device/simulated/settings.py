@@ -57,11 +57,12 @@ class SimulatedSettings:
     weights. ``memory_bound`` is the fraction of work that does not follow the clock. ``intensity`` is its
     power against the densest kernels (at 1.0 the power cap throttles the top clocks). ``switch_latency_s``,
     ``power_cap_w`` override the model's; ``throttle_mhz`` holds the clock down, as a hot or broken device
-    would. ``kernels`` names a kernel trace (`perseus-ds kernels trace`). Computations are then the kernels
-    that it lists, each with a roofline of its own. ``forward_s``, ``mean_forward_s``, ``memory_bound`` and
-    ``intensity`` have no part. ``load_terms`` state how long a microbatch takes by its load, in parts of the
-    mean forward: (fixed, by tokens, by squared lengths). They hold at the tokens and squares of
-    ``mean_load``. Without them work is in proportion to the tokens, and the first microbatch is the mean one.
+    would. ``refuses_mhz`` are clocks that it lists and refuses, as some drivers do. ``kernels`` names a
+    kernel trace (`perseus-ds kernels trace`). Computations are then the kernels that it lists, each with a
+    roofline of its own. ``forward_s``, ``mean_forward_s``, ``memory_bound`` and ``intensity`` have no part.
+    ``load_terms`` state how long a microbatch takes by its load, in parts of the mean forward: (fixed, by
+    tokens, by squared lengths). They hold at the tokens and squares of ``mean_load``. Without them work is
+    in proportion to the tokens, and the first microbatch is the mean one.
     """
 
     gpu: str = "a100-sxm4-80gb"
@@ -82,6 +83,7 @@ class SimulatedSettings:
     switch_latency_s: float | None = None
     power_cap_w: float | None = None
     throttle_mhz: int | None = None
+    refuses_mhz: tuple[int, ...] = ()
     kernels: str | None = None
     load_terms: tuple[float, ...] | None = None
     mean_load: tuple[float, ...] | None = None
@@ -102,12 +104,22 @@ class SimulatedSettings:
         for key, bounds in _BOUNDS.items():
             _check(key, getattr(self, key), bounds)
         _check_forwards(self.forward_s)
+        self._check_refused()
         self._check_loads()
         for key, bounds in {**_OPTIONAL_BOUNDS, "throttle_mhz": _Bounds(low=lowest_mhz)}.items():
             if getattr(self, key) is not None:
                 _check(key, getattr(self, key), bounds)
         if not (self.kernels is None or (isinstance(self.kernels, str) and self.kernels)):
             raise ConfigError(f"simulated.kernels: got {self.kernels!r}, expected the name of a kernel trace")
+
+    def _check_refused(self) -> None:
+        clocks_mhz: object = self.refuses_mhz
+        grid = model_named(self.gpu).clocks_mhz
+        if not isinstance(clocks_mhz, tuple) or any(one not in grid for one in clocks_mhz):
+            raise ConfigError(
+                f"simulated.refuses_mhz: got {clocks_mhz!r:.80}, expected a list of clocks of {self.gpu}",
+                hint=f"it has {len(grid)} from {grid[-1]} to {grid[0]} MHz",
+            )
 
     def _check_loads(self) -> None:
         for key, entries in (("load_terms", 3), ("mean_load", 2)):
@@ -172,7 +184,7 @@ def _settings(block: Mapping[str, object], *, known: Sequence[str]) -> Simulated
 
 
 _RANKS = "ranks"
-_LISTS = ("forward_s", "load_terms", "mean_load")
+_LISTS = ("forward_s", "load_terms", "mean_load", "refuses_mhz")
 _KEYS = tuple(field.name for field in fields(SimulatedSettings))
 
 

@@ -10,7 +10,7 @@ from queue import Empty
 from typing import Protocol
 
 from perseus_ds.device import ClockAgenda, DatedClock, Gpu, RequestCounts, overdue_s
-from perseus_ds.errors import PerseusError, as_perseus_error
+from perseus_ds.errors import PerseusError, ValueRefusedError, as_perseus_error
 from perseus_ds.runtime.measure.threads import Threads
 
 Act = Callable[[], None]
@@ -155,10 +155,7 @@ class LocalClocks:
         """Ask for what is new; return whether anything was."""
         core_before, memory_before = self._asked
         if clock_mhz != core_before:
-            if clock_mhz is None:
-                self._gpu.reset_clock()
-            else:
-                self._gpu.lock_clock(clock_mhz)
+            self._write_core(clock_mhz)
             self._asked = clock_mhz, memory_before
         if memory_mhz != memory_before:
             if memory_mhz is None:
@@ -167,3 +164,17 @@ class LocalClocks:
                 self._gpu.lock_memory_clock(memory_mhz)
             self._asked = clock_mhz, memory_mhz
         return (clock_mhz, memory_mhz) != (core_before, memory_before)
+
+    def _write_core(self, clock_mhz: int | None) -> None:
+        """Ask for a core clock, or for the one that stands for it where the driver refuses it."""
+        wanted_mhz = None if clock_mhz is None else self._gpu.granted_mhz(clock_mhz)
+        while wanted_mhz is not None:
+            try:
+                self._gpu.lock_clock(wanted_mhz)
+            except ValueRefusedError:
+                refused_mhz, wanted_mhz = wanted_mhz, self._gpu.granted_mhz(wanted_mhz)
+                if wanted_mhz == refused_mhz:
+                    raise
+            else:
+                return
+        self._gpu.reset_clock()

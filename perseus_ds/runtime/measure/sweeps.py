@@ -69,11 +69,19 @@ class Sweeps:
         return Sweeps([Sweep(one.clocks_mhz[:1]) for one in self.sweeps], mine=own)
 
     def joined(self, back: Sweeps) -> Sweeps:
-        """Average the windows of both ways, clock by clock."""
-        whole = Sweeps([Sweep(s.clocks_mhz[: s.done]) for s in self.sweeps])
-        for index, windows in enumerate(self.windows):
+        """Average the windows of both ways, clock by clock; what was refused on the way back is left out."""
+        whole = Sweeps(
+            [
+                Sweep(there.clocks_mhz[: there.done], refused_mhz=there.refused_mhz | again.refused_mhz)
+                for there, again in zip(self.sweeps, back.sweeps, strict=True)
+            ]
+        )
+        for index, sweep in enumerate(whole.sweeps):
+            ways = zip(sweep.clocks_mhz, self.windows[index], strict=True)
+            kept = {mhz: there for mhz, there in ways if mhz not in sweep.refused_mhz}
+            sweep.clocks_mhz = tuple(kept)
             whole.windows[index] = [
-                both(*pair) for pair in zip(windows, back.windows[index][::-1], strict=True)
+                both(*pair) for pair in zip(kept.values(), back.windows[index][::-1], strict=True)
             ]
             for pooled in whole.windows[index]:
                 whole.sweeps[index].record(pooled.points)
@@ -84,9 +92,16 @@ class Sweeps:
         """The widest spread in any window so far."""
         return max((one.spread for windows in self.windows for one in windows), default=0.0)
 
-    def record(self, seen: Sequence[Pooled]) -> None:
-        """Take one window of every group; of those that were finished before it reports nothing new."""
+    def record(self, seen: Sequence[Pooled | None]) -> None:
+        """Take one window of every group; of those that were finished before it reports nothing new.
+
+        None is a clock that some GPU of the group refused: it is left out.
+        """
         for sweep, windows, pooled in zip(self.sweeps, self.windows, seen, strict=True):
-            if not sweep.finished:
+            if sweep.finished:
+                continue
+            if pooled is None:
+                sweep.refuse()
+            else:
                 sweep.record(pooled.points)
                 windows.append(pooled)

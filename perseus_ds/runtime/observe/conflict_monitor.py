@@ -48,6 +48,11 @@ class ConflictMonitor:
             self.mask |= 0 if sighting.kind in CONTROL else _BITS[sighting.kind]
         return self._gpu.given_up()
 
+    @property
+    def refused_mhz(self) -> frozenset[int]:
+        """Clocks of the grid that this GPU's driver does not take."""
+        return self._gpu.refused_mhz()
+
     def stored(self, *, now: bool) -> bool:
         """Note whether the driver has what it was asked for; return whether it had, all the iteration."""
         throughout = now and self._stored

@@ -16,8 +16,11 @@ from jobs import (
     Lifecycle,
     block,
     copy_of,
+    events,
+    happened,
     lines,
     plain_losses,
+    train_until,
     wait_for_default,
     watched_gpus,
 )
@@ -25,6 +28,8 @@ from ranks import PipelineEngine, batches, build, config, run_ranks
 
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.errors import DeviceLostError, PerseusError
+from perseus_ds.plan import read_plans
+from perseus_ds.profile import read_profile
 
 pytestmark = pytest.mark.e2e
 
@@ -98,6 +103,21 @@ def test_a_lost_device_takes_all_ranks_out_together(
     assert max(one.slowest_s for one in seen) < SOON_S
     off = [line for one in said for line in lines(one) if "off, training goes on" in line]
     assert off == ["perseus: off, training goes on at default clocks: the GPU has fallen off the bus"]
+
+
+@pytest.mark.slow
+def test_what_one_driver_refuses_no_rank_measures_or_plans(tmp_path: Path) -> None:
+    """The sweep of three clocks would measure 1095 MHz, and its neighbour 1110 next."""
+    simulated = {"ranks": {str(FAILING_RANK): {"refuses_mhz": [1095, 1110]}}}
+    content = config(gradient_clipping=1.0, perseus=block(tmp_path, simulated=simulated))
+    said = run_ranks(4, train_until, content, STAGES, happened("running"))
+    refused = [event for event in events(tmp_path) if event["event"] == "clock_refused"]
+    assert [(event["clock_mhz"], event["ranks"]) for event in refused] == [(1095, [2]), (1110, [2])]
+    profile, plans = read_profile(tmp_path / "profile.json"), read_plans(tmp_path / "plan.json")
+    assert profile.clocks_mhz == (1410, 1080, 840)
+    assert not {1095, 1110} & {mhz for one in plans.options.values() for mhz in one.clock_mhz}
+    losses = said[0].value.losses
+    assert [one.value.losses for one in said] == plain_losses(len(losses))
 
 
 def raise_of_it(rank: int, content: Mapping[str, Any]) -> str:

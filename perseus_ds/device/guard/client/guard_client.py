@@ -49,6 +49,7 @@ class GuardClient:
         self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
         self.lent_gpus: int | None = None
+        self.refused_mhz: frozenset[int] = frozenset()
         self._socket = sock
         self._send_queue = SendQueue(sock)
         self.dated = DatedRequests(self._send_queue, lambda: self.failure)
@@ -230,6 +231,8 @@ class GuardClient:
             found_mhz = message.get("found_mhz")
             if kind == ConflictKind.PREEXISTING_LOCK.name and isinstance(found_mhz, int | None):
                 self.on_found(found_mhz)
+            if isinstance(refused_mhz := message.get("refused_mhz"), int):
+                self.refused_mhz |= {refused_mhz}
             self.conflicts[kind] += 1
         elif "late_raises" in message and self.dated.learn(message):
             self._note_conflict(ConflictKind.NOT_STORED)

@@ -15,7 +15,7 @@ from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.client.spawned_guard import SpawnedGuard, spawn
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.record import Capabilities
-from perseus_ds.errors import DeviceError
+from perseus_ds.errors import DeviceError, ValueRefusedError
 
 _LEASE_S = 30.0
 
@@ -42,6 +42,7 @@ class GuardedGpu(ReadThroughGpu):
         self._client = client
         self._guard = guard
         self._dated = taken.dated
+        self._asked_mhz: int | None = None
         self.preexisting_mhz = taken.preexisting_mhz
         client.on_found = self._note_found
 
@@ -60,9 +61,15 @@ class GuardedGpu(ReadThroughGpu):
         """
         self._check_clock(clock_mhz)
         self._client.request(clock_mhz)
+        self._asked_mhz = clock_mhz
+
+    def refused_mhz(self) -> frozenset[int]:
+        """Those that the guard reported: its driver does not take them."""
+        return self._client.refused_mhz
 
     def reset_clock(self) -> None:
         """Ask the guard for the clock that it found; harmless when the guard is gone."""
+        self._asked_mhz = None
         with contextlib.suppress(DeviceError):
             self._client.request(None)
 
@@ -76,8 +83,14 @@ class GuardedGpu(ReadThroughGpu):
             self._client.expect(call_s=call_s, latency_s=latency_s, held_mhz=held_mhz)
 
     def sync(self) -> None:
-        """Wait until the guard has done everything asked so far; never on the training thread's way."""
+        """Wait until the guard has done everything asked so far; never on the training thread's way.
+
+        Raises:
+            ValueRefusedError: the driver does not take what was asked for last.
+        """
         self._client.sync()
+        if self._asked_mhz in self._client.refused_mhz:
+            raise ValueRefusedError(f"{self.identify().name}: lock {self._asked_mhz} MHz: refused")
 
     def conflicts(self) -> tuple[Sighting, ...]:
         """What the guard saw of others at work on this GPU: the last line of each kind, and its count."""

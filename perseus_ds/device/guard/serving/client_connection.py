@@ -282,7 +282,11 @@ class ClientConnection:
     def _warn(self, kind: ConflictKind, line: str) -> None:
         found_mhz = None if self._control is None else self._control.claim.preexisting_mhz
         self.log.conflict(kind, line)
-        self._send({"is": "conflict", "kind": kind.name, "line": line, "found_mhz": found_mhz})
+        refused_mhz = None if self._control is None else self._control.refused_mhz
+        self._send(
+            {"is": "conflict", "kind": kind.name, "line": line}
+            | {"found_mhz": found_mhz, "refused_mhz": refused_mhz}
+        )
 
     def _send(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
 from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
@@ -15,7 +15,13 @@ from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.guard.claim.standing import FirstLooks
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
 from perseus_ds.device.operator_settings import changed
-from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import (
+    DeviceError,
+    DeviceLostError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+    ValueRefusedError,
+)
 
 _LONGEST_LEASE_S = 600.0
 _SHORTEST_LEASE_S = 0.1
@@ -68,7 +74,10 @@ class RequestReport:
 
 
 class Control:
-    """A claim, its writer, and the lease that a client keeps by speaking."""
+    """A claim, its writer, and the lease that a client keeps by speaking.
+
+    ``refused_mhz`` is the clock that the driver refused last; None where it takes all that were asked for.
+    """
 
     def __init__(
         self, claim: GpuClaim, *, lease_s: float, warn: Warn, now_s: Callable[[], float] = time.monotonic
@@ -87,6 +96,7 @@ class Control:
         self._expected = ExpectedChange()
         self._found = FirstLooks(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
+        self.refused_mhz: int | None = None
         self._settings: dict[str, str] = {}
         self._settings_s = now_s()
 
@@ -140,6 +150,7 @@ class Control:
         if len(self._agenda) >= _MOST_WAITING:
             raise DeviceUnsupportedError(f"malformed message: {_MOST_WAITING} requests wait already")
         now_s = self._now_s()
+        clock_mhz = None if clock_mhz is None else self.claim.gpu.granted_mhz(clock_mhz)
         self._found = None if clock_mhz is not None else self._found
         self._agenda.put(DatedClock(now_s if due_s is None else due_s, clock_mhz, number=number))
         self._take_due(now_s)
@@ -169,11 +180,26 @@ class Control:
     def _write(self) -> None:
         """Write what is due, and count how late it was."""
         self._take_due(self._now_s())
-        applied = self._writer.step()
+        try:
+            applied = self._writer.step()
+        except ValueRefusedError as error:
+            applied = None
+            self._replace(error)
         if applied is not None:
             self._count(applied)
         if not self._writer.pending:
             self._done = self._present.number
+
+    def _replace(self, error: ValueRefusedError) -> None:
+        """Ask for the clock that stands for one that is refused: nothing is slower, and the job goes on."""
+        refused_mhz = self._present.clock_mhz
+        wanted_mhz = None if refused_mhz is None else self.claim.gpu.granted_mhz(refused_mhz)
+        if wanted_mhz == refused_mhz:
+            raise error
+        self.refused_mhz, self._present = refused_mhz, replace(self._present, clock_mhz=wanted_mhz)
+        self._writer.again(self._present.number, wanted_mhz)
+        kind = ConflictKind.CLOCK_REFUSED
+        self._warn(kind, f"{kind.text}: {error.message}")
 
     def _count(self, applied: Applied) -> None:
         before_mhz, self._stored_mhz = self._stored_mhz, applied.clock_mhz

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
+from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Sweep
 from perseus_ds.profile.next_clock import MOST_CLOCKS, NextClock, next_clock, usual_clocks
 from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, SweepPace, cost_of, most_clocks
@@ -77,6 +78,22 @@ class ClockChoice:
         chosen = self._context.channel.broadcast_result(lambda: self._chosen(sweeps))
         self.error_pct = max((one.error_pct for one in chosen if one.error_pct is not None), default=None)
         sweeps.go_on([one.clock_mhz for one in chosen])
+
+    def leave_out_refused(self, sweeps: Sweeps) -> None:
+        """Choose no clock any more that a driver has refused.
+
+        Raises:
+            IncompleteProfileError: a driver takes hardly any clock of its own list.
+        """
+        for group, sweep in enumerate(sweeps.sweeps):
+            if len(sweep.refused_mhz) > self.most:
+                clocks = ", ".join(map(str, sorted(sweep.refused_mhz)))
+                raise IncompleteProfileError(
+                    f"the driver lists {clocks} MHz and refuses every one of them",
+                    hint="see which it takes: nvidia-smi -lgc CLOCK",
+                )
+            grid = self.grids_mhz[group]
+            self.grids_mhz[group] = tuple(mhz for mhz in grid if mhz not in sweep.refused_mhz)
 
     def _chosen(self, sweeps: Sweeps) -> list[NextClock]:
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import cast
@@ -38,22 +38,57 @@ CHANGE_S = 1.0
 """How long a clock may take to change and settle: computations that begin within it are not measured."""
 
 
-def pooled(context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate]) -> list[Pooled]:
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A rank's report that its driver does not take the clock."""
+
+    replica: int
+    clock_mhz: int
+
+
+def pooled(
+    context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate], *, refused: bool = False
+) -> list[Pooled | None]:
     """Gather what every rank estimates of its window, pool by group; an error of one is an error of all.
+
+    ``refused``: this rank's driver does not take the clock. There is nothing of such a rank's group then.
 
     Raises:
         IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
+    replica = context.job.replica
     try:
-        mine: Measured | PerseusError = Measured(context.job.replica, estimated())
+        mine: Measured | Refused | PerseusError = (
+            Refused(replica, clock_mhz) if refused else Measured(replica, estimated())
+        )
     except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
         mine = as_perseus_error(error)
-    everyone = cast("list[Measured | PerseusError]", context.channel.gather(mine))
+    everyone = cast("list[Measured | Refused | PerseusError]", context.channel.gather(mine))
     for one in everyone:
         if isinstance(one, PerseusError):
             raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-    return pool_groups((one for one in everyone if isinstance(one, Measured)), context.job.groups)
+    refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
+    if refusals:
+        _log_refused(context, refusals)
+    without = {one.replica for one in refusals.values()}
+    served = [group for group in context.job.groups if without.isdisjoint(group.replicas)]
+    replicas = {replica for group in served for replica in group.replicas}
+    measured = [one for one in everyone if isinstance(one, Measured) and one.replica in replicas]
+    pools = iter(pool_groups(measured, served) if served else ())
+    return [next(pools) if group in served else None for group in context.job.groups]
+
+
+def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:
+    for clock_mhz in sorted({one.clock_mhz for one in refusals.values()}):
+        ranks = [rank for rank, one in refusals.items() if one.clock_mhz == clock_mhz]
+        whose = f"rank {ranks[0]}" + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
+        context.log.event(
+            "clock_refused",
+            f"the driver of {whose} refuses {clock_mhz} MHz: no plan uses it, profiling goes on without it",
+            clock_mhz=clock_mhz,
+            ranks=ranks,
+        )
 
 
 def window_estimate(

@@ -111,9 +111,12 @@ class Sweeping:
             if seen is None:
                 return False
             sweeps.record(seen)
+            choice.leave_out_refused(sweeps)
             if chooses:
                 choice.go_on(sweeps)
-            self._log_measured(clock_mhz, sweeps, choice, choice.left_s(sweeps, pace), again=not chooses)
+            if any(seen):
+                left_s = choice.left_s(sweeps, pace)
+                self._log_measured(clock_mhz, sweeps, choice, left_s, again=not chooses)
             return True
 
         return Profiling(
@@ -176,9 +179,13 @@ class Sweeping:
             except IncompleteProfileError as error:
                 self._short_windows, again.failed = 0, error.message
                 return True
-            if seen is not None:
-                again.record(seen)
-            return seen is not None
+            if seen is None:
+                return False
+            if None in seen:
+                again.failed = f"{clock_mhz} MHz: refused by a driver"
+            else:
+                again.record([group for group in seen if group is not None])
+            return True
 
         iterations = window_iterations(self._context, iteration_s)
         settling = self._settling(iteration_s, iterations * again.total, ran=0)
@@ -217,7 +224,7 @@ class Sweeping:
             if seen is None:
                 return False
             sweeps.record(seen)
-            for group in seen:
+            for group in filter(None, seen):
                 self._log_observed(group)
             return True
 
@@ -235,16 +242,24 @@ class Sweeping:
         needed = math.ceil(self._context.config.profile.settle_s / iteration_s) - ran
         return max(1, min(needed, sweep_iterations // 2))
 
-    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled] | None:
+    def _pooled(self, clock_mhz: int, window: Sequence[Iteration]) -> list[Pooled | None] | None:
         """Pool a window; None where it was too short to show anything, a few times at most.
+
+        The highest clock is never left out: where it is refused, what the GPU chooses itself stands for it.
 
         Raises:
             IncompleteProfileError: longer windows showed nothing either.
         """
         self._void += sum(one.void or one.skipped for one in window)
+        refused = clock_mhz in self._monitor.refused_mhz - {max(self._context.capabilities.clocks_mhz)}
         try:
             told, loads = self._loads.shared(window)
-            seen = pooled(self._context, clock_mhz, lambda: self._estimate(clock_mhz, told, loads))
+            seen = pooled(
+                self._context,
+                clock_mhz,
+                lambda: self._estimate(clock_mhz, told, loads),
+                refused=refused,
+            )
         except IncompleteProfileError as error:
             self._short_windows += 1
             if self._short_windows > _SHORT_WINDOWS:

@@ -224,6 +224,23 @@ def test_a_gpu_that_falls_off_the_bus_is_said(desk: Desk) -> None:
     del desk.gpu.achieved
 
 
+def test_for_a_clock_that_the_driver_refuses_the_next_higher_one_stands(desk: Desk) -> None:
+    """What was asked for before must not stay: a lower clock would slow down what wanted the higher one."""
+    desk.gpu.refuses_mhz = {900, 1410}
+    tries: list[int | None] = []
+    desk.gpu.before = tries.append
+    for clock_mhz in (705, 900, 705, 900, 1410, 705):
+        desk.ask(clock_mhz)
+        while desk.control.pending:
+            desk.look()
+    assert desk.gpu.calls == [705, 1200, 705, 1200, None, 705]
+    assert (tries.count(900), tries.count(1410)) == (1, 1), "who was refused once is not asked again"
+    text = ConflictKind.CLOCK_REFUSED.text
+    assert [line for _, line in desk.said] == [f"{text}: lock {mhz} MHz: refused" for mhz in (900, 1410)]
+    assert desk.control.refused_mhz == 1410
+    assert desk.control.report().number == desk.number
+
+
 def test_what_stands_in_the_way_from_the_start_is_said(desk: Desk) -> None:
     desk.control.report_conditions()
     assert desk.said == []

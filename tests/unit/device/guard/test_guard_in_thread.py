@@ -23,7 +23,12 @@ from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING, Policy, Rule
 from perseus_ds.device.guard.serving.client_connection import ClientConnection
 from perseus_ds.device.guard.serving.serve import serve
-from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
+from perseus_ds.errors import (
+    DeviceError,
+    DeviceUnavailableError,
+    DeviceUnsupportedError,
+    ValueRefusedError,
+)
 
 LONG_S = 30.0
 PEER = Peer(0, 1000, 1000)
@@ -256,6 +261,22 @@ def test_a_guarded_gpu_is_read_here_and_set_there(desk: tuple[Guard, GuardedGpu]
     assert guard.ended(), "who closes hangs up"
     gpu.reset_clock()
     assert isinstance(gpu.given_up(), DeviceUnavailableError)
+
+
+def test_a_clock_that_the_driver_refuses_ends_nothing(started: Start) -> None:
+    guard = started(DeskGpu())
+    guard.gpu.refuses_mhz = {1200}
+    gpu = GuardedGpu(DeskGpu(), GuardClient(guard.client))
+    gpu.lock_clock(1200)
+    with pytest.raises(ValueRefusedError, match="lock 1200 MHz: refused"):
+        gpu.sync()
+    assert gpu.refused_mhz() == {1200}
+    assert [one.kind for one in gpu.conflicts()] == [ConflictKind.CLOCK_REFUSED]
+    gpu.lock_clock(900)
+    gpu.sync()
+    assert guard.gpu.calls == [1410, 900]
+    assert gpu.given_up() is None
+    gpu.close()
 
 
 def test_what_the_guard_saw_is_counted_by_kind(desk: tuple[Guard, GuardedGpu]) -> None:

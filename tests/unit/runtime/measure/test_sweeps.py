@@ -73,3 +73,27 @@ def test_there_and_back_what_grows_steadily_changes_no_clocks_share() -> None:
     assert all(point.time_se_s > 0.02 * point.time_s for point in points[:1]), "what both differ by"
     assert both.finished
     assert len(both.windows[0]) == 3
+
+
+def test_what_is_refused_on_the_way_back_is_in_neither() -> None:
+    there = Sweeps([Sweep((1400, 1050, 700))])
+    half = drifting(there, first=0)
+    back = there.back()
+    back.record([window(700, 9.0)])
+    back.record([None])
+    assert (back.clock_mhz, back.finished) == (1400, False)
+    drifting(back, first=half)
+    both = there.joined(back)
+    assert both.sweeps[0].clocks_mhz == (1400, 700)
+    assert both.sweeps[0].refused_mhz == {1050}
+    assert [point.clock_mhz for point in both.sweeps[0].points[0, Kind.FORWARD]] == [1400, 700]
+
+
+def test_what_one_team_refuses_the_other_measures_all_the_same() -> None:
+    sweeps = Sweeps([Sweep((1410, 900)), Sweep((1740, 1500))])
+    sweeps.record([window(1410, 9.0), window(1740, 9.0)])
+    sweeps.record([None, window(1500, 8.0)])
+    assert [sweep.clocks_mhz for sweep in sweeps.sweeps] == [(1410,), (1740, 1500)]
+    sweeps.go_on([915, None])
+    sweeps.record([window(915, 8.0), window(1740, 9.0)])
+    assert [sweep.points[0, Kind.FORWARD][-1].clock_mhz for sweep in sweeps.sweeps] == [915, 1500]
