@@ -41,15 +41,17 @@ def _point(clock_mhz: int, base_s: float) -> Point:
     return Point(clock_mhz, time_s, time_s * (100.0 + 200.0 * (clock_mhz / CLOCKS[0]) ** 3))
 
 
-def planned(budget: ChangeBudget, *, split: str = "auto", waits: str = "never") -> PlanSet:
-    return planned_once(budget, split, waits)
+def planned(
+    budget: ChangeBudget, *, split: str = "auto", waits: str = "never", microbatches: int = MICROBATCHES
+) -> PlanSet:
+    return planned_once(budget, split, waits, microbatches)
 
 
 @cache
-def planned_once(budget: ChangeBudget, split: str, waits: str) -> PlanSet:
+def planned_once(budget: ChangeBudget, split: str, waits: str, microbatches: int) -> PlanSet:
     return build(
         profile(),
-        SCHEDULE,
+        textbook("1f1b", stages=STAGES, microbatches=microbatches),
         blocking_power_w=WAITING_W,
         switching=Switching(LATE, budget=budget, split=split, waits=waits),
         verify=True,
@@ -182,7 +184,7 @@ def held_s(plan: FrequencyPlan, rank: int) -> float:
     ("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), pytest.param("auto", 100.0, marks=pytest.mark.slow)]
 )
 def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
-    plans = planned(ChangeBudget(dwell_s=dwell_s), split=split)
+    plans = planned(ChangeBudget(dwell_s=dwell_s), split=split, microbatches=3)
     for index in range(len(plans)):
         plan = plans.plan(index)
         assert min(held_s(plan, rank) for rank in range(STAGES)) >= dwell_s * (1.0 - 1e-6)

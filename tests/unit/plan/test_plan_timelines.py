@@ -26,7 +26,8 @@ from perseus_ds.simulation.textbook_gpu import textbook_profile
 pytestmark = pytest.mark.thorough
 
 SCHEDULE = textbook("1f1b", stages=2, microbatches=2)
-PROFILE = textbook_profile([1.0, 1.1])
+EVERY_CLOCK = textbook_profile([1.0, 1.1])
+PROFILE = replace(EVERY_CLOCK, points={key: points[::3] for key, points in EVERY_CLOCK.points.items()})
 MEMORY_MHZ = 810
 SPARED_W = {MEMORY_MHZ: 12.5}
 CHANGE = ClockChange.lasting(0.001)
