@@ -57,7 +57,7 @@ class Stop:
 def test_clocks_are_held_again_when_a_stopped_rank_goes_on(tmp_path: Path) -> None:
     node, run_dir = node_at(tmp_path), tmp_path / "run"
     run_dir.mkdir()
-    perseus = block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2})
+    perseus = block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0})
     stop = Stop(node, run_dir)
     with beside(when(stop.holds, stop.strike)):
         run_ranks(

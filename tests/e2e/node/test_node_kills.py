@@ -68,7 +68,9 @@ class Struck:
         self.node, self.run_dir, self.blow = node, run_dir, blow
         self.after_s: float | None = None
         run_dir.mkdir()
-        perseus = block(run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2})
+        perseus = block(
+            run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0}
+        )
         with (
             beside(when(self.holds, self.strike)),
             suppress(AssertionError),  # the harness tells of ranks that died: that is the point
