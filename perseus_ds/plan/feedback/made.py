@@ -13,7 +13,7 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan.feedback.course import course_of, curves_of
 from perseus_ds.plan.feedback.kernel import Weights
-from perseus_ds.plan.feedback.learn import Judged, Lesson, centred, judge, judged, learn
+from perseus_ds.plan.feedback.learn import Judged, Lesson, judge, judged, learn
 from perseus_ds.plan.feedback.policy import plan_digest
 from perseus_ds.plan.record import FeedbackWeights, FrequencyPlan, PlanSet
 from perseus_ds.plan.select import select
@@ -28,17 +28,13 @@ WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = (2.0, 3.0, 4.0)
 """Standard errors that a policy stays below the limit by: the next where fresh draws do not confirm it."""
-_MOST_SHORTER, _HALVINGS = 0.02, 12
+_MOST_SHORTER, _HALVINGS = 0.02, 10
 CHANGES = 2
 """A computation's most: one that was asked for ahead, and the correction as it begins."""
 _BEYOND = 1.25  # times the largest lateness seen is still variation
 _LEARNED_ON, _PICKED_ON, _JUDGED_ON = 1, 2, (3, 4, 5)  # seeds
-_LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 200, 2000, 400_000
-"""Iterations to learn from, and nodes in all of them.
-
-Of few draws descent learns what is theirs alone. Of many, where every step sees others, the numbers of a
-large graph walk at random: 8 x 96 saves 8.3 % from 2000 draws, 11.1 % from 260.
-"""
+_LEAST_DRAWS, _MOST_DRAWS, _DRAWN = 1000, 2000, 400_000
+"""Iterations to learn from, and nodes in all of them. Of few draws descent learns what is theirs alone."""
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +45,7 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     The same plans, to the last digit, where nothing varies or a budget of changes could be exceeded. So they
     are where a computation may follow a timeline of kernels.
 
-    Cost: about three CPU seconds for 8 x 96.
+    Cost: about five CPU seconds for 8 x 96.
     """
     problem = problem_of(profile, plans.schedule, plans.blocking_power_w)
     plan = _chosen(plans, problem, objective or Objective())
@@ -59,7 +55,7 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     lesson = partial(_lesson, problem, plans, draws=_draws(len(problem.dag.nodes)))
     limit_pct = max(0.0, plan.slowdown_pct) + _limit_pct(problem)
     learned_on, picked_on = lesson(seed=_LEARNED_ON)._replace(slower_pct=limit_pct), lesson(seed=_PICKED_ON)
-    taught = centred(learned_on, learn(learned_on, _begin_s(problem, lasts_s), lasts_s))
+    taught = learn(learned_on, _begin_s(problem, lasts_s), lasts_s)
     for sure, seed in zip(_SURE, _JUDGED_ON, strict=True):
         found, judged_on = _within(picked_on, taught, limit_pct, sure), lesson(seed=seed)
         verdict = _verdict(judged_on, judge(judged_on, found), _fixed(judged_on, problem, plan, lasts_s))
@@ -116,7 +112,7 @@ def _within(lesson: Lesson, found: Weights, limit_pct: float, sure: float) -> We
     Descent and whole clocks leave a policy a little beside the limit that it was learned for. ``sure`` is
     how many standard errors it stays below.
 
-    Cost: a dozen runs of all draws.
+    Cost: ten runs of all draws.
     """
     shorter, longer = _MOST_SHORTER, -_MOST_SHORTER
     for _ in range(_HALVINGS):
