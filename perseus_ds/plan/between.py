@@ -165,7 +165,16 @@ def _inserted(
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
         swings_w=None,
+        saving_within_pct=_within_pct(plans, after, figures[0]),
     )
+
+
+def _within_pct(plans: PlanSet, after: int, time_s: float) -> Floats | None:
+    """Add the interval of the new plan's saving: about a mixture, as the plan is of the two around it."""
+    within = plans.saving_within_pct
+    if within is None:
+        return None
+    return np.insert(within, after, np.interp(time_s, plans.iteration_time_s, within))
 
 
 def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:

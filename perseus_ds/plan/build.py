@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.checking.doubt import time_error_pct
+from perseus_ds.plan.playing.saving_errors import savings_within_pct
 from perseus_ds.plan.record import Baseline, PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
 from perseus_ds.plan.solving.order import in_order
@@ -17,7 +18,7 @@ from perseus_ds.plan.solving.switching import FREE, Switching
 from perseus_ds.plan.solving.variation import Draws
 from perseus_ds.plan.timelines import InstructionTimelines
 from perseus_ds.plan.waits import WaitClock, Waits
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Profile, smoothed
 from perseus_ds.schedule import Schedule, validate
 from perseus_ds.solver import Frontier, Plans, check_frontier, check_plans, total_bounds
 
@@ -48,9 +49,10 @@ def build(
         SolverError: the problem cannot be solved as stated.
     """
     _check(profile, schedule, switching, timelines)
+    known = smoothed(profile)
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
-    problem = _reserving(problem_of(profile, schedule, waiting_w), reserve_pct, switching)
+    problem = _reserving(problem_of(known, schedule, waiting_w), reserve_pct, switching)
     baseline = problem.baseline(blocking_power_w)
     also_s = baseline.iteration_time_s
     solved = solve(problem, switching, also_s=also_s, progress=progress)
@@ -63,12 +65,14 @@ def build(
     if verify:
         _verify(problem, solved.frontier, sets)
     plans, waits = _with_waits(problem, sets, wait_clock, switching)
+    made = _plan_set(problem, solved.frontier, plans, switching, baseline)
     return replace(
-        _plan_set(problem, solved.frontier, plans, switching, baseline),
+        made,
         fingerprint=dict(fingerprint or {}),
         waits=waits,
         wait_clock=wait_clock,
         time_error_pct=time_error_pct(profile),
+        saving_within_pct=savings_within_pct(made, known),
     )
 
 

@@ -103,6 +103,9 @@ class PlanSet:
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
     states. ``by_loads`` is the same where replicas are paced and iterations follow their loads.
 
+    ``saving_within_pct`` is half of the interval that holds each plan's saving 95 times in 100, by the errors
+    of the profile's energies alone. It is None where the profile has none.
+
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
     ``swings_w`` is by how much the power of each plan changes within a second, where that was bounded.
 
@@ -141,6 +144,7 @@ class PlanSet:
     by_loads: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None
     swings_w: NDArray[np.float64] | None = None
+    saving_within_pct: NDArray[np.float64] | None = None
 
     @classmethod
     def from_clocks(
@@ -226,6 +230,12 @@ class FrequencyPlan:
     def saving_pct(self) -> float:
         """Energy saved against all-maximum clocks, each at its own iteration time."""
         return 100.0 * (1.0 - self.energy_j / self.of.baseline.energy_j)
+
+    @property
+    def saving_within_pct(self) -> float | None:
+        """Half of the interval of the saving; None where the profile has no errors."""
+        within = self.of.saving_within_pct
+        return None if within is None else float(within[self.index])
 
     @property
     def slowdown_pct(self) -> float:

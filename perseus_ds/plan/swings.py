@@ -39,6 +39,7 @@ def _only(plans: PlanSet, kept: NDArray[np.int64]) -> PlanSet:
     place = np.full(len(plans), -1, np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
     splits, waits, feedback = plans.splits, plans.waits, plans.feedback
+    within = plans.saving_within_pct
     of_splits, of_waits = place[splits.plan] >= 0, place[waits.plan] >= 0
     return replace(
         plans,
@@ -47,6 +48,7 @@ def _only(plans: PlanSet, kept: NDArray[np.int64]) -> PlanSet:
         lower_bound_j=plans.lower_bound_j[kept],
         effective_bound_j=plans.effective_bound_j[kept],
         choice=plans.choice[kept],
+        saving_within_pct=within if within is None else within[kept],
         splits=Splits(
             place[splits.plan[of_splits]],
             splits.column[of_splits],

@@ -16,9 +16,10 @@ _NAME = 11  # characters of "F stage 12 "
 
 def headline(plan: FrequencyPlan, name: str) -> str:
     """State which plan it is and what it is worth."""
-    plans, baseline = plan.of, plan.of.baseline
+    baseline, gap_pct = plan.of.baseline, float(plan.of.gap_pct[plan.index])
+    valued = worth(plan.slowdown_pct, plan.saving_pct, gap_pct, plan.saving_within_pct)
     return (
-        f"{bold(f'{name}: {worth(plan.slowdown_pct, plan.saving_pct, float(plans.gap_pct[plan.index]))}')}\n"
+        f"{bold(f'{name}: {valued}')}\n"
         f"{plan.iteration_time_s:.6g} s and {plan.energy_j:.6g} J per pipeline;"
         f" all clocks at maximum: {baseline.iteration_time_s:.6g} s, {baseline.energy_j:.6g} J"
     )

@@ -18,7 +18,8 @@ class Row:
     """One point of the frontier, and what a replica saves beside a straggler of that iteration time.
 
     ``saving_pct`` compares totals over each plan's own time; ``straggler_saving_pct`` compares both
-    over the straggler's time, the rest of it spent waiting.
+    over the straggler's time, the rest of it spent waiting. ``saving_within_pct`` is half of the interval
+    that holds the saving 95 times in 100, by the profile's errors (None: it has none).
     """
 
     name: str
@@ -26,6 +27,7 @@ class Row:
     slowdown_pct: float
     energy_j: float
     saving_pct: float
+    saving_within_pct: float | None
     gap_pct: float
     straggler_saving_pct: float
 
@@ -142,10 +144,11 @@ def render(summary: PlanSummary) -> str:
         )
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
-    table = grid(_HEADINGS, [_cells(row) for row in s.rows])
-    return "\n".join(
-        [head, table, sentences(f"beside: saving next to a straggler as slow as the plan\n{foot}")]
-    )
+    table = grid(_headings(s), [_cells(row) for row in s.rows])
+    legend = "beside: saving next to a straggler as slow as the plan"
+    if _knows_errors(s):
+        legend += "\n+-: by the errors of the profile's energies, the saving is within 95 times in 100"
+    return "\n".join([head, table, sentences(f"{legend}\n{foot}")])
 
 
 def _costs_line(costs: PlanCosts) -> str:
@@ -161,7 +164,13 @@ def _costs_line(costs: PlanCosts) -> str:
     )
 
 
-_HEADINGS = ("", "time s", "slower %", "energy J", "saving %", "gap %", "beside %")
+def _knows_errors(summary: PlanSummary) -> bool:
+    return any(row.saving_within_pct is not None for row in summary.rows)
+
+
+def _headings(summary: PlanSummary) -> list[str]:
+    within = ["+- %"] if _knows_errors(summary) else []
+    return ["", "time s", "slower %", "energy J", "saving %", *within, "gap %", "beside %"]
 
 
 def _stages(summary: PlanSummary) -> str:
@@ -178,6 +187,7 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
         slowdown_pct=plan.slowdown_pct,
         energy_j=plan.energy_j,
         saving_pct=plan.saving_pct,
+        saving_within_pct=plan.saving_within_pct,
         gap_pct=float(plan.of.gap_pct[plan.index]),
         straggler_saving_pct=_straggler_saving_pct(plan.of, max(straggler_s, plan.iteration_time_s)),
     )
@@ -200,6 +210,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.slowdown_pct:.2f}",
         f"{row.energy_j:.6g}",
         f"{row.saving_pct:.2f}",
+        *([] if row.saving_within_pct is None else [f"{row.saving_within_pct:.2f}"]),
         f"{row.gap_pct:.3f}",
         f"{row.straggler_saving_pct:.2f}",
     ]

@@ -109,6 +109,7 @@ def _as_json(plan: FrequencyPlan) -> dict[str, object]:
         "iteration_time_s": plan.iteration_time_s,
         "energy_j": plan.energy_j,
         "saving_pct": plan.saving_pct,
+        "saving_within_pct": plan.saving_within_pct,
         "slowdown_pct": plan.slowdown_pct,
         "gap_pct": float(plan.of.gap_pct[plan.index]),
         "fingerprint": dict(plan.of.fingerprint),

@@ -106,7 +106,8 @@ def dumps(plans: PlanSet) -> str:
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
         "feedback": feedback_row(plans.feedback),
-        "swings_w": None if plans.swings_w is None else plans.swings_w.tolist(),
+        "swings_w": _column(plans.swings_w),
+        "saving_within_pct": _column(plans.saving_within_pct),
     }
     return json.dumps(content | {KEY: digest_of(content)})
 
@@ -140,6 +141,10 @@ def loads(text: str | bytes) -> PlanSet:
     except _DAMAGE as error:
         raise PlanFormatError(f"is damaged: {_said(error)}", hint=_AGAIN) from error
     return plans
+
+
+def _column(values: NDArray[np.float64] | None) -> list[float] | None:
+    return None if values is None else values.tolist()
 
 
 def _said(error: Exception) -> str:
@@ -216,6 +221,9 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         load_variation=known("load_variation") or 0.0,
         expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
         swings_w=None if content.get("swings_w") is None else reals(content, "swings_w"),
+        saving_within_pct=None
+        if content.get("saving_within_pct") is None
+        else reals(content, "saving_within_pct", least=0),
         by_loads=dict(map(_expected_of, cast("list[object]", content.get("expected_by_loads", [])))),
     )
 
@@ -311,8 +319,9 @@ def _check_shapes(plans: PlanSet) -> None:
         )
     bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
     _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
-    if plans.swings_w is not None:
-        _check_columns("swings_w", plans.iteration_time_s, plans.swings_w)
+    for name, column in (("swings_w", plans.swings_w), ("saving_within_pct", plans.saving_within_pct)):
+        if column is not None:
+            _check_columns(name, plans.iteration_time_s, column)
     for (stage, kind), options in plans.options.items():
         whole = options.time_s[: len(options.time_s) - len(options.timelines)]
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, whole)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
 from perseus_ds.plan.playing.pipeline import PaperPipeline
+from perseus_ds.plan.playing.saving_errors import TWICE, error_of_saving
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan
 from perseus_ds.profile import Computation, Profile, smoothed
@@ -24,7 +25,6 @@ LEFT_OUT = 0.0005
 """What this model leaves out, as a standard error of the saving: found on jobs whose truth is known."""
 LEFT_OUT_OF_TIME = 0.0004
 """The same of the iteration time."""
-TWICE = 1.96  # standard errors on either side hold the true value 95 times in 100
 
 Floats = NDArray[np.float64]
 
@@ -171,27 +171,3 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
 
 def _error_of_mean(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-
-
-def error_of_saving(plan: FrequencyPlan, known: Profile, before_j: float, ratio: float) -> float:
-    """Standard error of the saving, as a share: every point counts as often as it is run on either side.
-
-    Points of one curve are off together, as far as its errors show.
-    """
-    runs: dict[Computation, Floats] = {key: np.zeros(len(known.of(*key))) for key in plan.of.options}
-    for instruction, portions in plan.portions().items():
-        counts = runs[instruction.stage, instruction.kind]
-        counts[0] -= ratio
-        for option, share in portions:
-            if option < len(counts):
-                counts[option] += share
-    variance = 0.0
-    for key, counts in runs.items():
-        points = known.of(*key)
-        if key in known.errors:
-            takes_j = counts * np.array([point.energy_j for point in points])
-            off_j = takes_j @ known.errors[key].energy
-        else:
-            off_j = counts * np.array([point.energy_se_j for point in points])
-        variance += float(off_j @ off_j) / before_j**2
-    return math.sqrt(variance)

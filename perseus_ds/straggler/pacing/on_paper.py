@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import Expected, FrequencyPlan
-from perseus_ds.plan.playing.expected import LEFT_OUT, LEFT_OUT_OF_TIME, TWICE, error_of_saving, spared_w
+from perseus_ds.plan.playing.expected import LEFT_OUT, LEFT_OUT_OF_TIME, spared_w
+from perseus_ds.plan.playing.saving_errors import TWICE, error_of_saving
 from perseus_ds.profile import Profile, smoothed
 from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.straggler.pacing.paper_job import PaperJob, Sides

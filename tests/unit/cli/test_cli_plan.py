@@ -58,6 +58,24 @@ def test_json_has_the_figures(perseus: Program, profile_csv: Path) -> None:
     assert {"t_star_s", "gap_mean_pct", "gap_worst_pct", "solve_time_s", "plans"} <= set(found)
 
 
+def test_a_saving_states_how_sure_it_is(perseus: Program, profile_csv: Path, tmp_path: Path) -> None:
+    profile, plan = tmp_path / "profile.json", tmp_path / "plan.json"
+    points = {
+        key: tuple(replace(point, energy_se_j=0.01 * point.energy_j) for point in own)
+        for key, own in read_profile(profile_csv).points.items()
+    }
+    write_profile(Profile(points), profile)
+    words = ("plan", profile, *SIZES, "--blocking-power-w", 70, "-o", plan)
+    row = json.loads(perseus(*words, "--json").out)["rows"][0]
+    assert row["saving_within_pct"] > 0.1
+    table = perseus(*words).out
+    assert f"{row['saving_pct']:.2f} {row['saving_within_pct']:.2f} " in " ".join(table.split())
+    assert max(map(len, table.splitlines())) <= 80
+    shown = json.loads(perseus("show", plan, "--format", "json").out)
+    assert shown["saving_within_pct"] == pytest.approx(row["saving_within_pct"])
+    assert f"saves {row['saving_pct']:.1f} +- " in perseus("show", plan).out
+
+
 def test_beside_a_straggler_it_saves_at_least_as_much(perseus: Program, profile_csv: Path) -> None:
     rows = json.loads(perseus("plan", profile_csv, *SIZES, "--json").out)["rows"]
     assert all(row["straggler_saving_pct"] >= row["saving_pct"] - 1e-9 for row in rows)
