@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, GroupedMetadata, Gt, Le, MinLen
 
 
 def range_of(wanted: object) -> str:
@@ -37,8 +37,7 @@ def literals_of(wanted: object) -> tuple[object, ...]:
 
 def _bounds(wanted: object) -> Iterator[object]:
     for part in get_args(wanted):
-        yield from getattr(part, "metadata", ())
-        yield from _bounds(part)
+        yield from part if isinstance(part, GroupedMetadata) else _bounds(part)
 
 
 def _plain(wanted: object) -> set[object]:

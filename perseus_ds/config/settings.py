@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field
+from annotated_types import Interval, Len
 
 Mode = Literal["auto", "profile", "run", "observe", "off"]
 DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated", "null"]
@@ -14,11 +14,11 @@ OnError = Literal["disable", "raise"]
 Switch = Literal["auto", "never"]
 DriftSetting = Literal["auto", "report", "never"]
 
-Settling = Annotated[float, Field(ge=0.0, le=3600.0)]
-Percent = Annotated[float, Field(gt=0.0, le=1000.0)]
-Seconds = Annotated[float, Field(gt=0.0, le=1e6)]
-Watts = Annotated[float, Field(gt=0.0, le=1e9)]
-Folder = Annotated[str, Field(min_length=1, max_length=4096)]
+Settling = Annotated[float, Interval(ge=0.0, le=3600.0)]
+Percent = Annotated[float, Interval(gt=0.0, le=1000.0)]
+Seconds = Annotated[float, Interval(gt=0.0, le=1e6)]
+Watts = Annotated[float, Interval(gt=0.0, le=1e9)]
+Folder = Annotated[str, Len(1, 4096)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Objective:
     max_slowdown_pct: Percent | None = None
     deadline_s: Seconds | None = None
     power_cap_w: Watts | None = None
-    reserve_pct: Annotated[float, Field(ge=0.0, le=20.0)] | Literal["auto"] = "auto"
+    reserve_pct: Annotated[float, Interval(ge=0.0, le=20.0)] | Literal["auto"] = "auto"
     split: Switch = "auto"
     waits: Switch = "never"
-    changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
-    node_changes_per_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
+    node_changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
     timelines: Folder | None = None
     feedback: Switch = "never"
 
@@ -61,13 +61,13 @@ class ProfileSettings:
     ``budget_s`` is how long the sweep may last once GPUs are warm: as many clocks as fit, two at least.
     """
 
-    min_window_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 5.0
-    max_clocks: Annotated[int, Field(ge=2, le=1000)] | None = None
-    budget_s: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
-    target_error_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.3
-    max_slower_pct: Annotated[float, Field(gt=0.0, le=1000.0)] = 8.0
+    min_window_s: Annotated[float, Interval(gt=0.0, le=86_400.0)] = 5.0
+    max_clocks: Annotated[int, Interval(ge=2, le=1000)] | None = None
+    budget_s: Annotated[float, Interval(gt=0.0, le=1e6)] | None = None
+    target_error_pct: Annotated[float, Interval(ge=0.0, le=100.0)] = 0.3
+    max_slower_pct: Annotated[float, Interval(gt=0.0, le=1000.0)] = 8.0
     reuse: bool = True
-    warmup_iterations: Annotated[int, Field(ge=1, le=10_000)] = 3
+    warmup_iterations: Annotated[int, Interval(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0
     drift: DriftSetting = "report"
 
@@ -80,8 +80,8 @@ class AuditSettings:
     temperature, and leakage follows the temperature. It takes at most a fifth of ``every_iterations``.
     """
 
-    every_iterations: Annotated[int, Field(ge=0, le=1_000_000_000)] = 500
-    iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    every_iterations: Annotated[int, Interval(ge=0, le=1_000_000_000)] = 500
+    iterations: Annotated[int, Interval(ge=1, le=1000)] = 3
     settle_s: Settling = 60.0
 
 
@@ -98,9 +98,9 @@ class StragglerSettings:
     """
 
     enabled: bool = True
-    max_cost_pct: Annotated[float, Field(ge=0.0, le=100.0)] = 0.2
+    max_cost_pct: Annotated[float, Interval(ge=0.0, le=100.0)] = 0.2
     set_load: Folder | None = None
-    load_limit_s: Annotated[float, Field(gt=0.0, le=60.0)] = 0.1
+    load_limit_s: Annotated[float, Interval(gt=0.0, le=60.0)] = 0.1
     read_ahead: bool = False
     pacing: Literal["auto", "loads", "never"] = "auto"
     peers: Literal["name", "answer"] = "name"
@@ -125,9 +125,9 @@ class ReportSettings:
     ``pue`` is what the building takes for each unit of energy that its GPUs take.
     """
 
-    price_per_kwh: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
-    gco2_per_kwh: Annotated[float, Field(ge=0.0, le=1e5)] | None = None
-    pue: Annotated[float, Field(ge=1.0, le=10.0)] = 1.0
+    price_per_kwh: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
+    gco2_per_kwh: Annotated[float, Interval(ge=0.0, le=1e5)] | None = None
+    pue: Annotated[float, Interval(ge=1.0, le=10.0)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ class MetricsSettings:
 
     enabled: bool = False
     folder: Folder | None = None
-    every_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 15.0
-    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    every_s: Annotated[float, Interval(ge=1.0, le=3600.0)] = 15.0
+    port: Annotated[int, Interval(ge=1, le=65_535)] | None = None
     otlp: Folder | None = None
 
 
@@ -161,7 +161,7 @@ class PerseusConfig:
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
-    trace_kernels: Annotated[int, Field(ge=0, le=100)] = 0
+    trace_kernels: Annotated[int, Interval(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)

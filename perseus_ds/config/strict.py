@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TypeVar, get_args, get_origin, get_type_hints
-
-import pydantic
+from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 
 from perseus_ds.config.automatic import shown, with_auto
 from perseus_ds.config.ranges import literals_of, range_of
 from perseus_ds.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pydantic
 
 Record = TypeVar("Record")
 
@@ -22,6 +23,8 @@ def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) ->
     Raises:
         ConfigError: the first unknown key, wrong type or value, by its full name under ``where``.
     """
+    import pydantic  # noqa: PLC0415  # a tenth of a second: for those who read a block
+
     block = with_auto(kind, block)
     _refuse_unknown(kind, block, where)
     try:

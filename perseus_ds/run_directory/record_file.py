@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-import pydantic
-
 from perseus_ds.errors import PerseusError, ProfileError
 from perseus_ds.files import parse_json, read_bounded
 from perseus_ds.run_directory.whole_file import write_json
@@ -19,6 +17,8 @@ Record = TypeVar("Record")
 
 def write_record(path: Path, name: str, kind: type[Record], record: Record) -> None:
     """Write atomically: a reader sees the old file or the new one."""
+    import pydantic  # noqa: PLC0415  # a tenth of a second: for those who write or read a record
+
     content = pydantic.TypeAdapter(kind).dump_python(record, mode="json")
     write_json(path, {"format": name, "version": VERSION} | content)
 
@@ -29,6 +29,8 @@ def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Re
     Raises:
         ProfileError: naming the file and what is wrong in it.
     """
+    import pydantic  # noqa: PLC0415  # as above
+
     try:
         text = read_bounded(path, most_bytes=MOST_BYTES)
         content = parse_json(text)

@@ -41,7 +41,6 @@ from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.schedule import TEXTBOOK, Schedule, dag_of
-from perseus_ds.simulation.emulator.lengths import EmulatedLoads, parse_loads
 
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
 
@@ -172,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
     profile = _profile(options)
     request = request_of(options, profile)
     if options.loads is not None:
-        profile = _at_loads(profile, parse_loads(options.loads), request.schedule)
+        profile = _at_loads(profile, options.loads, request.schedule)
     if request.reserve_pct == "auto" and profile.variation() is None:
         remark(f"{options.profile} does not record how durations vary: {UNKNOWN_PCT:g} % is kept in reserve")
     with names_profile(options.profile), bar("planning") as progress:
@@ -218,8 +217,11 @@ def _profile(options: argparse.Namespace) -> Profile:
     return profile
 
 
-def _at_loads(profile: Profile, loads: EmulatedLoads, schedule: Schedule) -> Profile:
+def _at_loads(profile: Profile, told: str, schedule: Schedule) -> Profile:
     """Have durations vary as these loads make them, and by a percent at one load where that is not known."""
+    from perseus_ds.simulation.emulator.lengths import parse_loads  # noqa: PLC0415  # the whole emulator
+
+    loads = parse_loads(told)
     if profile.variation() is None:
         remark(f"the profile does not record how durations vary: {UNKNOWN_PCT:g} % is assumed at one load")
         points = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,14 +35,16 @@ def _scatter(clocks_mhz: list[Floats], values: list[Floats]) -> float:
     median size is that of noise: a kink in the curve (a power cap) does not count.
     """
     found = [
-        abs(float(_contrast(1.0 / clock[at : at + 4]) @ (value[at : at + 4] / value[at : at + 4].mean())))
+        abs(float(_contrast(*clock[at : at + 4].tolist()) @ (value[at : at + 4] / value[at : at + 4].mean())))
         for clock, value in zip(clocks_mhz, values, strict=True)
         for at in range(len(clock) - 3)
     ]
     return float(np.median(found)) / NORMAL
 
 
-def _contrast(places: Floats) -> Floats:
-    """Weights of length one that are orthogonal to all parabolas over four places."""
+@cache
+def _contrast(*clocks_mhz: float) -> Floats:
+    """Weights of length one that are orthogonal to all parabolas in 1/clock over four clocks."""
+    places = 1.0 / np.array(clocks_mhz)
     centred = (places - places.mean()) / np.ptp(places)
     return np.asarray(np.linalg.svd(np.vander(centred, 3).T)[2][-1])
