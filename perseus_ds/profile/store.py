@@ -12,13 +12,11 @@ from perseus_ds.files.fields import (
     MOST,
     MOST_COUNT,
     Content,
-    line,
     listed,
     mapping,
     only,
     real,
     real_or_none,
-    record,
     rows,
     texts,
     whole,
@@ -28,10 +26,11 @@ from perseus_ds.profile.calibration import read_calibration
 from perseus_ds.profile.estimating.heat import MOST_LEAKAGE
 from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
-from perseus_ds.profile.record import MOST_STAGES, Computation, Point, Profile
+from perseus_ds.profile.record import Computation, Point, Profile
+from perseus_ds.profile.rows import OF_KEY, computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
-from perseus_ds.schedule import Kind, Load
+from perseus_ds.schedule import Load
 from perseus_ds.schedule.load import MOST_LOAD
 
 FORMAT = "perseus-profile"
@@ -39,8 +38,6 @@ VERSION = 1
 _MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
 _MOST_WORD = 40
 _MOST_MHZ = 100_000
-_OF_KEY = ("stage", "kind")
-_KINDS = {kind.value: kind for kind in Kind}
 _KEYS = (
     "format",
     "version",
@@ -76,14 +73,14 @@ def write_profile(profile: Profile, path: str | Path) -> None:
         "fixed_s": [_fixed_row(profile, key) for key in profile.fixed_s],
         "calibration": None if profile.calibration is None else asdict(profile.calibration),
         "points": [
-            _computation(key) | _point_row(point)
+            computation_row(key) | point_row(point)
             for key, points in profile.points.items()
             for point in points
         ],
     }
     if profile.loads:
         content["loads"] = [
-            _computation(key) | asdict(fit) | {"covariance": list(fit.covariance)}
+            computation_row(key) | asdict(fit) | {"covariance": list(fit.covariance)}
             for key, fit in profile.loads.items()
         ]
     if profile.seen_loads:
@@ -128,20 +125,9 @@ def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> 
     return profile
 
 
-def _computation(key: Computation) -> dict[str, object]:
-    return {"stage": key[0], "kind": key[1].value}
-
-
 def _fixed_row(profile: Profile, key: Computation) -> dict[str, object]:
     follows = {"follows_clock": profile.follows[key]} if key in profile.follows else {}
-    return _computation(key) | {"time_s": profile.fixed_s[key]} | follows
-
-
-def _point_row(point: Point) -> dict[str, object]:
-    row = asdict(point)
-    if point.temperature_c is None:
-        del row["temperature_c"]
-    return row
+    return computation_row(key) | {"time_s": profile.fixed_s[key]} | follows
 
 
 def _check_digest(content: Content) -> None:
@@ -156,7 +142,7 @@ def _check_digest(content: Content) -> None:
 def _profile(content: Content) -> Profile:
     only(content, _KEYS)
     points: dict[Computation, list[Point]] = {}
-    for key, point in rows(content.get("points"), "points", _point):
+    for key, point in rows(content.get("points"), "points", point_of):
         points.setdefault(key, []).append(point)
     fixed = list(rows(content.get("fixed_s"), "fixed_s", _fixed))
     if len(dict(fixed)) < len(fixed):
@@ -183,22 +169,18 @@ def _profile(content: Content) -> Profile:
     )
 
 
-def _point(row: Content) -> tuple[Computation, Point]:
-    return _key(row), record(Point, {key: value for key, value in row.items() if key not in _OF_KEY})
-
-
 def _fixed(row: Content) -> tuple[Computation, tuple[float, float]]:
-    only(row, (*_OF_KEY, "time_s", "follows_clock"))
+    only(row, (*OF_KEY, "time_s", "follows_clock"))
     share = real({"follows_clock": 0.0, **row}, "follows_clock", least=0.0, most=1.0)
-    return _key(row), (real(row, "time_s", least=0, most=MOST), share)
+    return key_of(row), (real(row, "time_s", least=0, most=MOST), share)
 
 
 def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
-    only(row, (*_OF_KEY, *(one.name for one in fields(LoadFit))))
+    only(row, (*OF_KEY, *(one.name for one in fields(LoadFit))))
     mean = mapping(row.get("mean"), "mean")
     only(mean, ("tokens", "squares"))
     covariance = {str(n): value for n, value in enumerate(listed(row.get("covariance"), "covariance"))}
-    return _key(row), LoadFit(
+    return key_of(row), LoadFit(
         mean=Load(*(real(mean, key, least=0.0, most=MOST_LOAD) for key in ("tokens", "squares"))),
         base=real(row, "base", least=0.0, most=MOST),
         tokens=real(row, "tokens", least=0.0, most=MOST),
@@ -208,13 +190,6 @@ def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
         samples=whole(row, "samples", least=1, most=MOST_COUNT),
         covariance=tuple(real(covariance, key, least=-MOST, most=MOST) for key in covariance),
     )
-
-
-def _key(row: Content) -> Computation:
-    stage, kind = whole(row, "stage", least=0, most=MOST_STAGES - 1), line(row, "kind", most=_MOST_WORD)
-    if kind not in _KINDS:
-        raise PerseusError(f"kind is {kind!r}", hint=f"one of {' '.join(_KINDS)}")
-    return stage, _KINDS[kind]
 
 
 def _grid_mhz(value: object) -> tuple[int, ...]:
