@@ -34,7 +34,7 @@ def kept(seen: Sequence[tuple[tuple[Load, ...], ...]]) -> SeenLoads:
 
 def seen_rows(seen: SeenLoads) -> list[list[list[list[float]]]]:
     """Write them down: [tokens, squares] of every microbatch."""
-    return [[[[load.tokens, load.squares] for load in one] for one in replicas] for replicas in seen]
+    return [[[pair_of(load) for load in one] for one in replicas] for replicas in seen]
 
 
 def seen_of(content: object) -> SeenLoads:
@@ -44,7 +44,7 @@ def seen_of(content: object) -> SeenLoads:
         PerseusError: iterations of several shapes, or numbers that are no loads.
     """
     iterations = [
-        [[_load(pair) for pair in listed(one, "seen_loads")] for one in listed(replicas, "seen_loads")]
+        [[load_of(pair) for pair in listed(one, "seen_loads")] for one in listed(replicas, "seen_loads")]
         for replicas in listed(content, "seen_loads")
     ]
     shapes = {tuple(map(len, one)) for one in iterations}
@@ -53,6 +53,16 @@ def seen_of(content: object) -> SeenLoads:
     return tuple(tuple(map(tuple, one)) for one in iterations)
 
 
-def _load(pair: object) -> Load:
+def pair_of(load: Load) -> list[float]:
+    """Write a load down: [tokens, squares]."""
+    return [load.tokens, load.squares]
+
+
+def load_of(pair: object) -> Load:
+    """Read what `pair_of` wrote.
+
+    Raises:
+        PerseusError: it is no load.
+    """
     numbers = dict(zip(("tokens", "squares"), listed(pair, "seen_loads"), strict=False))
     return Load(*(real(numbers, key, least=0.0, most=MOST_LOAD) for key in ("tokens", "squares")))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from perseus_ds.device.conflict import is_held
-from perseus_ds.errors import IncompleteProfileError
+from perseus_ds.errors import IncompleteProfileError, PerseusError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.profile.estimating.heat import Heat, Leakage, leakage_of
 from perseus_ds.profile.estimating.thermal import Warming, Warmth, warming_of
-from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, SweepPace, in_words
+from perseus_ds.profile.sweep_cost import SweepPace, in_words
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -24,6 +25,15 @@ from perseus_ds.runtime.lifecycle.measuring.profiling import (
     profile_of,
     window_estimate,
 )
+from perseus_ds.runtime.lifecycle.measuring.sweep_lines import (
+    log_begin,
+    log_going_on,
+    log_measured,
+    log_not_held,
+    log_observed,
+    log_varying,
+)
+from perseus_ds.runtime.lifecycle.measuring.unfinished import Unfinished, read_unfinished, write_unfinished
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
@@ -69,11 +79,14 @@ class Sweeping:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         self._begin_anew()
         choice = ClockChoice(self._context, iteration_s)
-        sweeps = choice.begun()
         settling = self._settling(iteration_s, choice.iterations * choice.most, ran=ran)
-        self._log_begin(choice, choice.cost(settling))
-
-        pace = choice.pace()
+        earlier = self._context.channel.broadcast_result(self._earlier)
+        if earlier is None:
+            sweeps, pace = choice.begun(), choice.pace()
+            log_begin(self._context.log, choice, choice.cost(settling))
+        else:
+            sweeps, pace = self._taken_up(earlier, choice)
+            ran += earlier.first_iterations
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
@@ -84,17 +97,67 @@ class Sweeping:
             course = self._course(pace, iteration_s, ran=ran)
             return then() if self._write(found, warmings, choice.grids_mhz, course) else Unplanned()
 
-        def profiled() -> Phase:
+        def profiled(settling: int = 1) -> Phase:
             if sweeps.spread > _VARIES:
-                self._log_varying(sweeps)
+                log_varying(self._context.log, sweeps)
                 back = sweeps.back()
-                return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
+                return self._walking(
+                    back, choice, pace, then=lambda: written(sweeps.joined(back), back), settling=settling
+                )
             if sweeps.done == 1:
                 return written(sweeps, None)
             cool = sweeps.first_again()
-            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
+            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool), settling=settling)
 
-        return self._walking(sweeps, choice, pace, then=profiled, settling=settling, chooses=True)
+        if sweeps.finished:
+            return profiled(settling)
+        return self._walking(
+            sweeps,
+            choice,
+            pace,
+            then=profiled,
+            settling=settling,
+            chosen=lambda: self._keep(sweeps, pace, ran),
+        )
+
+    def _earlier(self) -> Unfinished | None:
+        """On rank 0: what an earlier start of this job has measured, unless a sweep is to begin anew."""
+        context, path = self._context, self._context.directory.sweep
+        if not context.config.profile.reuse:
+            return None
+        try:
+            return read_unfinished(
+                path,
+                context.job,
+                most_slower_pct=context.config.profile.max_slower_pct,
+                writers=context.directory.writers,
+            )
+        except PerseusError as error:
+            context.log.event("sweep_anew", f"profiling begins anew: {error}")
+            return None
+
+    def _taken_up(self, earlier: Unfinished, choice: ClockChoice) -> tuple[Sweeps, SweepPace]:
+        """Go on with what an earlier start of this job has measured."""
+        sweeps = earlier.as_sweeps(mine=self._context.job.group)
+        self._void = earlier.void
+        self._loads.go_on(earlier.loads)
+        choice.leave_out_refused(sweeps)
+        log_going_on(self._context.log, earlier, choice, choice.left_s(sweeps, earlier.pace))
+        return sweeps, earlier.pace
+
+    def _keep(self, sweeps: Sweeps, pace: SweepPace, ran: int) -> None:
+        """Write down what is measured so far; collective. Where that fails, a killed sweep begins anew."""
+        context, loads = self._context, self._loads.so_far()
+        if context.job.rank != 0:
+            return
+        found = Unfinished(sweeps.sweeps, sweeps.windows, pace, ran, self._void, loads)
+        try:
+            write_unfinished(found, context.job, context.directory.sweep)
+        except OSError as error:
+            context.log.event(
+                "sweep_not_kept",
+                f"a killed sweep would begin anew: {context.directory.sweep}: {error.strerror}",
+            )
 
     def _walking(
         self,
@@ -104,19 +167,22 @@ class Sweeping:
         *,
         then: Callable[[], Phase],
         settling: int = 1,
-        chooses: bool = False,
+        chosen: Callable[[], None] | None = None,
     ) -> Phase:
+        """Measure clock after clock; with ``chosen``, called then, every window chooses the next one."""
+
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
             seen = self._pooled(clock_mhz, window)
             if seen is None:
                 return False
             sweeps.record(seen)
             choice.leave_out_refused(sweeps)
-            if chooses:
+            if chosen is not None:
                 choice.go_on(sweeps)
+                chosen()
             if any(seen):
                 left_s = choice.left_s(sweeps, pace)
-                self._log_measured(clock_mhz, sweeps, choice, left_s, again=not chooses)
+                log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=chosen is None)
             return True
 
         return Profiling(
@@ -132,37 +198,6 @@ class Sweeping:
             "after_something_else": pace.broken,
             "void_or_skipped": self._void,
         }
-
-    def _log_begin(self, choice: ClockChoice, cost: SweepCost) -> None:
-        self._context.log.event(
-            "profiling",
-            f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {cost}",
-            clock_mhz=choice.grids_mhz[0][0],
-            done=0,
-            total=choice.most,
-            iterations=choice.iterations,
-            lasts_s=cost.lasts_s,
-            slower_pct=cost.slower_pct,
-        )
-
-    def _log_measured(
-        self, clock_mhz: int, sweeps: Sweeps, choice: ClockChoice, left_s: float, *, again: bool
-    ) -> None:
-        left = f"; about {in_words(left_s)} left" if left_s else ""
-        error_pct = choice.error_pct
-        sure = (
-            "" if again or error_pct is None else f"; energies at other clocks known within {error_pct:.2g} %"
-        )
-        place = "once more" if again else f"({sweeps.done} of at most {choice.most}){sure}{left}"
-        self._context.log.event(
-            "profiling",
-            f"profiled {clock_mhz} MHz {place}",
-            clock_mhz=clock_mhz,
-            done=sweeps.done,
-            total=choice.most,
-            left_s=left_s,
-            error_pct=error_pct,
-        )
 
     def measuring_again(self, again: Again, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
         """Measure some ranks again at a few clocks, while all others run at default clocks.
@@ -193,22 +228,6 @@ class Sweeping:
             again, iterations, measured=measured, then=then, policy_at=policy_at, settling=settling
         )
 
-    def _log_varying(self, sweeps: Sweeps) -> None:
-        self._context.log.event(
-            "varying",
-            f"computations vary by {100.0 * sweeps.spread:.0f} % at one clock: batches change, or others are "
-            "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
-            "sure as both agree",
-            spread=sweeps.spread,
-        )
-
-    def _log_not_held(self, clocks_mhz: Sequence[int]) -> None:
-        self._context.log.event(
-            "not_held",
-            f"{', '.join(map(str, clocks_mhz))} MHz do not hold under this job's load: no plan uses them",
-            clocks_mhz=list(clocks_mhz),
-        )
-
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
         """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
         self._begin_anew()
@@ -225,7 +244,7 @@ class Sweeping:
                 return False
             sweeps.record(seen)
             for group in filter(None, seen):
-                self._log_observed(group)
+                log_observed(self._context.log, group)
             return True
 
         return Profiling(
@@ -281,21 +300,6 @@ class Sweeping:
             past=self._past,
         )
 
-    def _log_observed(self, seen: Pooled) -> None:
-        rows = [
-            {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
-            | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
-            for (stage, kind), point in seen.points.items()
-        ]
-        energy_j = sum(point.energy_j for point in seen.points.values())
-        self._context.log.event(
-            "observed",
-            f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
-            f"{seen.blocking_power_w:.4g} W while waiting",
-            blocking_power_w=seen.blocking_power_w,
-            computations=rows,
-        )
-
     def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
         """What temperatures show, or what stands for them: alike on all ranks, from what all know."""
         found = warming_of(warm.points, cool.points, thermal=cool.thermal, settled_c=cool.settled_c)
@@ -326,7 +330,7 @@ class Sweeping:
             held = held_clocks(sweep.clocks_mhz, windows)
             lost = [clock for clock in sweep.clocks_mhz[: len(windows)] if clock not in held]
             if lost:
-                self._log_not_held(lost)
+                log_not_held(self._context.log, lost)
             if group == context.job.group:
                 self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
             profile = profile_of(
@@ -338,6 +342,9 @@ class Sweeping:
             if context.job.rank == 0:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))
+        if context.job.rank == 0:
+            with contextlib.suppress(OSError):  # the profile is there: nobody reads it again
+                context.directory.sweep.unlink()
         self._loads.log_mean()
         where = (
             f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}, in which training was "

@@ -1,0 +1,96 @@
+"""What a sweep reports to its user: when it begins, after every window, and where something is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, in_words
+from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
+from perseus_ds.runtime.lifecycle.measuring.unfinished import Unfinished
+from perseus_ds.runtime.measure.pooling import Pooled
+from perseus_ds.runtime.measure.sweeps import Sweeps
+from perseus_ds.runtime.observe.event_log import EventLog
+
+
+def log_begin(log: EventLog, choice: ClockChoice, cost: SweepCost) -> None:
+    """State which clocks are measured, and what that costs."""
+    log.event(
+        "profiling",
+        f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {cost}",
+        clock_mhz=choice.grids_mhz[0][0],
+        done=0,
+        total=choice.most,
+        iterations=choice.iterations,
+        lasts_s=cost.lasts_s,
+        slower_pct=cost.slower_pct,
+    )
+
+
+def log_going_on(log: EventLog, earlier: Unfinished, choice: ClockChoice, left_s: float) -> None:
+    """State what an earlier start of this job has measured."""
+    left = f"; about {in_words(left_s)} left" if left_s else ""
+    log.event(
+        "profiling",
+        f"profiling goes on: {earlier.done} of at most {choice.most} clocks were measured by "
+        f"{earlier.written}{left}",
+        done=earlier.done,
+        total=choice.most,
+        left_s=left_s,
+        iterations=choice.iterations,
+    )
+
+
+def log_measured(
+    log: EventLog, clock_mhz: int, sweeps: Sweeps, choice: ClockChoice, left_s: float, *, again: bool
+) -> None:
+    """State what is known by now, and how long the rest takes."""
+    left = f"; about {in_words(left_s)} left" if left_s else ""
+    error_pct = choice.error_pct
+    sure = "" if again or error_pct is None else f"; energies at other clocks known within {error_pct:.2g} %"
+    place = "once more" if again else f"({sweeps.done} of at most {choice.most}){sure}{left}"
+    log.event(
+        "profiling",
+        f"profiled {clock_mhz} MHz {place}",
+        clock_mhz=clock_mhz,
+        done=sweeps.done,
+        total=choice.most,
+        left_s=left_s,
+        error_pct=error_pct,
+    )
+
+
+def log_varying(log: EventLog, sweeps: Sweeps) -> None:
+    """State that every clock is measured a second time, and why."""
+    log.event(
+        "varying",
+        f"computations vary by {100.0 * sweeps.spread:.0f} % at one clock: batches change, or others are "
+        "at work. Every clock is measured a second time, from the last to the first, and the plan is as "
+        "sure as both agree",
+        spread=sweeps.spread,
+    )
+
+
+def log_not_held(log: EventLog, clocks_mhz: Sequence[int]) -> None:
+    """State which clocks no plan uses, as they do not hold."""
+    log.event(
+        "not_held",
+        f"{', '.join(map(str, clocks_mhz))} MHz do not hold under this job's load: no plan uses them",
+        clocks_mhz=list(clocks_mhz),
+    )
+
+
+def log_observed(log: EventLog, seen: Pooled) -> None:
+    """State what one window at default clocks shows."""
+    rows = [
+        {"computation": f"{stage}{kind.value}", "time_s": point.time_s, "energy_j": point.energy_j}
+        | {"energy_se_j": point.energy_se_j, "clock_mhz": point.achieved_mhz}
+        for (stage, kind), point in seen.points.items()
+    ]
+    energy_j = sum(point.energy_j for point in seen.points.values())
+    log.event(
+        "observed",
+        f"observed at default clocks: {energy_j:.4g} J in one microbatch's computations, "
+        f"{seen.blocking_power_w:.4g} W while waiting",
+        blocking_power_w=seen.blocking_power_w,
+        computations=rows,
+    )
