@@ -8,6 +8,7 @@ from fake_nvml import FakeNvml
 from perseus_ds.device import DeviceRequest, Gpu
 from perseus_ds.device.guard import GuardedGpu, guarded
 from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.errors import ValueRefusedError
 from perseus_ds.testing.gpu_contract import GpuContract
 
 
@@ -22,3 +23,22 @@ class TestGuardedGpu(GpuContract):
     def settle(self, gpu: Gpu) -> None:
         assert isinstance(gpu, GuardedGpu)
         gpu.sync()
+
+
+@pytest.mark.e2e
+def test_a_clock_that_the_driver_lists_and_refuses_ends_no_control(node: FakeNvml) -> None:
+    """NVML error 2, from a driver behind a real guard: the next higher clock of its list is asked for."""
+    node.state.gpu[0].refused_mhz = 1095
+    with guarded(NvmlGpu(DeviceRequest("nvml"))) as gpu:
+        gpu.lock_clock(900)
+        gpu.lock_clock(1095)
+        with pytest.raises(ValueRefusedError, match="lock 1095 MHz: refused"):
+            gpu.sync()
+        assert node.locked_mhz()[0] == 1110
+        assert gpu.refused_mhz() == {1095}
+        [seen] = gpu.conflicts()
+        assert seen.line.endswith("lock 1095 MHz: a value that the device does not take (NVML error 2)")
+        gpu.lock_clock(1080)
+        gpu.sync()
+        assert node.locked_mhz()[0] == 1080
+        assert gpu.given_up() is None

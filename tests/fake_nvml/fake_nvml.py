@@ -67,6 +67,7 @@ _NUMBERS = [
     "floor_pct",
     "override_pct",
     "temperature_c",
+    "refused_mhz",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

@@ -45,6 +45,7 @@ typedef struct {
   uint64_t limit_mw, default_limit_mw;              /* power limit in force, and the board's own; 0 = not told */
   uint64_t smoothing, floor_pct, override_pct;      /* preset profile of power smoothing + 2, 1 = off, 0 = none */
   uint64_t temperature_c;                           /* what the chip's sensor reads; 0 = there is none */
+  uint64_t refused_mhz;                             /* a clock that it lists and does not take; 0 = it takes all */
 } gpu_t;
 
 typedef struct {
@@ -299,7 +300,7 @@ int nvmlDeviceSetGpuLockedClocks(gpu_t *g, unsigned low, unsigned high) {
   int error = refused(g);
   if (error) return error;
   if (g->set_error) return (int)g->set_error;
-  if (low > high || high > g->high_mhz || low < g->low_mhz) return INVALID;
+  if (low > high || high > g->high_mhz || low < g->low_mhz || high == g->refused_mhz) return INVALID;
   enter(g); /* held during the call: the driver takes one at a time */
   usleep((useconds_t)g->call_us);
   change(g, high);
