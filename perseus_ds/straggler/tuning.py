@@ -36,6 +36,9 @@ LEAST_SCATTER = 0.004
 NOISIER = 1.5
 """Above this many times the common scatter a replica has a scatter of its own."""
 
+NOISIER_AT_ONCE = 2.2
+"""Above this many times a single window is enough."""
+
 PROFILE_COUNTS = 8
 """How many observations the profile's scatter is worth."""
 

@@ -8,12 +8,16 @@ from numpy.typing import NDArray
 from perseus_ds.straggler.tuning import LEAST_SCATTER, WINDOW
 
 _LONG = 4 * WINDOW  # iterations of the mean's memory
+_NOISY = 0.06  # scatter above which the memory is longer in proportion, up to twice as long
 _STEADY = 2 * WINDOW  # from which it is held while a replica may be leaving it
 _MOST_SIGMAS = 3.0
 
 
 class Reference:
     """Mean of measured by planned duration of every replica, since it changed last.
+
+    Its memory is longer where iterations are noisier. There a change takes many iterations to show, and the
+    mean must not follow it meanwhile.
 
     Shape: vectors [replicas].
     """
@@ -41,7 +45,8 @@ class Reference:
         known = np.isfinite(ratio)
         if not self._count.all():
             self._mean = np.where(known & (self._count == 0), ratio, self._mean)
-        self._count = np.minimum(self._count + known, _LONG)
+        longest = min(max(_LONG, int(_LONG * float(spread.min()) / _NOISY)), 2 * _LONG)
+        self._count = np.minimum(self._count + known, longest)
         share = 1.0 / np.maximum(self._count, 1)
         sigmas: NDArray[np.float64] = deviation / (spread * np.sqrt(1.0 + share))
         step = np.minimum(np.maximum(deviation, -_MOST_SIGMAS * spread), _MOST_SIGMAS * spread) * share

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.estimate.excursions import Excursions
 from perseus_ds.straggler.estimate.reference import Reference
-from perseus_ds.straggler.estimate.scatter import Scatter
+from perseus_ds.straggler.estimate.scatter import OwnScatter, Scatter
 from perseus_ds.straggler.estimate.window import Windows
 from perseus_ds.straggler.tuning import (
     CALM,
@@ -17,7 +17,6 @@ from perseus_ds.straggler.tuning import (
     LEAST_RECOVERY,
     LEAST_SCATTER,
     MOST_CONFIRMATIONS,
-    NOISIER,
     RECOVERY_SIGMAS,
     REVIEW_EVERY,
     SHORT_SPELL,
@@ -49,7 +48,7 @@ class SlowdownEstimate:
         self._scatter = Scatter(first_scatter)
         self.scatter = np.full(replicas, self._scatter.deviation)
         self.error = 1.25 * self.scatter
-        self._spread = np.zeros(replicas)
+        self._own_scatter = OwnScatter(replicas)
         self._windows = Windows(replicas)
         self._damping = FlapDamping(replicas)
         self._reference = Reference(replicas)
@@ -150,7 +149,8 @@ class SlowdownEstimate:
         most = _MOST_SIGMAS * max(self._scatter.deviation, LEAST_SCATTER)
         square = self._windows.square_deviation(self.level, most)
         told = self.tells
-        self._scatter.learn(square, self.count, fresh=self._unreviewed)
+        fresh = self._unreviewed
+        self._scatter.learn(square, self.count, fresh=fresh)
         if not told and self.tells:  # what was seen until now is the reference
             self._reference.restart(np.ones_like(self.proved), self.level, self.count)
         self._unreviewed = 0
@@ -158,8 +158,8 @@ class SlowdownEstimate:
         if self._observed < WINDOW:  # no reference was there to tell two levels apart from the first on
             spread = self._windows.successive_spread(self.level)
         steady = self.sure & ~self._slower.begun() & ~self._faster.begun()  # no mixture of two levels
-        self._spread = np.where(steady, spread, self._spread)
-        self.scatter = np.where(self._spread > NOISIER * common, self._spread, common)
+        self._own_scatter.learn(spread, steady, self.count, fresh=fresh)
+        self.scatter = self._own_scatter.unless_common(common)
         self.error = 1.25 * self.scatter / np.sqrt(np.maximum(self.count, 1))
         return True
 

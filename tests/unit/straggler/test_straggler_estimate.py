@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from perseus_ds.straggler.estimate.scatter import OwnScatter
 from perseus_ds.straggler.estimate.slowdown_estimate import FlapDamping, SlowdownEstimate
 
 NOBODY = np.array([False, False])
@@ -115,6 +116,18 @@ def test_who_is_much_noisier_than_all_has_a_scatter_of_its_own() -> None:
     assert estimate.scatter[0] < estimate.scatter[1] / 1.5
 
 
+def test_one_window_by_itself_makes_nobody_noisier_unless_it_is_beyond_doubt() -> None:
+    own = OwnScatter(2)
+    steady, full = np.array([True, True]), np.array([16, 16])
+    for spread in [(0.1, 0.1)] * 4 + [(0.1, 0.19)]:
+        own.learn(np.array(spread), steady, full, fresh=16)
+    assert own.unless_common(0.1).tolist() == [0.1, 0.1]
+    own.learn(np.array((0.1, 0.23)), steady, full, fresh=16)
+    assert own.unless_common(0.1).tolist() == [0.1, 0.23]
+    own.learn(np.array((0.1, 0.14)), steady, full, fresh=16)
+    assert own.unless_common(0.1).tolist() == [0.1, 0.1], "as quiet as all again"
+
+
 def test_what_all_do_at_once_is_nobodys_slowness() -> None:
     estimate = SlowdownEstimate(2, 0.01)
     for ratio in [1.0] * 20 + [1.2] * 4:
@@ -134,9 +147,9 @@ def test_the_maximum_of_many_noisy_replicas_proves_nothing() -> None:
 
 @pytest.mark.parametrize(("noise", "within"), [(0.005, 2), (0.02, 3), (0.05, 6), (0.12, 25)])
 def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within: int) -> None:
-    """The profile tells the noise of whole iterations; in 8 of 10 jobs at least."""
-    found = 0
-    for seed in range(20):
+    """The profile tells the noise of whole iterations; in 95 of 100 jobs at least."""
+    found, jobs = 0, 100 if noise > 0.1 else 20
+    for seed in range(jobs):
         rng = np.random.default_rng(seed)
         estimate = SlowdownEstimate(4, noise)
         for n in range(80 + within):
@@ -144,7 +157,7 @@ def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within
             ratio = slow * (1.0 + noise * rng.standard_normal(4))
             estimate.observe(ratio, impatient=np.zeros(4, bool), review_every=16)
         found += estimate.proved.tolist() == [False, True, False, False]
-    assert found >= 16
+    assert found >= 0.95 * jobs
 
 
 def test_each_short_spell_makes_the_next_one_four_times_as_hard_to_believe() -> None:
