@@ -13,6 +13,8 @@ USUAL_CLOCKS = 5
 _LAG = 1
 """Iterations at default clocks after each window, at least: until then it is not known."""
 _MINUTE_S = 60.0
+_ENOUGH = 4
+"""Iterations at default clocks that show what is usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +47,32 @@ def in_words(time_s: float) -> str:
 class SweepPace:
     """How many iterations run at default clocks before each window, so that training loses little.
 
-    Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window.
+    Training is slower by no more than ``most_slower_pct`` since the sweep began, at the end of any window and
+    with the ``coming`` iterations, which are at the highest clock: every sweep ends there.
     ``took_s`` is how long the ``timed`` iterations of it really took, ``rested_s`` those of them at default
-    clocks. ``broken`` counts those of its windows that were not measured, since something else had run before
-    them.
+    clocks, and ``rested_s2`` the sum of their squares (s^2). ``broken`` counts those of its windows that were
+    not measured, since something else had run before them.
 
     Units: ``ran`` and ``lost`` in iterations at the highest clock, as expected.
     """
 
     most_slower_pct: float
+    coming: float = 0.0
     ran: float = 0.0
     lost: float = 0.0
     took_s: float = 0.0
     timed: int = 0
     rested_s: float = 0.0
+    rested_s2: float = 0.0
     rested: int = 0
     broken: int = 0
 
     def rests(self, iterations: int, slower: float) -> int:
         """Return how many come before ``iterations`` that last ``slower`` times as long."""
-        lost = self.lost + iterations * (slower - 1.0)
-        return max(0, math.ceil(100.0 * lost / self.most_slower_pct - self.ran - iterations - 1e-9))
+        seen = self.surely_lost / self.lost if self.lost > 0.0 else 1.0
+        lost = self.surely_lost + seen * iterations * (slower - 1.0)
+        ran = self.ran + iterations + self.coming
+        return max(0, math.ceil(100.0 * lost / self.most_slower_pct - ran - 1e-9))
 
     def pass_(self, iterations: int, slower: float = 1.0) -> None:
         """Note what ran."""
@@ -78,7 +85,21 @@ class SweepPace:
         self.timed += 1
         if resting:
             self.rested_s += iteration_s
+            self.rested_s2 += iteration_s**2
             self.rested += 1
+
+    @property
+    def surely_lost(self) -> float:
+        """How much was lost so far, as expected or, if that is less, as seen: two standard errors more.
+
+        Work slows down less than its clock, and iterations by less than their computations.
+        """
+        if self.rested < _ENOUGH:
+            return self.lost
+        usual_s = self.rested_s / self.rested
+        variance_s2 = max(0.0, self.rested_s2 / self.rested - usual_s**2) / (self.rested - 1)
+        seen = self.took_s / usual_s - self.timed * (1.0 - 2.0 * math.sqrt(variance_s2) / usual_s)
+        return min(self.lost, max(0.0, seen))
 
     def slower_pct(self, iteration_s: float) -> float:
         """By how much training was slower than in its own iterations at default clocks.
@@ -91,6 +112,11 @@ class SweepPace:
         return 100.0 * (self.took_s / (self.timed * usual_s) - 1.0)
 
 
+def coming_after(iterations: int) -> int:
+    """How many iterations at the highest clock end a sweep: its window, and default clocks before it."""
+    return _LAG + 1 + iterations + _LAG
+
+
 def cost_of(
     slower: Sequence[float],
     *,
@@ -101,14 +127,17 @@ def cost_of(
 ) -> SweepCost:
     """Walk a sweep on paper: windows of ``iterations`` that last ``slower`` times as long, and their rests.
 
+    The highest clock comes once more at its end.
+
     ``iteration_s`` is an iteration at the highest clock; ``settling`` iterations there come first.
     """
-    pace = SweepPace(most_slower_pct)
+    pace = SweepPace(most_slower_pct, coming_after(iterations))
     pace.pass_(settling)
     for one in slower:
         pace.pass_(pace.rests(iterations, one))
         pace.pass_(iterations, one)
         pace.pass_(_LAG)
+    pace.pass_(coming_after(iterations) - _LAG)
     return SweepCost((pace.ran + pace.lost) * iteration_s, pace.lost * iteration_s)
 
 

@@ -85,8 +85,8 @@ def test_it_measures_what_is_missing_and_the_highest_once_more(
     assert profile.clocks_mhz == other.clocks_mhz
     for key, points in profile.points.items():
         for point, same in zip(points, other.points[key], strict=True):
-            assert point.time_s == pytest.approx(same.time_s, rel=0.005)
-            assert point.energy_j == pytest.approx(same.energy_j, rel=0.01)
+            assert point.time_s == pytest.approx(same.time_s, rel=0.01)
+            assert point.energy_j == pytest.approx(same.energy_j, rel=0.02)
     [course] = [event for event in events_of(run_dir) if event["event"] == "profiled"]
     assert float(str(course["took_s"])) > 90.0, "both parts of it"
 

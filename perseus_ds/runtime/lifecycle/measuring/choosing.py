@@ -10,7 +10,14 @@ from typing import cast
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Sweep
 from perseus_ds.profile.next_clock import MOST_CLOCKS, NextClock, next_clock, usual_clocks
-from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, SweepPace, cost_of, most_clocks
+from perseus_ds.profile.sweep_cost import (
+    USUAL_CLOCKS,
+    SweepCost,
+    SweepPace,
+    coming_after,
+    cost_of,
+    most_clocks,
+)
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.profiling import CHANGE_S
 from perseus_ds.runtime.measure.sweeps import Sweeps
@@ -41,7 +48,7 @@ class ClockChoice:
 
     def pace(self) -> SweepPace:
         """How many iterations at default clocks the sweep is diluted by."""
-        return SweepPace(self._settings.max_slower_pct)
+        return SweepPace(self._settings.max_slower_pct, coming_after(self.iterations))
 
     def cost(self, settling: int) -> SweepCost:
         """What the sweep costs if it takes as many clocks as usual, of the group whose clocks cost most."""
@@ -54,12 +61,12 @@ class ClockChoice:
         """How much longer the sweep will last, if it takes as many clocks as usual; 0 once it is through."""
         if sweeps.finished:
             return 0.0
-        ahead = SweepPace(pace.most_slower_pct, pace.ran, pace.lost)
+        ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.surely_lost)
         for slower in [sweeps.slower, *self._usually_slower(sweeps)]:
             ahead.pass_(ahead.rests(self.iterations, slower))
             ahead.pass_(self.iterations, slower)
             ahead.pass_(1)
-        return (ahead.ran + ahead.lost - pace.ran - pace.lost) * self._iteration_s
+        return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self._iteration_s
 
     def _usually_slower(self, sweeps: Sweeps) -> list[float]:
         """How much slower the clocks are that come after the next one, if there are as many as usual."""
@@ -117,7 +124,7 @@ class ClockChoice:
     def _cost(self, grid_mhz: Sequence[int], count: int, settling: int = 0) -> SweepCost:
         clocks_mhz = usual_clocks(grid_mhz, count)
         return cost_of(
-            [*(grid_mhz[0] / clock for clock in clocks_mhz), 1.0],
+            [grid_mhz[0] / clock for clock in clocks_mhz],
             iterations=self.iterations,
             iteration_s=self._iteration_s,
             most_slower_pct=self._settings.max_slower_pct,

@@ -80,7 +80,7 @@ class Sweeping:
         self._begin_anew()
         choice = ClockChoice(self._context, iteration_s)
         settling = self._settling(iteration_s, choice.iterations * choice.most, ran=ran)
-        earlier = self._context.channel.broadcast_result(self._earlier)
+        earlier = self._context.channel.broadcast_result(lambda: self._earlier(choice.pace()))
         if earlier is None:
             sweeps, pace = choice.begun(), choice.pace()
             log_begin(self._context.log, choice, choice.cost(settling))
@@ -120,7 +120,7 @@ class Sweeping:
             chosen=lambda: self._keep(sweeps, pace, ran),
         )
 
-    def _earlier(self) -> Unfinished | None:
+    def _earlier(self, begins: SweepPace) -> Unfinished | None:
         """On rank 0: what an earlier start of this job has measured, unless a sweep is to begin anew."""
         context, path = self._context, self._context.directory.sweep
         if not context.config.profile.reuse:
@@ -129,7 +129,7 @@ class Sweeping:
             return read_unfinished(
                 path,
                 context.job,
-                most_slower_pct=context.config.profile.max_slower_pct,
+                begins=begins,
                 writers=context.directory.writers,
             )
         except PerseusError as error:

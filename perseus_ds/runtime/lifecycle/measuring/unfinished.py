@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,6 +43,7 @@ _MOST_LOADS = 1 << 16
 _MOST_MHZ = 100_000
 _KEYS = ("format", "version", "written", "fingerprints", "gpus", "groups", "pace", "first_iterations")
 _LOAD_KEYS = ("void", "mean_load", "own_means", "seen", "iterations")
+_OF_START = ("most_slower_pct", "coming")
 _NUMBERS = ("blocking_power_w", "spread", "heat_w", "size_variation")
 
 
@@ -124,10 +125,10 @@ def write_unfinished(found: Unfinished, job: Job, path: Path) -> None:
     write_json(path, content | {KEY: digest_of(content)})
 
 
-def read_unfinished(
-    path: Path, job: Job, *, most_slower_pct: float, writers: frozenset[int]
-) -> Unfinished | None:
+def read_unfinished(path: Path, job: Job, *, begins: SweepPace, writers: frozenset[int]) -> Unfinished | None:
     """Read what an earlier start of this job has measured; None where there is nothing.
+
+    ``begins`` is the pace at which a sweep of this start would begin.
 
     Raises:
         PerseusError: it cannot be read, or is of another job or of other GPUs.
@@ -136,14 +137,14 @@ def read_unfinished(
         return None
     try:
         content = mapping(read_json(path, most_bytes=_MOST_BYTES, writers=writers, shared=True), "it")
-        return _unfinished(content, job, most_slower_pct)
+        return _unfinished(content, job, begins)
     except OSError as error:
         raise PerseusError(f"{path}: {error.strerror}") from error
     except PerseusError as error:
         raise PerseusError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def _unfinished(content: Content, job: Job, most_slower_pct: float) -> Unfinished:
+def _unfinished(content: Content, job: Job, begins: SweepPace) -> Unfinished:
     if content.get("format") != FORMAT or content.get("version") != VERSION:
         raise PerseusError("is not a sweep of a version that we read")
     check_digest(content)
@@ -154,9 +155,12 @@ def _unfinished(content: Content, job: Job, most_slower_pct: float) -> Unfinishe
     return Unfinished(
         [_sweep(*pair) for pair in zip(groups, windows, strict=True)],
         windows,
-        replace(
-            record(SweepPace, {"most_slower_pct": 0.0, **mapping(content.get("pace"), "pace")}),
-            most_slower_pct=most_slower_pct,
+        record(
+            SweepPace,
+            {
+                **mapping(content.get("pace"), "pace"),
+                **{key: value for key, value in asdict(begins).items() if key in _OF_START},
+            },
         ),
         first_iterations=whole(content, "first_iterations", least=0, most=MOST_COUNT),
         void=whole(content, "void", least=0, most=MOST_COUNT),

@@ -51,7 +51,7 @@ def unfinished() -> Unfinished:
     return Unfinished(
         [first, second],
         windows,
-        SweepPace(8.0, ran=12.0, lost=0.3, took_s=101.5, timed=9, rested_s=60.25, rested=6, broken=1),
+        SweepPace(8.0, 3.0, ran=12.0, lost=0.3, took_s=101.5, timed=9, rested_s=60.25, rested=6, broken=1),
         first_iterations=5,
         void=2,
         loads=CountedLoads(
@@ -68,7 +68,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def back(directory: RunDirectory, job: Job = JOB) -> Unfinished | None:
-    return read_unfinished(directory.sweep, job, most_slower_pct=8.0, writers=directory.writers)
+    return read_unfinished(directory.sweep, job, begins=SweepPace(8.0, 3.0), writers=directory.writers)
 
 
 def test_it_comes_back_as_it_was(directory: RunDirectory) -> None:
