@@ -119,6 +119,7 @@ def clock_requests(
         low=low,
         wait_clock=plan.of.wait_clock,
         on_pace=on_pace and not varies(plan.of),
+        corrects=tables is not None,
     )
 
 
@@ -149,16 +150,19 @@ def requests_of(
     wait_clock: WaitClock | None = None,
     on_pace: bool = True,
     then: Clocks | None = None,
+    corrects: bool = False,
 ) -> tuple[ClockRequest, ...]:
     """List the requests of one rank's computations as they are run, over and over again.
 
     In the idle times ``low`` the clock goes down to ``wait_clock``; ``on_pace`` states whether computations
     last as long as planned. ``then`` is what the iteration after this one begins at (None: as this one).
+    Where feedback ``corrects`` clocks, each is asked for though the one before it is the same: that one may
+    have been corrected.
     """
     requests = []
     free_s = -iteration_time_s
     lowered = frozenset(idle.position for idle in low)
-    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then)
+    wants = _wanted(own, iteration_time_s, change, on_pace=on_pace, low=lowered, then=then, corrects=corrects)
     if wait_clock is not None:
         wants += [one for idle in low for one in _lowered(own, iteration_time_s, idle, wait_clock)]
     for wanted in sorted(wants, key=lambda one: one.at_s):
@@ -197,6 +201,7 @@ def _wanted(
     on_pace: bool,
     low: frozenset[int],
     then: Clocks | None,
+    corrects: bool,
 ) -> list[_DueClock]:
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
@@ -210,7 +215,7 @@ def _wanted(
         ]
         before, after = here[-1][1], stretches[0] if last else stretches[position + 1]
         clocks = then if last and then is not None else after[0][1]
-        if before == clocks or position in low:
+        if (before == clocks and not corrects) or position in low:
             continue
         latency_s = _latency_s(change, before, clocks)
         late_s = 0.0
@@ -298,7 +303,12 @@ def _lower(before: Clocks, after: Clocks) -> bool:
 
 
 def _latency_s(change: ClockChange, before: Clocks, after: Clocks) -> float:
-    """As the core clock moves, or as the memory clock does where the core's stays."""
+    """As the core clock moves, or as the memory clock does where the core's stays.
+
+    Where both stay it is back from a correction, up or down.
+    """
+    if before == after:
+        return change.longest_s
     if before[0] != after[0]:
         return change.latency_s(before[0], after[0])
     return change.latency_s(_memory_mhz(before), _memory_mhz(after))

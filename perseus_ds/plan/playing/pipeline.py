@@ -53,7 +53,15 @@ class Asked:
             own = corrected(own, tables)
         low, total_s = plan.low_waits(rank), plan.iteration_time_s
         wait_clock, on_pace = plan.of.wait_clock, not varies(plan.of)
-        requests = requests_of(own, total_s, change, low=low, wait_clock=wait_clock, on_pace=on_pace)
+        requests = requests_of(
+            own,
+            total_s,
+            change,
+            low=low,
+            wait_clock=wait_clock,
+            on_pace=on_pace,
+            corrects=tables is not None,
+        )
         return cls(RankClocks(opening_clocks(plan, rank, requests, tables), requests), tables)
 
     def begins(self, gpu: PaperGpu) -> None:

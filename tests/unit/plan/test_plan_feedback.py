@@ -14,7 +14,7 @@ from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanFormatError
 from perseus_ds.files.digest import KEY, digest_of
-from perseus_ds.plan import PlanSet, build, dumps, loads, select
+from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select
 from perseus_ds.plan.between import with_plan_at
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.feedback.course import FEATURES, course_of, curves_of
@@ -166,6 +166,19 @@ def test_corrections_and_what_is_asked_for_ahead_stay_below_two_changes_a_comput
         20, late, answered=False, always=0
     )
     assert ran.changes.max() <= CHANGES * sum(len(plans.computations_of(rank)) for rank in range(8))
+
+
+def test_every_clock_is_asked_for_ahead_though_the_one_before_is_the_same(plans: PlanSet) -> None:
+    """The one before may have been corrected, and would go on until the next correction is in force."""
+    same = 0
+    for rank in range(8):
+        tables = tables_of(plans, rank, 0)
+        assert tables is not None
+        ahead = [table.ahead_mhz for table in tables]
+        requests = clock_requests(plans.plan(0), rank, LATENCY, tables=tables)
+        assert [one.clock_mhz for one in requests] == [*ahead[1:], ahead[0]]
+        same += sum(first == then for first, then in pairwise(ahead))
+    assert same > 0
 
 
 def test_a_file_keeps_feedback(plans: PlanSet) -> None:
