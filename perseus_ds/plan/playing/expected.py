@@ -70,6 +70,9 @@ def expected(
     that runs slower is cooler and leaks less (``profile.leakage``). ``variation`` is by what share each
     computation's duration varies; ``replicas`` wait for each other at the end of an iteration.
 
+    Iterations may differ in length, alike in all their microbatches. Then each length that the profile saw
+    is computed: clocks change late by fixed times, so that time does not scale. That holds for one replica.
+
     The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
     really is the longest. They are drawn as the durations are.
 
@@ -80,6 +83,8 @@ def expected(
     """
     dag, profile = dag_of(plan.of.schedule), smoothed(profile)
     factor = _factors(dag, variation or {}, profile.size_variation)
+    if replicas == 1 and not profile.size_variation and profile.seen_loads:
+        factor = factor * _lengths(profile, dag, factor.shape[1])
     before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     errors = time_errors(plan, profile, dag, factor, variation or {})
     before_s, before_j = before.beside(replicas, errors.before_s)
@@ -115,6 +120,26 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
         sizes = log_normal(size_variation, random.standard_normal((microbatch.max() + 1, draws)))
         factor *= sizes[microbatch]
     return factor
+
+
+def _lengths(profile: Profile, dag: Dag, draws: int) -> Floats:
+    """How much more work than on average every node is, in iterations as they were seen, one after another.
+
+    Clocks change inside computations after fixed times, and late by a fixed time. So an iteration that is
+    longer or shorter than the mean one does not scale.
+
+    Shape: [nodes, draws]; of a single draw, as many as iterations were seen.
+    """
+    seen = profile.seen_loads
+    most = max(_LEAST_DRAWS, min(_MOST_NODES // len(dag.nodes), _MOST_DRAWS))
+    order = np.arange(draws if draws > 1 else min(len(seen), most)) % len(seen)
+    shares = np.ones((len(dag.nodes), len(order)))
+    for row, node in enumerate(dag.nodes):
+        fit = profile.loads.get((node.stage, node.kind))
+        if fit is not None and node.microbatch < len(seen[0][0]):
+            takes = np.array([fit.factor(one[0][node.microbatch]) for one in seen])[order]
+            shares[row] = takes / takes.mean()
+    return shares
 
 
 def _baseline(plan: FrequencyPlan, dag: Dag, factor: Floats) -> _PaperSide:

@@ -8,8 +8,8 @@ import pytest
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import Baseline, Expected, FrequencyPlan, Options, PlanSet, expected
 from perseus_ds.plan.options import Segment
-from perseus_ds.profile import Point, Profile
-from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
+from perseus_ds.profile import LoadFit, Point, Profile
+from perseus_ds.schedule import Instruction, Kind, Load, Schedule, textbook
 
 FORWARD = Options(np.array([1400, 1000]), np.array([1.0, 1.4]), np.array([220.0, 180.0]))
 BACKWARD = Options(np.array([1400, 1000]), np.array([2.0, 2.8]), np.array([430.0, 400.0]))
@@ -275,3 +275,30 @@ def test_few_executions_are_known_as_all_clocks_say_that_they_vary() -> None:
     after_s, before_s = (1.4, 2.8, 2.8), (1.0, 2.0, 2.0)  # 1F, 1B, 0B; 0F runs at one clock in both
     variance = sum((one / 6.0) ** 2 for one in after_s) + sum((8.0 * one / 36.0) ** 2 for one in before_s)
     assert found.slowdown_within_pct == pytest.approx(1.96 * 1.414 * variance**0.5, rel=0.15)
+
+
+def test_iterations_of_other_lengths_are_each_played() -> None:
+    """Alike within an iteration; a change of clock takes as long in a short iteration as in a long one."""
+    plain = profile_of(WITHOUT_A_WAIT, SAME)
+    mean, even, uneven = (
+        expected(WITHOUT_A_WAIT, one, HALF_A_SECOND).slowdown_pct
+        for one in (plain, of_lengths(plain, 10.0, 10.0), of_lengths(plain, 2.0, 18.0))
+    )
+    assert even == pytest.approx(mean)
+    assert uneven < mean - 1.0, "a short one is over before its lower clock is in force"
+
+
+def test_iterations_of_other_lengths_scale_where_clocks_change_at_once() -> None:
+    plain = profile_of(WITHOUT_A_WAIT, SAME)
+    at_once = ClockChange.lasting(0.0)
+    mean, uneven = (
+        expected(WITHOUT_A_WAIT, one, at_once).slowdown_pct for one in (plain, of_lengths(plain, 2.0, 18.0))
+    )
+    assert uneven == pytest.approx(mean)
+
+
+def of_lengths(profile: Profile, *tokens: float) -> Profile:
+    """The same of a job whose iterations had these lengths, and durations in proportion."""
+    fit = LoadFit(Load(10.0, 100.0), base=0.0, tokens=1.0, squares=0.0, scatter=0.0, r2=1.0, samples=8)
+    seen = tuple(((Load(one, one * one),),) for one in tokens)
+    return replace(profile, loads=dict.fromkeys(profile.points, fit), seen_loads=seen)
