@@ -1,21 +1,16 @@
-"""Flow along critical paths: the path that a search found, or all that depth-first passes find."""
+"""Flow along critical paths: the path that a search found, or a maximum flow over all of them."""
 
 from __future__ import annotations
 
 from perseus_ds.solver.compiling.compiled import inlined, inner, number
 from perseus_ds.solver.parametric.network import SINK, SOURCE
-from perseus_ds.solver.parametric.state import BOUNDLESS, NO_WAY_BACK, State
-
-PATIENCE = 12
-"""Passes that may take any path before the widest come first."""
-WIDEST = 1 << 36
-NARROWER = 8
+from perseus_ds.solver.parametric.state import BOUNDLESS, FAR, NO_WAY_BACK, State
 
 
 @inner
 def send_along(state: State) -> int:
     """Send what fits along the whole path; return the units sent."""
-    moves, path, depth = state.moves, state.path, state.tally[2]
+    moves, path, depth = state.moves, state.path, state.tally[1]
     units = moves[path[0].step].room
     for place in range(1, depth):
         units = min(units, moves[path[place].step].room)
@@ -26,39 +21,61 @@ def send_along(state: State) -> int:
 
 @inner
 def exhaust(state: State) -> int:
-    """Send flow over steps without wait until depth-first passes find no more; return the units sent.
+    """Send flow over steps without wait until no path has room; return the units sent.
 
-    Where a few passes do not suffice, the widest paths come first. Passes that take what they meet would send
-    two units at a time through many equal stages, thousands of times.
+    The shortest paths come first, all of one length at once. So no path walks through a part of the graph
+    from which the sink cannot be reached.
 
-    Source: capacity scaling, Gabow 1985; Ahuja, Magnanti, Orlin 1993, 7.3.
+    Source: Dinic 1970; Ahuja, Magnanti, Orlin 1993, 7.5.
     """
-    sent, passes, least = number(0), number(0), number(1)
-    while least > 0:
-        state.tally[0] += 1
-        passes += 1
-        more = _pass(state, state.tally[0], least)
-        sent += more
-        if passes == PATIENCE and more > 0:
-            least = number(WIDEST)
-        elif more == 0:
-            least //= NARROWER
+    sent, met = number(0), _measure(state)
+    while state.nodes[SOURCE].label < FAR:
+        sent += _block(state)
+        _forget(state, met)
+        met = _measure(state)
+    _forget(state, met)
     return sent
 
 
 @inner
-def _pass(state: State, stamp: int, least: int) -> int:
-    """Send flow over steps without wait that have room for ``least``, depth first; return the units sent.
+def _measure(state: State) -> int:
+    """Label nodes with the steps without wait that lead to the sink, fewest first; return how many were met.
 
-    No step is looked at twice in one pass, so a pass is linear in the steps; it may leave some flow to the
-    next. What was sent along a path is written to a step only when the pass leaves that step. From there on
-    no path of this pass can use it. So a step costs one writing, however many paths share it.
+    Nodes that are farther than the source keep no label, nor do those from which no such way leads.
+    """
+    nodes, steps, met = state.nodes, state.steps, state.scratch.met
+    nodes[SINK].label, met[0] = 0, SINK
+    at, count = number(0), number(1)
+    while at < count and nodes[SOURCE].label == FAR:
+        here = nodes[met[at]]
+        for back in range(here.first, here.end):
+            step = steps[back]
+            other = nodes[step.to]
+            if other.label == FAR and here.time - other.time + steps[step.twin].gap == 0:
+                other.label, other.next = here.label + 1, other.first
+                met[count] = step.to
+                count += 1
+        at += 1
+    return count
+
+
+@inner
+def _forget(state: State, count: int) -> None:
+    for place in range(count):
+        state.nodes[state.scratch.met[place]].label = FAR
+
+
+@inner
+def _block(state: State) -> int:
+    """Send flow over steps that lead one nearer to the sink, depth first; return the units sent.
+
+    A node is left for good when its last step is. What was sent along a path is written to a step only when
+    the path leaves that step. So a step costs one writing, however many paths in a row share it.
     """
     nodes, steps, moves, path = state.nodes, state.steps, state.moves, state.path
     sent, depth, node, most = number(0), number(0), number(SOURCE), number(BOUNDLESS)
-    nodes[SOURCE].mark, nodes[SOURCE].next = stamp, nodes[SOURCE].first
     while True:
-        at = _open_step(state, node, stamp, least)
+        at = _nearer(state, node)
         if at >= 0:
             most = min(most, sent + moves[at].room)
             place = path[depth]
@@ -66,31 +83,27 @@ def _pass(state: State, stamp: int, least: int) -> int:
             depth += 1
             node = steps[at].to
             if node != SINK:
-                there = nodes[node]
-                if there.mark != -stamp:
-                    there.next = there.first
-                there.mark = stamp
                 continue
             sent = most
-            depth = _stands(state, depth, sent, stamp, least)
+            depth = _stands(state, depth, sent)
         elif depth == 0:
             return sent
         else:
             depth -= 1
-            if sent > path[depth].before:
-                _send(state, path[depth].step, sent - path[depth].before)
+            nodes[path[depth].node].next += 1
+            _settle(state, depth, sent)
         node = path[depth].node
         most = path[depth - 1].most if depth > 0 else number(BOUNDLESS)
 
 
 @inlined
-def _open_step(state: State, node: int, stamp: int, least: int) -> int:
-    """Return the next step without wait that has room, to a node not yet entered; below zero if none does."""
-    nodes, steps, moves, here = state.nodes, state.steps, state.moves, state.nodes[node]
-    at, end, time = here.next, here.end, here.time
+def _nearer(state: State, node: int) -> int:
+    """Return the node's next step without wait that leads one nearer to the sink; below zero if none does."""
+    nodes, steps, here = state.nodes, state.steps, state.nodes[node]
+    at, end, time, wanted = here.next, here.end, here.time, here.label - 1
     while at < end:
         other = nodes[steps[at].to]
-        if other.mark != stamp and other.time - time + steps[at].gap == 0 and moves[at].room >= least:
+        if other.label == wanted and other.time - time + steps[at].gap == 0:
             break
         at += 1
     here.next = at
@@ -98,18 +111,23 @@ def _open_step(state: State, node: int, stamp: int, least: int) -> int:
 
 
 @inner
-def _stands(state: State, depth: int, sent: int, stamp: int, least: int) -> int:
-    """Leave all from the first step on that is full, reopen the nodes behind it; return what still stands."""
-    nodes, steps, path = state.nodes, state.steps, state.path
+def _stands(state: State, depth: int, sent: int) -> int:
+    """Leave all from the first step on that is full; return how many steps of the path still stand."""
+    path = state.path
     stands = depth - 1
-    _send(state, path[stands].step, sent - path[stands].before)
-    while stands > 0 and path[stands - 1].most - sent < least:
+    _settle(state, stands, sent)
+    while stands > 0 and path[stands - 1].most == sent:
         stands -= 1
-        place = path[stands]
-        nodes[steps[place.step].to].mark = -stamp
-        if sent > place.before:
-            _send(state, place.step, sent - place.before)
+        _settle(state, stands, sent)
     return stands
+
+
+@inlined
+def _settle(state: State, depth: int, sent: int) -> None:
+    """Write what was sent since a place was entered to its step."""
+    place = state.path[depth]
+    if sent > place.before:
+        _send(state, place.step, sent - place.before)
 
 
 @inlined

@@ -14,19 +14,19 @@ def advanced(state: State) -> int:
 
     The last path bounds the search from the start: no shortest path is longer.
     """
-    nodes, reached_by = state.nodes, state.scratch.reached_by
+    nodes = state.nodes
     nodes[SINK].label = _wait_along(state)
-    reached_by[SINK] = -1
+    nodes[SINK].reached_by = -1
     met = _search(state)
-    if reached_by[SINK] >= 0:
-        state.tally[2] = _trace(state)
+    if nodes[SINK].reached_by >= 0:
+        state.tally[1] = _trace(state)
     return _shift(state, met)
 
 
 @inner
 def _wait_along(state: State) -> int:
     """Sum the waits of the last path; FAR if a step has no room left, or there is no path."""
-    steps, path, depth = state.steps, state.path, state.tally[2]
+    steps, path, depth = state.steps, state.path, state.tally[1]
     total = state.nodes[SINK].time - state.nodes[SOURCE].time
     for place in range(depth):
         gap = steps[path[place].step].gap
@@ -46,8 +46,7 @@ def _search(state: State) -> int:
     Source: Dijkstra 1959.
     """
     nodes, steps, scratch = state.nodes, state.steps, state.scratch
-    reached_by, met, stack = scratch.reached_by, scratch.met, scratch.stack
-    keys, held = scratch.keys, scratch.nodes
+    met, stack, keys, held = scratch.met, scratch.stack, scratch.keys, scratch.nodes
     nodes[SOURCE].label, met[0], stack[0] = 0, SOURCE, SOURCE
     bound = nodes[SINK].label
     count, waiting, size, near = number(1), number(1), number(0), number(0)
@@ -65,7 +64,7 @@ def _search(state: State) -> int:
                 if other.label == FAR:
                     met[count] = step.to
                     count += 1
-                other.label, reached_by[step.to] = reach, at
+                other.label, other.reached_by = reach, at
                 if step.to == SINK:
                     bound = reach
                 elif reach == near:
@@ -95,11 +94,11 @@ def _up_to_date(state: State, size: int) -> int:
 @inner
 def _trace(state: State) -> int:
     """Write the steps by which the sink was reached, last first; return how many."""
-    steps, path, reached_by = state.steps, state.path, state.scratch.reached_by
+    nodes, steps, path = state.nodes, state.steps, state.path
     node, depth = SINK, 0
     while node != SOURCE:
-        path[depth].step = reached_by[node]
-        node = steps[steps[reached_by[node]].twin].to
+        path[depth].step = nodes[node].reached_by
+        node = steps[steps[nodes[node].reached_by].twin].to
         depth += 1
     return depth
 

@@ -22,7 +22,7 @@ NO_WAY_BACK = 2 * LONGEST
 BOUNDLESS = 2 * LONGEST
 """Room that no flow fills: more than all prices together."""
 NODE = np.dtype(
-    [("time", "i8"), ("label", "i8"), ("first", "i4"), ("end", "i4"), ("mark", "i4"), ("next", "i4")]
+    [("time", "i8"), ("label", "i8"), ("first", "i4"), ("end", "i4"), ("next", "i4"), ("reached_by", "i4")]
 )
 STEP = np.dtype([("gap", "i8"), ("to", "i4"), ("twin", "i4")])
 MOVE = np.dtype([("room", "i8"), ("arc", "i4"), ("is_within", "i4")])
@@ -31,12 +31,11 @@ PLACE = np.dtype([("before", "i8"), ("most", "i8"), ("step", "i4"), ("node", "i4
 
 
 class Scratch(NamedTuple):
-    """What a search writes on, beside the labels.
+    """What a search writes on, beside the nodes.
 
-    Shape: ``reached_by``, ``met`` [nodes]; the others [steps + 1].
+    Shape: ``met`` [nodes]; the others [steps + 1].
     """
 
-    reached_by: Indices
     met: Indices
     stack: Indices
     keys: Ints
@@ -60,7 +59,7 @@ class State(NamedTuple):
 
     Units: ticks; units of price.
     Shape: ``nodes``, ``path``, ``place`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs``, ``row`` [arcs];
-    ``length``, ``top`` [rungs]; ``tally``: passes made, flow sent, length of ``path``.
+    ``length``, ``top`` [rungs]; ``tally``: flow sent, length of ``path``, flow of the last exhaustion.
     """
 
     nodes: Records
@@ -135,7 +134,6 @@ def _ranks(key: Indices | Ints) -> Indices:
 
 def _scratch(nodes: int, steps: int) -> Scratch:
     return Scratch(
-        reached_by=np.empty(nodes, dtype=np.int32),
         met=np.empty(nodes, dtype=np.int32),
         stack=np.empty(steps + 1, dtype=np.int32),
         keys=np.empty(steps + 1, dtype=np.int64),

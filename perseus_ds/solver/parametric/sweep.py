@@ -42,8 +42,9 @@ def sweep(state: State, least: int, found: Breakpoints) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
 
     Above ``least`` (the longest path of all activities at their fastest), every critical path has an arc that
-    can still be shortened. So every pass sends a finite flow. A search that gains no time means that several
-    paths are critical at once: depth-first passes take them all.
+    can still be shortened. So every path has finite room. A search that gains no time means that several
+    paths are critical at once: a maximum flow takes them all. Where that was so at the last breakpoint, it
+    will be so again, and no search is spent on finding out.
 
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """
@@ -53,11 +54,13 @@ def sweep(state: State, least: int, found: Breakpoints) -> int:
         if shorter > 0:
             _record(state, found, count)
             count += 1
-            if nodes[SINK].time - nodes[SOURCE].time > least:
-                tally[1] += send_along(state)
-        else:
-            tally[1] += exhaust(state)
-            tally[2] = 0
+            if nodes[SINK].time - nodes[SOURCE].time == least:
+                break
+            tally[0] += send_along(state)
+        if shorter == 0 or tally[2] > 0:
+            more = exhaust(state)
+            tally[0] += more
+            tally[1], tally[2] = 0, more
     return count
 
 
@@ -65,7 +68,7 @@ def sweep(state: State, least: int, found: Breakpoints) -> int:
 def _record(state: State, found: Breakpoints, row: int) -> None:
     nodes, arcs = state.nodes, state.arcs  # loops: an assignment of slices takes a second to compile
     found.total[row] = nodes[SINK].time - nodes[SOURCE].time
-    found.price[row] = state.tally[1]
+    found.price[row] = state.tally[0]
     for place in range(len(nodes)):
         found.event[row, place] = nodes[state.place[place]].time
     for place in range(len(arcs)):
