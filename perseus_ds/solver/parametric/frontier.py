@@ -125,8 +125,8 @@ def solve_frontier(
     Raises:
         SolverError: a cycle, or numbers that do not fit the integer scale.
         InfeasibleError: ``until_s`` is below T_min.
-    Cost: one Dijkstra and few passes of flow per breakpoint.
-    Source: Fulkerson 1961; Kelley 1961; Phillips and Dessouky 1977.
+    Cost: one Dijkstra and few phases of flow per breakpoint.
+    Source: Fulkerson 1961; Kelley 1961; Phillips and Dessouky 1977; Dinic 1970.
     """
     began = time.perf_counter()
     whole = whole_of(problem)

@@ -54,7 +54,7 @@ def sweep(state: State, least: int, found: Breakpoints) -> int:
         if shorter > 0:
             _record(state, found, count)
             count += 1
-            if nodes[SINK].time - nodes[SOURCE].time == least:
+            if nodes[SINK].time - nodes[SOURCE].time <= least:
                 break
             tally[0] += send_along(state)
         if shorter == 0 or tally[2] > 0:
