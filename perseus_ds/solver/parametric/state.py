@@ -1,4 +1,4 @@
-"""What the sweep carries from one breakpoint to the next: event times, flow, and what its searches write on."""
+"""What the sweep carries from one breakpoint to the next: event times, flow, and what searches write on."""
 
 from __future__ import annotations
 

@@ -44,3 +44,13 @@ def test_a_sweep_that_ends_early_is_the_whole_ones_longer_part(share: float) -> 
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[-same:])
     assert part.time_s[0] <= min(wanted_s, whole.t_star_s)
     assert same < 2 or part.time_s[1] >= wanted_s - 1e-9
+
+
+def test_a_sweep_to_shortly_before_the_least_time_ends_there_where_paths_tie() -> None:
+    """At the least time a path has no arc left that could be shortened: no flow is sought there."""
+    table = OptionTable(np.array([1.0, 1.5, 2.0]), np.array([4.0, 2.0, 1.0]))
+    none = np.zeros(0, dtype=np.int32)
+    beside = Problem((table,), np.zeros(3, dtype=np.int32), none, none, np.zeros(0))
+    part = solve_frontier(beside, down_to_s=1.2)
+    assert part.time_s.tolist() == [1.0, 1.5, 2.0]
+    assert part.price_w.tolist() == pytest.approx([12.0, 6.0])
