@@ -24,6 +24,7 @@ from shapes import SHAPES, Shape
 
 from perseus_ds.device.simulated import opened
 from perseus_ds.run_directory import RunDirectory, read_summary
+from perseus_ds.run_directory.events import read_events
 from perseus_ds.runtime.startup.activation import session_of
 
 JOB_ITERATIONS = 170
@@ -112,6 +113,7 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
     """Run one job in processes of its own."""
     run_dir = folder / str(job)
     ranks = on_ranks(shape.ranks, one_job, str(run_dir), job, shape)
+    refuse_disabled(run_dir, job)
     times = [_mean(map(max, zip(*(one[side][0] for one in ranks), strict=True))) for side in (0, 1)]
     energies = [_mean(map(sum, zip(*(one[side][1] for one in ranks), strict=True))) for side in (0, 1)]
     slower, slower_within = _ratio(*times)
@@ -134,6 +136,19 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
         slower_true=100.0 * (slower - 1.0),
         slower_true_within=100.0 * slower_within,
     )
+
+
+def refuse_disabled(run_dir: Path, job: int) -> None:
+    """A job that went back to default clocks is no figure: on a busy host ranks fall silent.
+
+    Raises:
+        SystemExit: with the job's own reason.
+    """
+    for event in read_events(RunDirectory(run_dir).events):
+        if event["event"] == "disabled":
+            raise SystemExit(
+                f"job {job} ran at default clocks ({event.get('reason')}): no figure. Run --only {job} again"
+            )
 
 
 def _mean(values: Iterable[float]) -> tuple[float, float]:
