@@ -78,7 +78,15 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
 
 def torchrun(ranks: int) -> list[str]:
     """PyTorch's launcher, for so many ranks on this node."""
-    return ["torchrun", "--nproc_per_node", str(ranks), "--master_port", str(free_port())]
+    return [
+        "torchrun",
+        "--nproc_per_node",
+        str(ranks),
+        "--master_port",
+        str(free_port()),
+        "--log_dir",
+        "logs",
+    ]
 
 
 def free_port() -> int:

@@ -132,6 +132,7 @@ def torchrun(one: Launched, network: Hosts, *words: str, nnodes: str = "2") -> N
                 f"{network.hosts[0].address}:{PORT}",
             ),
             *("--rdzv-conf", f"last_call_timeout=5,is_host={host.number == 0}"),  # names do not resolve
+            *("--log-dir", "logs"),  # of this job's folder: torchrun leaves its own
             *("--local-addr", host.address, str(JOB), *words),
             environment=OWN_STORE,
         )

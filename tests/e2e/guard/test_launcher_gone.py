@@ -41,8 +41,8 @@ class Started:
 
 
 @pytest.fixture
-def under_torchrun(node: FakeNvml) -> Iterator[Started]:
-    started = Started(*TORCHRUN, str(TRAINER), "0", "runs")
+def under_torchrun(node: FakeNvml, tmp_path: Path) -> Iterator[Started]:
+    started = Started(*TORCHRUN, "--log-dir", str(tmp_path), str(TRAINER), "0", "runs")
     yield started
     started.end()
 
@@ -68,7 +68,7 @@ def test_the_nodes_service_watches_the_launcher_too(
 ) -> None:
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
     daemon = Daemon(tmp_path / "guardd.sock", EVERYTHING)
-    started = Started(*TORCHRUN, str(TRAINER), "0", "runs", "guardd")
+    started = Started(*TORCHRUN, "--log-dir", str(tmp_path), str(TRAINER), "0", "runs", "guardd")
     try:
         assert eventually(lambda: any(node.locked_mhz()))
         started.above.kill()
