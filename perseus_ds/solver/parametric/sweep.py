@@ -44,7 +44,7 @@ def sweep(state: State, least: int, found: Breakpoints) -> int:
     Above ``least`` (the longest path of all activities at their fastest), every critical path has an arc that
     can still be shortened. So every path has finite room. A search that gains no time means that several
     paths are critical at once: a maximum flow takes them all. Where that was so at the last breakpoint, it
-    will be so again, and no search is spent on finding out.
+    is expected again, and no search is spent on finding out.
 
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """

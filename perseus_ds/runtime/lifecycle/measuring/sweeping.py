@@ -1,4 +1,8 @@
-"""The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes."""
+"""The sweep over clocks: from windows of iterations to the profile of a job, or to what it observes.
+
+One class in one file: its phases hand each other the windows so far, the pace and the estimate. How a window
+is pooled, a clock is chosen and a sweep is kept stands in files of their own.
+"""
 
 from __future__ import annotations
 
