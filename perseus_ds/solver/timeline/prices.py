@@ -128,7 +128,7 @@ def priced(
         lane_toll=np.full(len(limits.lane), start_toll) * np.isfinite(limits.lane),
         group_toll=np.full(len(limits.group), start_toll) * np.isfinite(limits.group),
         home=np.zeros(len(limits.lane), np.int32),
-        mean=np.empty(len(flows[0])),
+        mean=np.zeros(len(flows[0])),
     )
     game = Game(whole.graph, whole.delay, choices, levels, lanes, limits, wanted)
     bound = _play(game, now, ROUNDS)

@@ -100,3 +100,16 @@ def test_the_bound_of_a_rung_is_below_every_plan_that_it_allows() -> None:
                 costs.append(float(choices.cost[place].sum()))
         assert found.bound <= min(costs) + 1e-9
         assert found.bound > 0.5 * min(costs)
+
+
+def test_prices_are_the_same_whatever_stood_in_memory_before() -> None:
+    """Arrays of the same size are full of what is no number, and are freed, before prices are asked for."""
+    whole, lanes, choices, levels = a_row(0)
+    rung, wanted = Rung(2, None, np.zeros(1, np.int32)), whole.within(9.0)
+    flat = np.full(COUNT, 3.0 / float(whole.tick.whole(np.array(1.0))))
+    for _ in range(3):
+        soiled = [np.full(COUNT, np.nan) for _ in range(50)]
+        del soiled
+        found = priced(whole, choices, levels, packed(lanes.orders), rung, (flat, flat[1:]), wanted)
+        assert np.isfinite(found.price).all()
+        assert (found.mean > 0).all()
