@@ -9,7 +9,6 @@ from perseus_ds.straggler.tuning import LEAST_SCATTER, WINDOW
 
 _LONG = 4 * WINDOW  # iterations of the mean's memory
 _NOISY = 0.06  # scatter above which the memory is longer in proportion, up to twice as long
-_STEADY = 2 * WINDOW  # from which it is held while a replica may be leaving it
 _MOST_SIGMAS = 3.0
 
 
@@ -17,7 +16,10 @@ class Reference:
     """Mean of measured by planned duration of every replica, since it changed last.
 
     Its memory is longer where iterations are noisier. There a change takes many iterations to show, and the
-    mean must not follow it meanwhile.
+    mean must not follow it meanwhile. So a mean that a replica may be leaving is held, but only that of a
+    whole memory. The error of a held mean counts in every further iteration. One of c iterations multiplies
+    false alarms by ``exp(2 s^2 / c)`` where a sum has s standard deviations to go (s 10: 23 times at 64, 500
+    times at 32).
 
     Shape: vectors [replicas].
     """
@@ -50,7 +52,7 @@ class Reference:
         share = 1.0 / np.maximum(self._count, 1)
         sigmas: NDArray[np.float64] = deviation / (spread * np.sqrt(1.0 + share))
         step = np.minimum(np.maximum(deviation, -_MOST_SIGMAS * spread), _MOST_SIGMAS * spread) * share
-        step[~np.isfinite(deviation) | (leaving & (self._count >= _STEADY))] = 0.0
+        step[~np.isfinite(deviation) | (leaving & (self._count >= _LONG))] = 0.0
         self._mean = self._mean * (1.0 + step)
         return sigmas
 
