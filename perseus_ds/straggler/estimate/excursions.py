@@ -28,7 +28,8 @@ def threshold(allowance: float, replicas: int) -> float:
     """Sum above which a shift is proved, but never by one iteration alone.
 
     All replicas together are wrong once in 1 / FALSE_ALARM iterations. Simulated, the three sums
-    together keep that, with the mean and the scatter learned.
+    together keep that once the mean and the scatter are learned, but not in a job's first 200 iterations
+    (``scripts/bench/straggler/noisy.py``).
     """
     run = replicas * 2.0 * allowance**2 / FALSE_ALARM
     return max(math.log(run) / (2.0 * allowance) - 1.166, MOST_SIGMAS - allowance)

@@ -16,10 +16,10 @@ class Reference:
     """Mean of measured by planned duration of every replica, since it changed last.
 
     Its memory is longer where iterations are noisier. There a change takes many iterations to show, and the
-    mean must not follow it meanwhile. So a mean that a replica may be leaving is held, but only that of a
-    whole memory. The error of a held mean counts in every further iteration. One of c iterations multiplies
-    false alarms by ``exp(2 s^2 / c)`` where a sum has s standard deviations to go (s 10: 23 times at 64, 500
-    times at 32).
+    mean must not follow it meanwhile. So a mean that a replica may be leaving is held, but none of fewer
+    than ``_LONG`` iterations. The error of a held mean counts in every further iteration. One of c iterations
+    multiplies false alarms by ``exp(2 s^2 / c)``; s is how many standard deviations a sum has to go. For 10
+    that is 23 times at 64, 500 times at 32.
 
     Shape: vectors [replicas].
     """
