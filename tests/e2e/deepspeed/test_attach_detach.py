@@ -22,12 +22,12 @@ pytestmark = pytest.mark.e2e
 # Builds engines in a process of its own and prints what each is made of: names of the instance, and for
 # every class the code behind each attribute.
 PROGRAM = """
-import json, sys, tempfile, threading
+import json, sys, threading
 sys.path.insert(0, sys.argv[1])
 import ranks, torch, deepspeed
 
-rendezvous = f"file://{tempfile.mktemp()}"
-torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
+store = torch.distributed.HashStore()  # in memory: leaves no file
+torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
 
 def code(thing):
