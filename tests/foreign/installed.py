@@ -6,6 +6,7 @@ A folder of its own in ``.cache``, on the path of the jobs alone: all other test
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -30,26 +31,10 @@ def install() -> None:
     sys.stdout.write(f"foreign: installing {REQUIREMENTS.relative_to(ROOT)} (140 MB)\n")
     sys.stdout.flush()
     try:
-        options = [
-            "--no-deps",
-            "--no-input",
-            "--quiet",
-            "--progress-bar",
-            "off",
-            "--disable-pip-version-check",
-        ]
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            *options,
-            "--target",
-            unfinished,
-            "-r",
-            REQUIREMENTS,
-        ]
-        subprocess.run(command, check=True)
+        tool = ["uv", "pip"] if importlib.util.find_spec("uv") else ["pip"]
+        options = ["--no-deps", "--quiet", "--target", unfinished, "-r", REQUIREMENTS]
+        command = [sys.executable, "-m", *tool, "install", *options]
+        subprocess.run(command, check=True, env=os.environ | {"UV_CACHE_DIR": str(ROOT / ".cache/uv")})
         unfinished.rename(folder())
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

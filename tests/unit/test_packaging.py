@@ -99,12 +99,23 @@ def setup(checkout: Path, *words: str) -> tuple[str, list[str]]:
     return done.stdout.splitlines()[-1], [word for word in asked if word.startswith(".[")]
 
 
-def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
+def bare_checkout(folder: Path, interpreter: str = INTERPRETER) -> None:
+    """Leave what ``scripts/setup`` reads, and a Python for it."""
+    (folder / "scripts").mkdir()
     for name in ("scripts/setup", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "python").write_text(INTERPRETER)
-    (tmp_path / "python").chmod(0o755)
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "python").write_text(interpreter)
+    (folder / "python").chmod(0o755)
+
+
+def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
+    bare_checkout(tmp_path, INTERPRETER.replace("case", '[[ $* != *"uv pip"* ]] || exit 2\ncase', 1))
+    assert setup(tmp_path) == ("setup: the environment in .venv is ready", [".[dev]"])
+    assert "-m pip install" in (tmp_path / "installed").read_text().splitlines()[-1]
+
+
+def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:
+    bare_checkout(tmp_path)
     ready, good = "setup: the environment in .venv is ready", "setup: the environment in .venv is up to date"
     assert setup(tmp_path, "demo") == (ready, [".[demo]"])
     assert setup(tmp_path, "demo") == (good, [])
