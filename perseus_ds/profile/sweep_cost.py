@@ -43,6 +43,22 @@ def in_words(time_s: float) -> str:
     return f"{time_s:.0f} s" if time_s < 2 * _MINUTE_S else f"{time_s / _MINUTE_S:.0f} minutes"
 
 
+@dataclass(frozen=True, slots=True)
+class WindowLength:
+    """How many iterations a window takes: so many that ``needed_s`` pass, and ``least`` at least.
+
+    ``iteration_s`` is one of them at the highest clock. At a lower one they last longer: fewer are enough.
+    """
+
+    iteration_s: float
+    needed_s: float
+    least: int = 1
+
+    def at(self, slower: float = 1.0) -> int:
+        """Return how many it takes where they last ``slower`` times as long, or somewhat longer."""
+        return max(self.least, math.ceil(self.needed_s / (self.iteration_s * slower) - 1e-9))
+
+
 @dataclass(slots=True)
 class SweepPace:
     """How many iterations run at default clocks before each window, so that training loses little.
@@ -69,10 +85,21 @@ class SweepPace:
 
     def rests(self, iterations: int, slower: float) -> int:
         """Return how many come before ``iterations`` that last ``slower`` times as long."""
-        seen = self.surely_lost / self.lost if self.lost > 0.0 else 1.0
-        lost = self.surely_lost + seen * iterations * (slower - 1.0)
+        lost = self.surely_lost + self._seen * iterations * (slower - 1.0)
         ran = self.ran + iterations + self.coming
         return max(0, math.ceil(100.0 * lost / self.most_slower_pct - ran - 1e-9))
+
+    def lasts(self, slower: float) -> float:
+        """Return how many times as long iterations will last, by what was seen; 1 while nothing was.
+
+        They are expected to last ``slower`` times as long, at most.
+        """
+        return 1.0 + self._seen * (slower - 1.0) if self.lost > 0.0 and self.rested >= _ENOUGH else 1.0
+
+    @property
+    def _seen(self) -> float:
+        """Of what was expected to be lost the part that was."""
+        return self.surely_lost / self.lost if self.lost > 0.0 else 1.0
 
     def pass_(self, iterations: int, slower: float = 1.0) -> None:
         """Note what ran."""
@@ -118,27 +145,21 @@ def coming_after(iterations: int) -> int:
 
 
 def cost_of(
-    slower: Sequence[float],
-    *,
-    iterations: int,
-    iteration_s: float,
-    most_slower_pct: float,
-    settling: int = 0,
+    slower: Sequence[float], *, window: WindowLength, most_slower_pct: float, settling: int = 0
 ) -> SweepCost:
-    """Walk a sweep on paper: windows of ``iterations`` that last ``slower`` times as long, and their rests.
+    """Walk a sweep on paper: windows whose iterations last ``slower`` times as long, and their rests.
 
-    The highest clock comes once more at its end.
-
-    ``iteration_s`` is an iteration at the highest clock; ``settling`` iterations there come first.
+    The highest clock comes once more at its end; ``settling`` iterations there come first.
     """
-    pace = SweepPace(most_slower_pct, coming_after(iterations))
+    pace = SweepPace(most_slower_pct, coming_after(window.at()))
     pace.pass_(settling)
     for one in slower:
+        iterations = window.at(one)
         pace.pass_(pace.rests(iterations, one))
         pace.pass_(iterations, one)
         pace.pass_(_LAG)
-    pace.pass_(coming_after(iterations) - _LAG)
-    return SweepCost((pace.ran + pace.lost) * iteration_s, pace.lost * iteration_s)
+    pace.pass_(coming_after(window.at()) - _LAG)
+    return SweepCost((pace.ran + pace.lost) * window.iteration_s, pace.lost * window.iteration_s)
 
 
 def most_clocks(budget_s: float, count: int, cost: Callable[[int], SweepCost]) -> int:

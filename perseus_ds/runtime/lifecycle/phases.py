@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from perseus_ds.profile.sweep_cost import SweepPace
+from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
@@ -124,6 +124,8 @@ class Walk(Protocol):
 class Profiling(Phase):
     """Measure a few iterations at one clock after another, with iterations at default clocks between them.
 
+    A window lasts as many iterations as ``length`` asks for at its clock.
+
     Before the first clock ``settling`` iterations run at default clocks, in which the GPU warms up. Before
     each there are as many as ``pace`` asks for, and one at least, in which the last window becomes known.
     An iteration after something else ran on the engine (an evaluation) is not measured: clocks change within
@@ -134,7 +136,7 @@ class Profiling(Phase):
     def __init__(
         self,
         sweep: Walk,
-        iterations: int,
+        length: WindowLength,
         *,
         measured: Callable[[int, Sequence[Iteration]], bool],
         then: Callable[[], Phase],
@@ -144,7 +146,8 @@ class Profiling(Phase):
     ) -> None:
         self._sweep = sweep
         self._policy_at = policy_at
-        self._iterations = iterations
+        self._length = length
+        self._longer = 1
         self._measured = measured
         self._then = then
         self._pace = pace or SweepPace(math.inf)
@@ -153,7 +156,8 @@ class Profiling(Phase):
         self._runs = range(0)
         self._passed = -1
         self._pace.pass_(self._resting)
-        self._rest(self._pace.rests(iterations, sweep.slower))
+        self._iterations = 0
+        self._prepare()
 
     def following(self, ended: Ended) -> Phase:
         """Go on to the next clock when the window is full, and out when the sweep is finished."""
@@ -181,13 +185,19 @@ class Profiling(Phase):
             return self
         window, self._window = self._window[: self._iterations], []
         if not self._measured(self._sweep.clock_mhz, window):
-            self._iterations *= 2
+            self._longer *= 2
         elif self._sweep.finished:
             return self._then()
-        self._rest(self._pace.rests(self._iterations, self._sweep.slower))
+        self._prepare()
         if not self._resting:
             self._run(index + 1, self._iterations)
         return self
+
+    def _prepare(self) -> None:
+        """Decide how long the next window is, and rest before it."""
+        slower = self._sweep.slower
+        self._iterations = self._longer * self._length.at(self._pace.lasts(slower))
+        self._rest(self._pace.rests(self._iterations, slower))
 
     def _take(self, passed: Sequence[Iteration]) -> None:
         """Keep what ran at the clock."""

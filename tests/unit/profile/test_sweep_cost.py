@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from perseus_ds.profile.next_clock import usual_clocks
-from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, cost_of, most_clocks
+from perseus_ds.profile.sweep_cost import SweepCost, SweepPace, WindowLength, cost_of, most_clocks
 
 GRID = tuple(range(1410, 195, -15))
 
 
-def cost(count: int, *, iterations: int = 3, iteration_s: float = 2.0) -> SweepCost:
+def cost(count: int, *, least: int = 2, iteration_s: float = 2.0) -> SweepCost:
     """Of a sweep on an A100 over so many clocks."""
     return cost_of(
         [1410 / mhz for mhz in usual_clocks(GRID, count)],
-        iterations=iterations,
-        iteration_s=iteration_s,
+        window=WindowLength(iteration_s, 6.0, least),
         most_slower_pct=8.0,
     )
 
@@ -25,7 +24,7 @@ def test_two_clocks_by_hand() -> None:
 
     Five of these come after them: one, one before the highest clock's window of two, and one behind it.
     """
-    found = cost_of([1.0, 2.0], iterations=2, iteration_s=2.0, most_slower_pct=8.0)
+    found = cost_of([1.0, 2.0], window=WindowLength(2.0, 4.0, 2), most_slower_pct=8.0)
     assert found == SweepCost(lasts_s=2.0 * (25 + 2), lost_s=4.0)
     assert found.slower_pct <= 8.0
 
@@ -34,12 +33,12 @@ def test_minutes_are_said_as_minutes() -> None:
     assert str(SweepCost(240.0, 13.6)) == "about 4 minutes, training up to 6 % slower meanwhile"
 
 
-@pytest.mark.parametrize(("iterations", "iteration_s", "minutes"), [(3, 2.0, 3.0), (1, 15.0, 6.5)])
+@pytest.mark.parametrize(("least", "iteration_s", "minutes"), [(2, 2.0, 2.0), (1, 15.0, 6.5)])
 def test_the_usual_sweep_is_short_and_slows_training_little(
-    iterations: int, iteration_s: float, minutes: float
+    least: int, iteration_s: float, minutes: float
 ) -> None:
     """Where work slows down as its clock does, which is the most that it can."""
-    found = cost(5, iterations=iterations, iteration_s=iteration_s)
+    found = cost(5, least=least, iteration_s=iteration_s)
     assert found.slower_pct <= 8.0
     assert found.lasts_s <= 60.0 * minutes
 
@@ -88,3 +87,16 @@ def test_iterations_that_vary_are_no_proof_of_a_smaller_loss() -> None:
     error = 2.0 * (sum((one - 2.0) ** 2 for one in varied) / 6 / 5) ** 0.5 / 2.0
     assert paced(varied, 3.0).surely_lost == pytest.approx(min(2.0, 1.0 + 8 * error))
     assert paced([1.0, 3.0] * 3, 3.0).surely_lost == 2.0
+
+
+def test_a_window_has_fewer_iterations_where_they_last_longer_but_never_too_few() -> None:
+    length = WindowLength(2.0, 6.0, 2)
+    assert [length.at(slower) for slower in (1.0, 1.28, 1.49, 1.5, 1.99, 5.0)] == [3, 3, 3, 2, 2, 2]
+    assert WindowLength(15.0, 6.0).at() == 1
+
+
+def test_how_long_iterations_will_last_is_expected_only_once_it_was_seen() -> None:
+    assert SweepPace(8.0).lasts(2.0) == 1.0
+    assert paced([2.0] * 3, 3.0).lasts(2.0) == 1.0, "three iterations show nothing"
+    assert paced([2.0] * 6, 3.0).lasts(1.6) == pytest.approx(1.3), "half as much slower as expected"
+    assert paced([2.0] * 6, 5.0).lasts(1.6) == pytest.approx(1.6), "at most"

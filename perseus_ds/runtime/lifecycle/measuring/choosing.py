@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -14,6 +13,7 @@ from perseus_ds.profile.sweep_cost import (
     USUAL_CLOCKS,
     SweepCost,
     SweepPace,
+    WindowLength,
     coming_after,
     cost_of,
     most_clocks,
@@ -36,8 +36,7 @@ class ClockChoice:
     def __init__(self, context: JobContext, iteration_s: float) -> None:
         self._context = context
         self._settings = context.config.profile
-        self._iteration_s = iteration_s
-        self.iterations = window_iterations(context, iteration_s)
+        self.window = window_length(context, iteration_s)
         self.grids_mhz = _grids(context)
         self.most = self._most()
         self.error_pct: float | None = None
@@ -48,7 +47,7 @@ class ClockChoice:
 
     def pace(self) -> SweepPace:
         """How many iterations at default clocks the sweep is diluted by."""
-        return SweepPace(self._settings.max_slower_pct, coming_after(self.iterations))
+        return SweepPace(self._settings.max_slower_pct, coming_after(self.window.at()))
 
     def cost(self, settling: int) -> SweepCost:
         """What the sweep costs if it takes as many clocks as usual, of the group whose clocks cost most."""
@@ -63,10 +62,11 @@ class ClockChoice:
             return 0.0
         ahead = SweepPace(pace.most_slower_pct, pace.coming, pace.ran, pace.surely_lost)
         for slower in [sweeps.slower, *self._usually_slower(sweeps)]:
-            ahead.pass_(ahead.rests(self.iterations, slower))
-            ahead.pass_(self.iterations, slower)
+            iterations = self.window.at(pace.lasts(slower))
+            ahead.pass_(ahead.rests(iterations, slower))
+            ahead.pass_(iterations, slower)
             ahead.pass_(1)
-        return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self._iteration_s
+        return (ahead.ran + ahead.lost - pace.ran - pace.surely_lost) * self.window.iteration_s
 
     def _usually_slower(self, sweeps: Sweeps) -> list[float]:
         """How much slower the clocks are that come after the next one, if there are as many as usual."""
@@ -125,23 +125,21 @@ class ClockChoice:
         clocks_mhz = usual_clocks(grid_mhz, count)
         return cost_of(
             [grid_mhz[0] / clock for clock in clocks_mhz],
-            iterations=self.iterations,
-            iteration_s=self._iteration_s,
+            window=self.window,
             most_slower_pct=self._settings.max_slower_pct,
             settling=settling,
         )
 
 
-def window_iterations(context: JobContext, iteration_s: float) -> int:
-    """How many iterations a window needs, in the first of which the clock changes.
+def window_length(context: JobContext, iteration_s: float) -> WindowLength:
+    """How long a window is, in whose first iteration the clock changes.
 
     That costs the computations of its first second. Each one is measured twice all the same.
     """
-    enough = math.ceil((context.config.profile.min_window_s + CHANGE_S) / iteration_s)
     microbatches = context.job.schedule.microbatches
     alone = microbatches >= _MICROBATCHES and iteration_s >= _LONG * CHANGE_S
     least = 1 if alone else 2 if microbatches > 1 else 3
-    return max(least, enough)
+    return WindowLength(iteration_s, context.config.profile.min_window_s + CHANGE_S, least)
 
 
 def _grids(context: JobContext) -> list[tuple[int, ...]]:

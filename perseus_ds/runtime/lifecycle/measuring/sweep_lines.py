@@ -20,7 +20,7 @@ def log_begin(log: EventLog, choice: ClockChoice, cost: SweepCost) -> None:
         clock_mhz=choice.grids_mhz[0][0],
         done=0,
         total=choice.most,
-        iterations=choice.iterations,
+        iterations=choice.window.at(),
         lasts_s=cost.lasts_s,
         slower_pct=cost.slower_pct,
     )
@@ -36,7 +36,7 @@ def log_going_on(log: EventLog, earlier: Unfinished, choice: ClockChoice, left_s
         done=earlier.done,
         total=choice.most,
         left_s=left_s,
-        iterations=choice.iterations,
+        iterations=choice.window.at(),
     )
 
 

@@ -22,7 +22,7 @@ from perseus_ds.profile.sweep_cost import SweepPace, in_words
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_iterations
+from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_length
 from perseus_ds.runtime.lifecycle.measuring.profiling import (
     held_clocks,
     pooled,
@@ -83,7 +83,7 @@ class Sweeping:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
         self._begin_anew()
         choice = ClockChoice(self._context, iteration_s)
-        settling = self._settling(iteration_s, choice.iterations * choice.most, ran=ran)
+        settling = self._settling(iteration_s, choice.window.at() * choice.most, ran=ran)
         earlier = self._context.channel.broadcast_result(lambda: self._earlier(choice.pace()))
         if earlier is None:
             sweeps, pace = choice.begun(), choice.pace()
@@ -189,9 +189,7 @@ class Sweeping:
                 log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=chosen is None)
             return True
 
-        return Profiling(
-            sweeps, choice.iterations, measured=measured, then=then, settling=settling, pace=pace
-        )
+        return Profiling(sweeps, choice.window, measured=measured, then=then, settling=settling, pace=pace)
 
     def _course(self, pace: SweepPace, iteration_s: float, *, ran: int) -> dict[str, float]:
         """How long the sweep lasted, by how much training was slower, and what counted for nothing."""
@@ -226,11 +224,9 @@ class Sweeping:
                 again.record([group for group in seen if group is not None])
             return True
 
-        iterations = window_iterations(self._context, iteration_s)
-        settling = self._settling(iteration_s, iterations * again.total, ran=0)
-        return Profiling(
-            again, iterations, measured=measured, then=then, policy_at=policy_at, settling=settling
-        )
+        length = window_length(self._context, iteration_s)
+        settling = self._settling(iteration_s, length.at() * again.total, ran=0)
+        return Profiling(again, length, measured=measured, then=then, policy_at=policy_at, settling=settling)
 
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
         """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
@@ -238,7 +234,7 @@ class Sweeping:
         context = self._context
         if not self._watch.watching:
             return Unplanned()
-        iterations = window_iterations(context, iteration_s)
+        length = window_length(context, iteration_s)
         top = context.capabilities.clocks_mhz[:1]
         sweeps = Sweeps([Sweep(top) for _ in context.job.groups], mine=context.job.group)
 
@@ -253,11 +249,11 @@ class Sweeping:
 
         return Profiling(
             sweeps,
-            iterations,
+            length,
             measured=measured,
             then=Unplanned,
             policy_at=lambda _: DEFAULT_CLOCK,
-            settling=self._settling(iteration_s, iterations, ran=ran),
+            settling=self._settling(iteration_s, length.at(), ran=ran),
         )
 
     def _settling(self, iteration_s: float, sweep_iterations: int, *, ran: int) -> int:

@@ -7,7 +7,7 @@ from hand_made_plan import hand_made
 
 from perseus_ds.device import ClockChange
 from perseus_ds.profile import Interval, Point, Sweep
-from perseus_ds.profile.sweep_cost import SweepPace
+from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
@@ -28,6 +28,7 @@ from perseus_ds.schedule import Instruction, Kind
 
 PLANS = hand_made()
 GOOD = 1.0
+TWO = WindowLength(GOOD, 2.0, least=2)
 LETTERS = {Mode.BASELINE: "B", Mode.PERSEUS: "P", Mode.NEITHER: "-"}
 
 
@@ -100,7 +101,7 @@ def test_warm_up_lasts_until_all_ranks_know_a_time() -> None:
 def profiling(
     windows: list[tuple[int, list[int]]],
     *clocks_mhz: int,
-    iterations: int = 2,
+    length: WindowLength = TWO,
     settling: int = 1,
     pace: SweepPace | None = None,
 ) -> Profiling:
@@ -112,9 +113,7 @@ def profiling(
         sweep.record(points)
         return True
 
-    return Profiling(
-        Sweeps([sweep]), iterations, measured=measured, then=Unplanned, settling=settling, pace=pace
-    )
+    return Profiling(Sweeps([sweep]), length, measured=measured, then=Unplanned, settling=settling, pace=pace)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -145,6 +144,14 @@ def test_training_is_never_slower_than_allowed_after_any_window(follows: float, 
             assert took <= 1.1 * count + 0.11
     assert [clock_mhz for clock_mhz, _ in windows] == [1000, 800, 500]
     assert len(rows[: rows.index("default B")]) < most, "and no longer than that takes"
+
+
+def test_a_window_lasts_as_long_at_every_clock_so_that_lower_ones_take_fewer_iterations() -> None:
+    windows: list[tuple[int, list[int]]] = []
+    length, pace = WindowLength(GOOD, 6.0, least=2), SweepPace(100.0)
+    clocks = (1000, 800, 500, 250)
+    walk(profiling(windows, *clocks, length=length, settling=4, pace=pace), [GOOD] * 60, follows=1.0)
+    assert [(clock_mhz, len(ran)) for clock_mhz, ran in windows] == [(1000, 6), (800, 6), (500, 3), (250, 2)]
 
 
 def test_a_window_that_was_broken_into_is_filled_up() -> None:
@@ -255,7 +262,7 @@ def test_a_window_that_tells_nothing_is_measured_again_twice_as_long() -> None:
         sweep.record({(0, Kind.FORWARD): Point(clock_mhz, 1.0, 1000.0)})
         return True
 
-    walk(Profiling(Sweeps([sweep]), 2, measured=measured, then=Unplanned), [GOOD] * 12)
+    walk(Profiling(Sweeps([sweep]), TWO, measured=measured, then=Unplanned), [GOOD] * 12)
     assert windows == [[1, 2], [4, 5, 6, 7]]
 
 
