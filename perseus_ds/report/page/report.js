@@ -28,6 +28,8 @@
   const label = (x, y, text, more = "") => `<text x="${fixed(x)}" y="${fixed(y)}" ${more}>${escape(text)}</text>`;
   const line = (points) => points.map(([x, y], n) => `${n ? "L" : "M"}${fixed(x)} ${fixed(y)}`).join("");
   const redraws = [];
+  const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
+    PageUp: [-10, 0], PageDown: [10, 0], Home: [-Infinity, 0], End: [Infinity, 0] };
 
   function plot(id, draw, choose) {
     const box = document.getElementById(id);
@@ -59,15 +61,12 @@
       return drawn.find((event.clientX - frame.left) * ratio, (event.clientY - frame.top) * ratio);
     };
     box.addEventListener("pointermove", (event) => show(under(event)));
-    box.addEventListener("pointerleave", () => show(-1));
     box.addEventListener("click", (event) => { const item = under(event); show(item); if (choose && item >= 0) choose(item); });
-    box.addEventListener("blur", () => show(-1));
+    for (const name of ["pointerleave", "blur"]) box.addEventListener(name, () => show(-1));
     box.addEventListener("keydown", (event) => {
-      const keys = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
-        PageUp: [-10, 0], PageDown: [10, 0], Home: [-Infinity, 0], End: [Infinity, 0] };
       if (event.key === "Escape") return show(-1);
       if ((event.key === "Enter" || event.key === " ") && choose && at >= 0) { event.preventDefault(); return choose(at); }
-      const move = keys[event.key];
+      const move = MOVES[event.key];
       if (!move) return;
       event.preventDefault();
       show(at < 0 ? drawn.first || 0 : clamp(drawn.step(at, ...move), 0, drawn.count - 1));
@@ -113,32 +112,38 @@
   const dot = ([x, y]) => [x - 6, y - 6, 12, 12];
 
   /* ---- one iteration, before and after ---- */
-  const TALL = { F: 0.62, B: 0.86, I: 0.78, W: 0.5 }, LOW = 0.2;
+  const LOW = 0.2, tallness = (kind) => ({ F: 0.62, B: 0.86, I: 0.78, W: 0.5 }[kind.letter] || 0.34);
+  const computationWords = (panel, n) => {
+    const parts = [`stage ${panel.stage[n]}, ${found.timeline.kinds[panel.kind[n]].words} of microbatch ${panel.microbatch[n]}`];
+    if (panel.mhz[n]) parts.push(`${panel.mhz[n]} MHz`);
+    if (panel.power[n]) parts.push(`${short(panel.power[n], 3)} W, ${short(panel.power[n] * panel.duration[n], 3)} J`);
+    parts.push(`${short(1e3 * panel.duration[n])} ms from ${short(panel.start[n])} s`);
+    if (panel.critical[n]) parts.push("on the critical path");
+    return parts.join(", ");
+  };
   function timeline(width) {
     const { panels, low, high, kinds } = found.timeline;
     const left = 62, room = width - left - 4, end = Math.max(...panels.map((p) => p.end));
     const lane = clamp(300 / panels[0].lanes.length, 14, 32), per = room / end;
     const bin = (watts) => clamp(Math.floor(10 * (watts - low) / (high - low || 1)), 0, 9);
-    let svg = "", y = 0, offset = 0;
     const rows = [];
+    let svg = "", y = 0, offset = 0;
     for (const panel of panels) {
+      let critical = "";
       svg += label(left, y + 14, panel.name, 'class="b"') + label(left, y + 31, `${short(panel.end)} s, ${short(panel.joules, 5)} J`, 'class="t"');
       y += 40;
-      const paths = Array.from({ length: 10 }, () => ""), numbers = [];
-      let critical = "";
+      const paths = Array.from({ length: 10 }, () => ""), numbers = [], first = rows.length;
       panel.lanes.forEach((name, n) => { svg += label(left - 8, y + (n + 0.75) * lane, name, 'class="t" text-anchor="end"');
-        paths[bin(panel.waiting_w)] += `M${left} ${fixed(y + (n + 0.95) * lane)}h${fixed(panel.end * per)}v${fixed(-LOW * lane)}H${left}z`; });
-      const first = rows.length;
-      panel.lanes.forEach((name) => rows.push({ panel, y: y + (rows.length - first) * lane, items: [], offset }));
+        paths[bin(panel.waiting_w)] += `M${left} ${fixed(y + (n + 0.95) * lane)}h${fixed(panel.end * per)}v${fixed(-LOW * lane)}H${left}z`;
+        rows.push({ panel, y: y + n * lane, items: [], offset }); });
       for (let n = 0; n < panel.start.length; n++) {
-        const kind = kinds[panel.kind[n]], floor = y + (panel.lane[n] + 0.95) * lane, tall = (TALL[kind.letter] || 0.34) * lane;
+        const kind = kinds[panel.kind[n]], floor = y + (panel.lane[n] + 0.95) * lane, tall = tallness(kind) * lane;
         const x = left + panel.start[n] * per, w = panel.duration[n] * per, b = bin(panel.power[n] || panel.waiting_w);
         rows[first + panel.lane[n]].items.push(n);
         paths[b] += `M${fixed(x)} ${fixed(floor)}h${fixed(w)}v${fixed(-tall)}h${fixed(-w)}z`;
         if (panel.critical[n]) critical += `M${fixed(x)} ${fixed(floor)}h${fixed(w)}v2h${fixed(-w)}z`;
-        const digits = String(panel.microbatch[n]);
-        if (kind.computes && w > 7.5 * digits.length + 3 && lane > 18)
-          numbers.push(label(x + w / 2, floor - tall / 2 + 4, digits, `text-anchor="middle" style="fill:var(--q${b});font-size:11px"`));
+        if (kind.computes && w > 7.5 * String(panel.microbatch[n]).length + 3 && lane > 18)
+          numbers.push(label(x + w / 2, floor - tall / 2 + 4, panel.microbatch[n], `text-anchor="middle" style="fill:var(--q${b});font-size:11px"`));
       }
       paths.forEach((d, b) => { if (d) svg += `<path class="${room / panel.start.length * panel.lanes.length > 7 ? "box" : ""}" d="${d}" style="fill:var(--p${b})"/>`; });
       svg += `<path class="crit" d="${critical}"/>` + numbers.join("");
@@ -152,15 +157,9 @@
     const inRow = (row, t) => { for (const n of row.items) if (t >= row.panel.start[n] && t <= row.panel.start[n] + row.panel.duration[n]) return n; return -1; };
     return { height: y + 18, svg, count, first: 0,
       find: (x, py) => { const row = rows.find((r) => py >= r.y && py < r.y + lane); if (!row) return -1; const n = inRow(row, (x - left) / per); return n < 0 ? -1 : row.offset + n; },
-      place: (item) => { const [panel, n] = of(item), row = rowOf(item), tall = (TALL[kinds[panel.kind[n]].letter] || 0.34) * lane;
+      place: (item) => { const [panel, n] = of(item), row = rowOf(item), tall = tallness(kinds[panel.kind[n]]) * lane;
         return [left + panel.start[n] * per, row.y + 0.95 * lane - tall, panel.duration[n] * per, tall]; },
-      text: (item) => { const [panel, n] = of(item), kind = kinds[panel.kind[n]];
-        const parts = [`stage ${panel.stage[n]}, ${kind.words} of microbatch ${panel.microbatch[n]}`];
-        if (panel.mhz[n]) parts.push(`${panel.mhz[n]} MHz`);
-        if (panel.power[n]) parts.push(`${short(panel.power[n], 3)} W, ${short(panel.power[n] * panel.duration[n], 3)} J`);
-        parts.push(`${short(1e3 * panel.duration[n])} ms from ${short(panel.start[n])} s`);
-        if (panel.critical[n]) parts.push("on the critical path");
-        return parts.join(", "); },
+      text: (item) => computationWords(...of(item)),
       step: (item, dx, dy) => { const [panel, n] = of(item), row = rowOf(item);
         if (dx) return row.offset + row.items[clamp(row.items.indexOf(n) + dx, 0, row.items.length - 1)];
         const other = rows[clamp(rows.indexOf(row) + dy, 0, rows.length - 1)], middle = panel.start[n] + panel.duration[n] / 2;
