@@ -34,7 +34,7 @@ from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, w
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.feedback.made import with_feedback
-from perseus_ds.plan.profile_error import profile_error
+from perseus_ds.plan.profile_error import EntryError, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.plan.swings import within_swing
@@ -80,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="power of a waiting GPU by clock; default: the profile's",
     )
     _add_clocks(parser)
+    _add_iteration(parser)
     _add_budget(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="PLAN", help="write all plans to this file")
     parser.add_argument(
@@ -110,6 +111,16 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         help="change clocks inside computations; default: the job's, else automatic",
     )
     parser.add_argument(
+        "--switch-latency-ms",
+        type=not_negative,
+        metavar="MS",
+        help="plan for changes of clock that take so long; default: as the profile was calibrated",
+    )
+
+
+def _add_iteration(parser: argparse.ArgumentParser) -> None:
+    """How iterations turn out: durations that vary, other ways to run them, and their power."""
+    parser.add_argument(
         "--reserve-pct",
         type=not_negative_or_auto,
         metavar="PCT|automatic",
@@ -132,12 +143,6 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="W",
         help="leave out plans whose power changes by more within a second; default: the job's",
-    )
-    parser.add_argument(
-        "--switch-latency-ms",
-        type=not_negative,
-        metavar="MS",
-        help="plan for changes of clock that take so long; default: as the profile was calibrated",
     )
 
 
@@ -189,11 +194,8 @@ def run(options: argparse.Namespace) -> int:
     plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
     if request.feedback == "auto":
         plans = with_feedback(plans, profile, request.objective)
-    for line in filter(None, (doubt(plans), too_little_reserve(plans))):
-        remark(line)
     error = profile_error(profile, request.schedule, request.blocking_power_w)
-    if error is not None and error.matters:
-        remark(str(error))
+    _remark_doubts(plans, error)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(plans, options.output)
@@ -202,6 +204,13 @@ def run(options: argparse.Namespace) -> int:
     summary = summarise(plans, checked=checked, error=error)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
+
+
+def _remark_doubts(plans: PlanSet, error: EntryError | None) -> None:
+    """State what speaks against the plans."""
+    errors = str(error) if error is not None and error.matters else None
+    for line in filter(None, (doubt(plans), too_little_reserve(plans), errors)):
+        remark(line)
 
 
 def _profile(options: argparse.Namespace) -> Profile:
