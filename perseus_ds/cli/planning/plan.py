@@ -207,7 +207,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _remark_doubts(plans: PlanSet, error: EntryError | None) -> None:
-    """State what speaks against the plans."""
+    """Remark every doubt about the plans."""
     errors = str(error) if error is not None and error.matters else None
     for line in filter(None, (doubt(plans), too_little_reserve(plans), errors)):
         remark(line)
