@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 from itertools import count
 from random import Random
 from weakref import WeakSet
@@ -204,6 +205,12 @@ class SimulatedGpu(Gpu):
             self._advance()
             self._timeline.limit(self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
             self._changed.notify_all()
+
+    def warm_room(self, by_k: float) -> None:
+        """Have it breathe air that is so much warmer than its model's, from now on."""
+        with self._changed:
+            self._advance()
+            self._timeline.model = replace(self.model, ambient_c=self.model.ambient_c + by_k)
 
     def true_now(self) -> TruthNow:
         """Ground truth at this moment."""

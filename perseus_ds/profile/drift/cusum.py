@@ -55,7 +55,8 @@ class CusumLevel:
     """A positive series against the mean that it had before: ``drifted`` once that is no longer its mean.
 
     The mean and the noise follow the series until a sum begins to grow, over ``_LONG`` numbers at most. What
-    creeps on for longer than that is drift as well. ``recent`` are the last deviations, in parts of the mean.
+    creeps on for longer than that is drift as well. ``recent`` are the last deviations, in parts of the mean,
+    ``seen`` is how many there were.
     """
 
     mean: float = 0.0
@@ -63,6 +64,7 @@ class CusumLevel:
     drifted: bool = False
     sums: TwoSidedCusum = field(default_factory=TwoSidedCusum)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    seen: int = 0
     _squares: float = 0.0
 
     @property
@@ -76,6 +78,7 @@ class CusumLevel:
             self.mean = value
         deviation, error = value / self.mean - 1.0, 1.0 / math.sqrt(max(1, self.count))
         self.recent.append(deviation)
+        self.seen += 1
         if self.count >= LEARNING:
             noises = deviation / self.noise / math.hypot(1.0, error)
             self.drifted = self.sums.observe(noises, ALLOWANCE + error) or self.drifted

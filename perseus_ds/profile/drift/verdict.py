@@ -13,6 +13,8 @@ from perseus_ds.profile.drift.cusum import ALLOWANCE, LEAST_NOISE
 
 LEAST = ALLOWANCE * LEAST_NOISE
 """What a mean has to move by, in parts of it."""
+PER_K = 0.004
+"""What a kelvin counts for in the series of a GPU's temperature: 3 K are the least that moves it."""
 
 _FEWEST = 4
 _CERTAIN = 3.0  # standard errors
@@ -25,20 +27,34 @@ _CAPPED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LevelSeries:
-    """The last deviations of one series from its level; ``lasted`` how many are beyond it, 0: not proved."""
+    """The last deviations of one series from its level; ``lasted`` how many are beyond it, 0: not proved.
+
+    Each of them is of so many iterations: ``per``.
+    """
 
     recent: tuple[float, ...] = ()
     noise: float = LEAST_NOISE
     lasted: int = 0
+    per: float = 1.0
 
-    def over(self, numbers: int) -> float:
+    @property
+    def iterations(self) -> int:
+        """For how many iterations it is beyond its level; 0 where that is not proved."""
+        return round(self.lasted * self.per)
+
+    def over(self, iterations: int) -> float:
         """How far the last few lie from the level; 0 where that can be chance."""
-        last = self.recent[-numbers:] if numbers else ()
-        if len(last) < min(_FEWEST, numbers) or not last:
-            return 0.0
-        moved = median(last)
-        certain = bool(self.lasted) or abs(moved) > _CERTAIN * self.noise / math.sqrt(len(last))
+        moved, error = self.beside(iterations)
+        certain = bool(self.lasted) or abs(moved) > _CERTAIN * error
         return moved if certain and abs(moved) >= LEAST else 0.0
+
+    def beside(self, iterations: int) -> tuple[float, float]:
+        """How far the last few lie from the level, with the standard error; infinite of too few."""
+        numbers = int(iterations / self.per)
+        last = self.recent[-numbers:] if numbers else ()
+        if not last or len(last) < min(_FEWEST, iterations):
+            return 0.0, math.inf
+        return median(last), self.noise / math.sqrt(len(last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +73,41 @@ class GpuConditions:
 
 @dataclass(frozen=True, slots=True)
 class RankLevels:
-    """One rank's time and energy against their levels, and what its GPU was like then and is now."""
+    """One rank's time and energy against their levels, and what its GPU was like then and is now.
+
+    ``warmth`` is its temperature, a kelvin for `PER_K`.
+    """
 
     pipeline_rank: int
     replica: int
     time: LevelSeries = field(default_factory=LevelSeries)
     energy: LevelSeries = field(default_factory=LevelSeries)
+    warmth: LevelSeries = field(default_factory=LevelSeries)
     then: GpuConditions = field(default_factory=GpuConditions)
     now: GpuConditions = field(default_factory=GpuConditions)
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """By how much the computations of one pipeline rank have moved, in parts of their level."""
+    """By how much the computations of one pipeline rank have moved, in parts of their level.
+
+    ``warmer_k`` is by how much their GPUs are warmer.
+    """
 
     time: float
     energy: float
+    warmer_k: float = 0.0
 
     @property
     def any(self) -> bool:
-        """Whether either has."""
-        return bool(self.time or self.energy)
+        """Whether anything has."""
+        return bool(self.time or self.energy or self.warmer_k)
 
     @property
     def words(self) -> str:
-        """Both, as a log shows them."""
+        """All of it, as a log shows it."""
         told = [f"{100.0 * value:+.1f} % {name}" for name, value in self._parts() if value]
-        return " and ".join(told)
+        return " and ".join(told or [f"{self.warmer_k:+.0f} K"])
 
     def _parts(self) -> Iterable[tuple[str, float]]:
         yield "time", self.time
@@ -118,6 +142,7 @@ class DriftVerdict:
             mean = Moved(
                 fmean(one.time for one in self.moved.values()),
                 fmean(one.energy for one in self.moved.values()),
+                fmean(one.warmer_k for one in self.moved.values()),
             )
             amounts = mean.words
         else:
@@ -128,7 +153,7 @@ class DriftVerdict:
 def judge(reports: Sequence[RankLevels]) -> DriftVerdict:
     """Find what has moved; pure.
 
-    Both series are looked at over as many iterations as the one that proved a drift took. What has moved in
+    All series are looked at over as many iterations as the one that proved a drift took. What has moved in
     every replica alike is drift, what has moved in some alone makes those slow or hungry among their like.
     """
     by_rank = _moves(reports)
@@ -142,12 +167,20 @@ def judge(reports: Sequence[RankLevels]) -> DriftVerdict:
 
 def _moves(reports: Sequence[RankLevels]) -> Mapping[int, list[Moved]]:
     """By how much every replica's rank has moved."""
-    of_energy = max((one.energy.lasted for one in reports), default=0)
-    lasted = max(of_energy, max((one.time.lasted for one in reports), default=0))
+    of_energy = max((one.energy.iterations for one in reports), default=0)
+    lasted = _lasted(reports)
     found: dict[int, list[Moved]] = defaultdict(list)
     for one in reports:
-        found[one.pipeline_rank].append(Moved(one.time.over(lasted), one.energy.over(of_energy or lasted)))
+        warmer_k = one.warmth.over(one.warmth.iterations) / PER_K
+        found[one.pipeline_rank].append(
+            Moved(one.time.over(lasted), one.energy.over(of_energy or lasted), warmer_k)
+        )
     return found
+
+
+def _lasted(reports: Sequence[RankLevels]) -> int:
+    """For how many iterations the first of time and energy is beyond its level."""
+    return max((max(one.time.iterations, one.energy.iterations) for one in reports), default=0)
 
 
 def _common(several: Sequence[Moved]) -> Moved:
@@ -157,7 +190,11 @@ def _common(several: Sequence[Moved]) -> Moved:
         alike = all(value > 0.0 for value in values) or all(value < 0.0 for value in values)
         return fmean(values) if alike else 0.0
 
-    return Moved(shared([one.time for one in several]), shared([one.energy for one in several]))
+    return Moved(
+        shared([one.time for one in several]),
+        shared([one.energy for one in several]),
+        shared([one.warmer_k for one in several]),
+    )
 
 
 def _everywhere(moved: Mapping[int, Moved], ranks: int) -> bool:
@@ -180,10 +217,17 @@ def _cause(reports: Sequence[RankLevels], moved: Mapping[int, Moved]) -> str:
     )
     if not time:
         return "more power" if energy > 0.0 else "less power"
-    longer = "longer" if time > 0.0 else "shorter"
-    if not energy or abs(energy - time) > _ALIKE + abs(time) / 2.0:
-        return f"work lasts {longer}, at another power: no reason is shown"
-    return f"work lasts {longer} at the same power: no reason is shown"
+    return f"work lasts {'longer' if time > 0.0 else 'shorter'}{_power(reports, time)}: no reason is shown"
+
+
+def _power(reports: Sequence[RankLevels], time: float) -> str:
+    """At which power work lasts longer; nothing where the energy of these iterations does not show it yet."""
+    known = [one.energy.beside(_lasted(reports)) for one in reports]
+    energy, error = fmean(value for value, _ in known), math.hypot(*(own for _, own in known)) / len(known)
+    sure = _CERTAIN * error
+    if abs(energy - time) > max(sure, _ALIKE + abs(time) / 2.0):
+        return ", at another power"
+    return " at the same power" if abs(energy) > sure else ""
 
 
 def _conflict(reports: Sequence[RankLevels]) -> str:

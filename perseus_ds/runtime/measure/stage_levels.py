@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from perseus_ds.device import EventReason, Gpu
 from perseus_ds.profile.drift.cusum import LEARNING, CusumLevel
-from perseus_ds.profile.drift.verdict import GpuConditions, LevelSeries, RankLevels
+from perseus_ds.profile.drift.verdict import PER_K, GpuConditions, LevelSeries, RankLevels
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.accounting import Mode, Sample
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
@@ -44,6 +44,14 @@ class _RanNode:
 class _OwnLevels:
     time: CusumLevel = field(default_factory=CusumLevel)
     energy: CusumLevel = field(default_factory=CusumLevel)
+    warmth: CusumLevel = field(default_factory=CusumLevel)
+    begins_c: float | None = None
+    sampled: int = 0
+
+    @property
+    def all(self) -> tuple[CusumLevel, CusumLevel, CusumLevel]:
+        """All three series."""
+        return self.time, self.energy, self.warmth
 
 
 class StageLevels:
@@ -51,7 +59,7 @@ class StageLevels:
 
     Iterations count that the plan ran by itself (`Mode.PERSEUS`): none beside a straggler, under a ceiling,
     at another plan, or in which clocks change. The energy of waiting is taken away: how long this rank waits
-    is the others' doing.
+    is the others' doing. The temperature shows sooner than the energy that a GPU leaks more.
     """
 
     def __init__(self, gpu: Gpu, watch: EnergyWatch, capped: Callable[[Iteration], bool]) -> None:
@@ -67,8 +75,8 @@ class StageLevels:
 
     @property
     def drifted(self) -> bool:
-        """Whether either series is proved to have left its level."""
-        return self._levels.time.drifted or self._levels.energy.drifted
+        """Whether any series is proved to have left its level."""
+        return any(one.drifted for one in self._levels.all)
 
     def expect(self, promise: Promise | None) -> None:
         """Begin anew with what another plan promises; None: nothing is looked at."""
@@ -103,6 +111,7 @@ class StageLevels:
         self._ran[iteration.index] = _RanNode(busy_s, promised_j)
         if len(self._ran) > _KEPT:
             self._ran.pop(next(iter(self._ran)))
+        self._note_warmth(iteration)
         self._note_conditions(iteration)
 
     def book(self, sample: Sample) -> None:
@@ -119,6 +128,7 @@ class StageLevels:
         spent_j = sample.iterations * sample.energy_j - self._promise.waiting_w * waited_s
         if spent_j > 0.0:
             self._levels.energy.observe(spent_j / promised_j)
+            self._levels.sampled += sample.iterations
 
     def report(self, job: Job) -> RankLevels:
         """Return what this rank reports where some rank has left its levels."""
@@ -127,10 +137,19 @@ class StageLevels:
             job.pipeline_rank,
             job.replica,
             _series(levels.time),
-            _series(levels.energy),
+            _series(levels.energy, iterations=levels.sampled),
+            _series(levels.warmth),
             self._then or now,
             now,
         )
+
+    def _note_warmth(self, iteration: Iteration) -> None:
+        read_c = self._watch.temperatures.mean_c(iteration.start_s, iteration.end_s)
+        if read_c is None:
+            return
+        if self._levels.begins_c is None:
+            self._levels.begins_c = read_c
+        self._levels.warmth.observe(1.0 + PER_K * (read_c - self._levels.begins_c))
 
     def _note_conditions(self, iteration: Iteration) -> None:
         self._held_down.append(self._capped(iteration))
@@ -162,5 +181,8 @@ def _promised(promise: Promise, iteration: Iteration) -> Iterator[tuple[float, f
         yield interval.duration_s, factor * planned[0], factor * planned[1]
 
 
-def _series(level: CusumLevel) -> LevelSeries:
-    return LevelSeries(tuple(level.recent), level.noise, level.sums.lasted if level.drifted else 0)
+def _series(level: CusumLevel, *, iterations: int = 0) -> LevelSeries:
+    """What is reported of one series, whose numbers are of so many iterations in all; 0: of one each."""
+    per = iterations / level.seen if iterations and level.seen else 1.0
+    lasted = level.sums.lasted if level.drifted else 0
+    return LevelSeries(tuple(level.recent), level.noise, lasted, per)

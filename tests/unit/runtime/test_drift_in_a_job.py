@@ -103,3 +103,11 @@ def test_with_never_nothing_is_looked_for(tmp_path: Path) -> None:
     assert "drift" not in names_of(job.run_dir)
     assert job.facts("drift_not_watched")["reason"] == "profile.drift is never"
     job.end()
+
+
+def test_a_room_that_becomes_15_k_warmer_is_found_with_its_reason(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run", "report")
+    gpu().warm_room(15.0)
+    assert job.until("drift") <= 20
+    assert "K warmer" in str(job.facts("drift")["cause"])
+    job.end()

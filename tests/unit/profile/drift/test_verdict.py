@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.device import EventReason
-from perseus_ds.profile.drift.verdict import GpuConditions, LevelSeries, RankLevels, judge
+from perseus_ds.profile.drift.verdict import PER_K, GpuConditions, LevelSeries, RankLevels, judge
 
 QUIET = LevelSeries((0.001, -0.002) * 20)
 
@@ -95,3 +95,30 @@ def test_the_cause_is_what_the_backends_show(now: GpuConditions, cause: str) -> 
 def test_what_was_capped_before_is_no_cause() -> None:
     held = replace(COLD, capped=0.9, reasons=EventReason.SW_POWER_CAP)
     assert "cap" not in judge([replace(rank(0, moved(0.03)), then=held, now=held)]).cause
+
+
+def in_samples(by: float, *, moved: int) -> LevelSeries:
+    """Numbers of three iterations each, the last of which are of what moved."""
+    return LevelSeries((0.001, -0.001) * 20 + (by,) * moved, per=3.0)
+
+
+def test_energy_that_is_known_of_three_iterations_at_once_is_looked_at_over_the_same_iterations() -> None:
+    found = judge([rank(0, moved(0.03, lasted=16), in_samples(0.031, moved=5))])
+    assert "+3.0 % time and +3.1 % energy" in found.line
+    assert found.cause == "work lasts longer at the same power: no reason is shown"
+
+
+def test_nothing_is_said_of_the_power_while_too_little_of_it_is_known() -> None:
+    late = replace(in_samples(0.0, moved=0), noise=0.04)
+    found = judge([rank(0, moved(0.03, lasted=12), late)])
+    assert found.cause == "work lasts longer: no reason is shown"
+    few = judge([rank(0, moved(0.03, lasted=8), in_samples(0.0, moved=2))])
+    assert few.cause == "work lasts longer: no reason is shown"
+
+
+def test_a_warmer_room_is_found_by_the_temperature_alone() -> None:
+    warm = RankLevels(0, 0, QUIET, QUIET, moved(11 * PER_K), COLD, replace(COLD, temperature_c=64.0))
+    found = judge([warm, rank(1)])
+    assert list(found.moved) == [0]
+    assert found.line == ("the profile is not true any more: stage 0: +11 K at equal load (14 K warmer)")
+    assert not judge([replace(warm, warmth=moved(2 * PER_K, proved=False))]).moved, "less than 3 K"
