@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation.carried_time import Messages
 from perseus_ds.runtime.emulation.routes import LOADS
-from perseus_ds.schedule import Instruction, Load
+from perseus_ds.schedule import Instruction, Kind, Load
 
 
 class SharedLoads:
@@ -18,9 +18,11 @@ class SharedLoads:
         self._first = first
         self._others = others
         self._rank = rank
+        self._counted: list[Load | None] = []
 
     def of(self, batch: Batch) -> tuple[Load, ...] | None:
         """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
+        self._counted.clear()
         if self._rank == self._first:
             told = [_UNKNOWN] * (2 * batch.microbatches)
             if batch.loads is not None:
@@ -34,13 +36,33 @@ class SharedLoads:
             return None
         return tuple(map(Load, numbers[::2], numbers[1::2]))
 
+    def of_forward(self, present: Instruction, load: Load | None) -> Load | None:
+        """Return a forward's load as the first stage counted it, which it does no earlier than there.
+
+        A later stage's forward waits for the first one's activation anyway.
+        """
+        if self._rank == self._first:
+            if present.stage == 0:
+                self._counted.append(load)
+                told = (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares)
+                for rank in self._others:
+                    for number in told:
+                        self._messages.send(rank, LOADS, number)
+        else:
+            while len(self._counted) <= present.microbatch:
+                tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
+                self._counted.append(None if min(tokens, squares) < 0.0 else Load(tokens, squares))
+        known = self._counted[present.microbatch] if present.microbatch < len(self._counted) else None
+        return known or load
+
 
 class LoadShare:
     """The share of each microbatch's work in that of the mean one.
 
     With ``terms`` it is terms[0] + terms[1] t + terms[2] q, t and q the load's tokens and squares over those
-    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw. A load is the
-    batch's where the first stage knows it at its begin (``shared``), else the forward's own.
+    of ``mean``. Without, it is its tokens over those of the first microbatch that a stage saw. A load is what
+    the first stage knows at the begin of a batch or counts at its forward (``shared``). Else it is the
+    forward's own.
     """
 
     def __init__(
@@ -66,6 +88,8 @@ class LoadShare:
         place = present.stage, present.microbatch
         if self._batch is not None and present.microbatch < len(self._batch):
             load = self._batch[present.microbatch]
+        elif self._shared is not None and present.kind is Kind.FORWARD:
+            load = self._shared.of_forward(present, load)
         if load is not None:
             self._shares[place] = self._of(present.stage, load)
         return self._shares.get(place, 1.0)

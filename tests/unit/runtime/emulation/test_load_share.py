@@ -36,21 +36,42 @@ class Inbox:
         return self.post.boxes[self.rank, tag].popleft()
 
 
-@pytest.mark.parametrize("loads", [(Load(100.0, 4000.0), Load(300.0, 40000.0)), None], ids=["told", "untold"])
-def test_all_stages_work_on_what_the_first_one_counts(loads: tuple[Load, ...] | None) -> None:
-    post = Post()
-    first, second = (
+def both(post: Post) -> list[LoadShare]:
+    """What the ranks of two stages take a load for."""
+    return [
         LoadShare(TERMS, MEAN, SharedLoads(post.of(rank), first=0, others=[1 - rank], rank=rank))
         for rank in (0, 1)
-    )
-    first.iteration_begins(Batch(2, loads=loads))
+    ]
+
+
+def test_all_stages_work_on_what_the_first_one_knows_beforehand() -> None:
+    post = Post()
+    first, second = both(post)
+    first.iteration_begins(Batch(2, loads=(Load(100.0, 4000.0), Load(300.0, 40000.0))))
     second.iteration_begins(Batch(2))
+    for stage, one in enumerate((first, second)):
+        for kind, shape in ((Kind.FORWARD, Load(50.0, 0.0)), (Kind.BACKWARD, None)):
+            assert one.share(Instruction(stage, kind, 1), shape) == pytest.approx(4.9)
+    assert not any(post.boxes.values())
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_all_stages_work_on_what_the_first_one_counts_at_its_forwards(counts: bool) -> None:  # noqa: FBT001
+    """A batch that is not known beforehand: the second stage's own shape is what it takes without a count."""
+    post = Post()
+    first, second = both(post)
     shape = Load(50.0, 0.0)
-    for one in (first, second):
-        wanted = 0.1 + 0.6 * 3.0 + 0.3 * 10.0 if loads else 0.1 + 0.6 * 0.5
-        assert one.share(FORWARD, shape) == pytest.approx(wanted)
-        backward = Instruction(1, Kind.BACKWARD, 1)
-        assert one.share(backward, None) == pytest.approx(wanted), "what is done to a microbatch is alike"
+    for tokens in (100.0, 300.0):
+        for one in (first, second):
+            one.iteration_begins(Batch(2))
+        for stage, one in enumerate((first, second)):
+            for microbatch in (0, 1):
+                counted = Load(tokens * (1 + microbatch), 0.0) if counts else None
+                found = one.share(Instruction(stage, Kind.FORWARD, microbatch), shape if stage else counted)
+                own = 0.1 + 0.6 * 0.5 if stage else 1.0
+                wanted = 0.1 + 0.6 * tokens / 100.0 * (1 + microbatch) if counts else own
+                assert found == pytest.approx(wanted)
+                assert one.share(Instruction(stage, Kind.BACKWARD, microbatch), None) == found
     assert not any(post.boxes.values())
 
 
