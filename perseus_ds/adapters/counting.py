@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeGuard
 
@@ -29,12 +30,13 @@ def counted(batch: object) -> Load | None:
 
     Sequences are those that packing names, else rows; images count by their grid of patches or their pixels.
     A mask that leaves out padding shortens the attention and nothing else. Without any of these it is the
-    first tensor's shape. None where there is no tensor.
+    first tensor's shape. Beside it, in a tuple, boundaries and masks are known by their content: pipelines
+    hand over tensors without names. None where there is no tensor.
 
     A tensor on a device is never read: that would wait for it.
     """
     try:
-        return _of_names(dict(_named(batch, _DEEPEST))) or _of_first(batch)
+        return _of_names(dict(_named(batch, _DEEPEST))) or _of_tuple(batch) or _of_first(batch)
     except (ConfigError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -127,6 +129,43 @@ def _readable(thing: object) -> TypeGuard[torch.Tensor]:
         and 0 < thing.numel() <= _MOST_READ
         and not thing.is_complex()
     )
+
+
+def _of_tuple(batch: object, depth: int = _DEEPEST) -> Load | None:
+    """Count tensors without names by what states the sequences of the first one; None where nothing does."""
+    if not depth or not isinstance(batch, list | tuple) or not batch:
+        return None
+    if isinstance(batch[0], list | tuple):
+        return _of_tuple(batch[0], depth - 1)
+    tensors = [one for one in batch if isinstance(one, torch.Tensor)]
+    if len(tensors) <= 1 or not tensors[0].dim():
+        return None
+    first, *others = tensors
+    for one in filter(_whole_numbers, others):
+        if _bounds(one, {first.shape[0], math.prod(first.shape[:2])}):
+            return _of_names({_BOUNDARIES[0]: one})
+        if one.shape == first.shape[:2] and _keeps_beginnings(one):
+            return _of_names({_TOKENS[0]: torch.empty(one.shape, device="meta"), _MASK: one})
+    return None
+
+
+def _whole_numbers(thing: torch.Tensor) -> bool:
+    return _readable(thing) and not thing.is_floating_point()
+
+
+def _bounds(numbers: torch.Tensor, tokens: Container[int]) -> bool:
+    """Whether these are boundaries of packed sequences: ascending from 0 to the number of tokens."""
+    found = numbers.flatten()
+    if len(found) <= 1 or len(found) != max(numbers.shape) or found[0] != 0 or int(found[-1]) not in tokens:
+        return False
+    return bool((found.diff() >= 0).all())
+
+
+def _keeps_beginnings(numbers: torch.Tensor) -> bool:
+    """Whether this is a mask of padded rows: ones, then zeros. Types of tokens begin with zeros."""
+    ones = (numbers == 1) if numbers.dtype is not torch.bool else numbers
+    kept = ones | (numbers == 0)
+    return bool(kept.all() and ones[:, 0].all() and (ones[:, 1:] <= ones[:, :-1]).all())
 
 
 def _of_first(thing: object, depth: int = _DEEPEST) -> Load | None:

@@ -51,6 +51,14 @@ BATCHES: dict[str, tuple[Any, Load | None]] = {
         {"input_ids": IDS[:1], "image_grid_thw": torch.tensor([[1, 2, 5]])},
         Load(16.0, 136.0),
     ),
+    "boundaries in a tuple": ((torch.zeros(1, 12), torch.zeros(1, 12), BOUNDARIES), PACKED),
+    "boundaries beside labels": (((torch.zeros(1, 12), BOUNDARIES), torch.zeros(1, 12)), PACKED),
+    "boundaries of hidden states": ((torch.zeros(12, 5), BOUNDARIES[None]), PACKED),
+    "not the boundaries of these tokens": ((torch.zeros(1, 13), BOUNDARIES), Load(13.0, 169.0)),
+    "positions": ((IDS[:1], torch.arange(6)[None]), Load(6.0, 36.0)),
+    "a mask in a tuple": ((IDS, MASK), Load(12.0, 40.0)),
+    "a mask of truths in a tuple": ((IDS, MASK.bool()), Load(12.0, 40.0)),
+    "types of tokens": ((IDS, 1 - MASK), Load(12.0, 72.0)),
     "nothing": ({"loss_scale": 1.0}, None),
     "a number": (torch.tensor(3.0), None),
 }
@@ -66,6 +74,7 @@ def test_what_lies_on_a_device_is_known_by_its_shape() -> None:
     """A meta tensor cannot be read at all: whoever tries fails."""
     device = {key: torch.zeros(1, 12, device="meta") for key in ("tokens", "cu_seqlens", "attention_mask")}
     assert counted(device) == Load(12.0, 144.0)
+    assert counted(tuple(device.values())) == Load(12.0, 144.0)
 
 
 def test_what_cannot_be_counted_is_not_a_load() -> None:
