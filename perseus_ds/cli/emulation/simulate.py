@@ -97,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
     profile, loads = smoothed(read_profile(options.profile), scatter=True), _loads(options)
     with names_profile(options.profile):
         plans, cluster = _plans(options, profile), _cluster(options, profile)
+        if loads is not None:
+            loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
         conditions = _conditions(options, loads)
         emulator = Emulator(plans, profile, cluster, conditions=conditions)
     troubles = [parse_disturbance(text) for text in options.straggler]

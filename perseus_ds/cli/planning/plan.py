@@ -231,6 +231,7 @@ def _at_loads(profile: Profile, told: str, schedule: Schedule) -> Profile:
     from perseus_ds.simulation.emulator.lengths import parse_loads  # noqa: PLC0415  # the whole emulator
 
     loads = parse_loads(told)
+    loads.check(microbatches=schedule.microbatches)
     if profile.variation() is None:
         remark(f"the profile does not record how durations vary: {UNKNOWN_PCT:g} % is assumed at one load")
         points = {

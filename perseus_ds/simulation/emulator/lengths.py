@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -29,7 +31,7 @@ class EmulatedLoads:
     """What every microbatch works on, by (iteration, replica, microbatch); ``mean`` is the mean of all.
 
     ``listed`` are microbatches in turn, over and over. ``placed`` are those of a file that states where each
-    stands, its iterations over and over. ``draw`` is a distribution, from a seed.
+    stands, its iterations over and over. ``draw`` is a distribution, from a seed. ``source`` is the file.
     """
 
     mean: Load
@@ -38,6 +40,27 @@ class EmulatedLoads:
     iterations: int = 1
     draw: _Draw | None = None
     seed: int = 0
+    source: str = ""
+
+    def check(self, *, microbatches: int, pipelines: int | None = None) -> None:
+        """Compare a file that states places with a job: all of its microbatches, and no others.
+
+        Without ``pipelines`` the job has as many as the file.
+
+        Raises:
+            ConfigError: naming the file and what is missing, or what the job has not.
+        """
+        if self.placed is None:
+            return
+        replicas, deep = (1 + max(place[which] for place in self.placed) for which in (1, 2))
+        for there, wanted, of in ((replicas, pipelines, "replica"), (deep, microbatches, "microbatch")):
+            if wanted is not None and there > wanted:
+                raise ConfigError(
+                    f"{self.source} has a row for {of} {there - 1}, and the job has {wanted} of them",
+                    hint="replicas and microbatches are counted from 0; give the job as many as the file has",
+                )
+        for place in product(range(self.iterations), range(pipelines or replicas), range(microbatches)):
+            self._placed(*place)
 
     def of(self, iteration: int, *, pipelines: int, microbatches: int) -> list[list[Load]]:
         """Return the loads of an iteration.
@@ -95,12 +118,13 @@ class EmulatedLoads:
     def _placed(self, iteration: int, replica: int, microbatch: int) -> Load:
         assert self.placed is not None
         load = self.placed.get((iteration, replica, microbatch))
-        if load is None:
-            raise ConfigError(
-                f"loads have no row for iteration {iteration}, replica {replica}, microbatch {microbatch}",
-                hint="list every microbatch of the job, or lengths alone",
-            )
-        return load
+        return load or self._missing(iteration, replica, microbatch)
+
+    def _missing(self, iteration: int, replica: int, microbatch: int) -> NoReturn:
+        raise ConfigError(
+            f"{self.source} has no row for iteration {iteration}, replica {replica}, microbatch {microbatch}",
+            hint="list every microbatch of the job, or lengths alone",
+        )
 
 
 def parse_loads(text: str, *, seed: int = 0) -> EmulatedLoads:
@@ -120,6 +144,11 @@ def parse_loads(text: str, *, seed: int = 0) -> EmulatedLoads:
         lengths, weights = zip(*(_bucket(part, text) for part in rest.split(",")), strict=True)
         share = np.array(weights) / sum(weights)
         return _drawn(lambda random: float(random.choice(lengths, p=share)), seed)
+    if not Path(text).exists():
+        raise ConfigError(
+            f"loads {text!r:.200}: no such file",
+            hint="expected a CSV file, lognormal:SIGMA or buckets:LENGTH[xWEIGHT],...",
+        )
     return _read(Path(text))
 
 
@@ -129,9 +158,9 @@ def _drawn(draw: _Draw, seed: int) -> EmulatedLoads:
 
 
 def _bucket(part: str, text: str) -> tuple[float, float]:
-    length, _, weight = part.partition("x")
+    length, weighs, weight = part.partition("x")
     what = f"loads {text!r}: bucket {part!r}"
-    return _number(length, what, above=0.0), _number(weight or "1", what, above=0.0)
+    return _number(length, what, above=0.0), _number(weight if weighs else "1", what, above=0.0)
 
 
 def _read(path: Path) -> EmulatedLoads:
@@ -139,17 +168,31 @@ def _read(path: Path) -> EmulatedLoads:
     rows = csv.DictReader(io.StringIO(text, newline=""))
     placed = _says_where(rows.fieldnames or (), path)
     lengths: dict[tuple[int, int, int], list[float]] = {}
-    for row in rows:
+    for row in _rows(rows, path):
         where = f"{path}: row {rows.line_num}"
+        if None in row:
+            raise ConfigError(f"{where} has more cells than columns", hint="expected one length a row")
         place = _place(row, where) if placed else (len(lengths), 0, 0)
         lengths.setdefault(place, []).append(_number(row["length"], f"{where}: length"))
     if not lengths:
         raise ConfigError(f"{path}: no row", hint="expected one length a row")
     loads = {place: Load.of_lengths(of_one) for place, of_one in lengths.items()}
     mean = mean_load(list(loads.values()))
+    if not mean.tokens:
+        raise ConfigError(f"{path}: every length is 0", hint="expected at least one above 0")
     if not placed:
-        return EmulatedLoads(mean, listed=tuple(loads.values()))
-    return EmulatedLoads(mean, placed=loads, iterations=1 + max(place[0] for place in loads))
+        return EmulatedLoads(mean, listed=tuple(loads.values()), source=str(path))
+    iterations = 1 + max(place[0] for place in loads)
+    return EmulatedLoads(mean, placed=loads, iterations=iterations, source=str(path))
+
+
+def _rows(rows: csv.DictReader[str], path: Path) -> Iterator[dict[str, str]]:
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise ConfigError(
+            f"{path}: row {rows.line_num}: {error}", hint="expected one length a row"
+        ) from error
 
 
 def _says_where(columns: Sequence[str], path: Path) -> bool:

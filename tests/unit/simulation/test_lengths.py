@@ -64,8 +64,42 @@ def test_sequences_stand_where_the_file_says(tmp_path: Path) -> None:
     loads = parse_loads(file(tmp_path, PLACED + rows))
     assert loads.of(0, pipelines=1, microbatches=2) == [[Load(7.0, 25.0), Load(10.0, 100.0)]]
     assert loads.of(3, pipelines=1, microbatches=2) == [[Load(1.0, 1.0), Load(2.0, 4.0)]]
-    with pytest.raises(PerseusError, match="no row for iteration 0, replica 1, microbatch 0"):
+    with pytest.raises(PerseusError, match=r"loads\.csv has no row for iteration 0, replica 1, microbatch 0"):
         loads.of(0, pipelines=2, microbatches=2)
+
+
+PLACES = {
+    "all": ("0,0,0,3\n0,0,1,4\n", 1, 2, ""),
+    "of as many replicas as there are": ("0,0,0,3\n0,1,0,4\n", None, 1, ""),
+    "fewer replicas than the file": (
+        "0,0,0,3\n0,1,0,4\n",
+        1,
+        1,
+        "has a row for replica 1, and the job has 1",
+    ),
+    "more replicas": ("0,0,0,3\n", 2, 1, "has no row for iteration 0, replica 1, microbatch 0"),
+    "fewer microbatches than the file": ("0,0,0,3\n0,0,1,4\n", 1, 1, "has a row for microbatch 1"),
+    "more microbatches": ("0,0,0,3\n", None, 2, "has no row for iteration 0, replica 0, microbatch 1"),
+    "an iteration left out": ("0,0,0,3\n2,0,0,3\n", 1, 1, "has no row for iteration 1"),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_a_file_is_of_the_job_s_size(tmp_path: Path, case: str) -> None:
+    rows, pipelines, microbatches, why = PLACES[case]
+    loads = parse_loads(file(tmp_path, PLACED + rows))
+    if not why:
+        loads.check(microbatches=microbatches, pipelines=pipelines)
+        return
+    with pytest.raises(PerseusError) as caught:
+        loads.check(microbatches=microbatches, pipelines=pipelines)
+    assert caught.value.message.startswith(f"{tmp_path / 'loads.csv'} {why}")
+    assert caught.value.hint
+
+
+def test_lengths_alone_and_distributions_suit_any_job(tmp_path: Path) -> None:
+    for text in ("lognormal:1", file(tmp_path, "length\n1\n")):
+        parse_loads(text).check(microbatches=7, pipelines=3)
 
 
 def test_distributions_have_their_mean_and_width() -> None:
@@ -89,7 +123,9 @@ BAD = {
     "buckets:": "bucket ''",
     "buckets:512x0": "bucket '512x0'",
     "buckets:512xmany": "bucket '512xmany'",
-    "no_such_file.csv": "no_such_file.csv: No such file",
+    "buckets:512x": "bucket '512x' is ''",
+    "no_such_file.csv": "loads 'no_such_file.csv': no such file",
+    "uniform:3": "expected a CSV file, lognormal:SIGMA or buckets:",
 }
 
 
@@ -109,6 +145,9 @@ ROWS = {
     "length\nmany\n": "row 2: length is 'many'",
     PLACED + "0,0,-1,4\n": "row 2: microbatch is '-1'",
     PLACED + "0,0,1\n": "row 2: length is None",
+    "length\n4\n4,5\n": "row 3 has more cells than columns",
+    "length\n0\n0\n": "every length is 0",
+    "length\n" + "5" * 200_000: "field larger than field limit",
 }
 
 
