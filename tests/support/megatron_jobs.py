@@ -6,9 +6,11 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import megatron_on_cpu
+import packed_sequences
 import torch
 
 with warnings.catch_warnings():  # of what is not installed: apex, transformer engine
@@ -27,6 +29,7 @@ with warnings.catch_warnings():  # of what is not installed: apex, transformer e
     from megatron.core.transformer.enums import ModelType
     from megatron.core.transformer.moe import moe_utils
     from megatron.core.transformer.transformer_config import TransformerConfig
+    from packed_attention import PackedAttention, forward_step
 
 from perseus_ds.adapters.megatron.adapter import MegatronAdapter
 from perseus_ds.adapters.megatron.one_pass import OnePass
@@ -36,7 +39,10 @@ VOCABULARY, SEQUENCE, SIZE = 32, 8, 2
 
 @dataclass(frozen=True)
 class Shape:
-    """How a job is laid out; ``group`` is Megatron's microbatch_group_size_per_vp_stage."""
+    """How a job is laid out; ``group`` is Megatron's microbatch_group_size_per_vp_stage.
+
+    With ``packed`` a microbatch is one row of several sequences, of another total length each time.
+    """
 
     pipeline: int = 1
     chunks: int = 1
@@ -50,6 +56,7 @@ class Shape:
     overlap_reduce: bool = False
     distributed_optimizer: bool = False
     layers_per_chunk: int = 1
+    packed: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -79,7 +86,8 @@ class Job:
         self.chunks = [_chunk(self.config, shape, number) for number in range(shape.chunks)]
         self.optimizer = _optimizer(self.config, self.chunks, shape)
         replica = parallel_state.get_data_parallel_rank()
-        self.data = [_batches(seed + replica, shape) for _ in self.chunks]
+        batches = packed_sequences.packed(replica, shape.microbatches) if shape.packed else None
+        self.data = [batches or _batches(seed + replica, shape) for _ in self.chunks]
         self.run_pass = schedules.get_forward_backward_func()
 
     def step(self) -> list[str]:
@@ -95,12 +103,12 @@ class Job:
         """Run one pass alone."""
         interleaved = self.shape.chunks > 1
         keywords = {
-            "forward_step_func": _forward_step,
+            "forward_step_func": partial(forward_step, loss=_loss) if self.shape.packed else _forward_step,
             "data_iterator": self.data if interleaved else self.data[0],
             "model": self.chunks if interleaved else self.chunks[0],
             "num_microbatches": self.shape.microbatches,
             "seq_length": SEQUENCE,
-            "micro_batch_size": SIZE,
+            "micro_batch_size": 1 if self.shape.packed else SIZE,
         }
         found = (run_pass or self.run_pass)(**(keywords | changes))
         return [float(one["loss"]).hex() for one in found]
@@ -174,11 +182,13 @@ def _chunk(config: Any, shape: Shape, number: int) -> Any:  # noqa: ANN401
     layers = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
     if shape.context > 1:
         layers.submodules.self_attention.submodules.core_attention = GatheredAttention
+    if shape.packed:
+        layers.submodules.self_attention.submodules.core_attention = PackedAttention
     model = GPTModel(
         config,
         layers,
         vocab_size=VOCABULARY,
-        max_sequence_length=SEQUENCE,
+        max_sequence_length=packed_sequences.LONGEST if shape.packed else SEQUENCE,
         pre_process=stage == 0,
         post_process=stage == last,
         share_embeddings_and_output_weights=False,

@@ -14,10 +14,14 @@ from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
 from perseus_ds.config.load_function import LoadFunction
+from perseus_ds.device.simulated import opened
 
 Train = Callable[[int, Mapping[str, Any], int], object]
 """A rank's training: rank, DeepSpeed's configuration with our block, steps."""
+Course = Callable[[Path, str], dict[str, Any]]
+"""A job's block: where it writes, and its pacing."""
 STAGES, PERIOD = 2, 3
+_OBSERVED, _SETTLING = 48, 2
 
 SEQUENCES, MEDIAN, SIGMA = 4, 512.0, 0.6
 _MEAN = MEDIAN * float(np.exp(SIGMA**2 / 2.0))
@@ -53,15 +57,48 @@ def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
     return [float(engine.train_batch(data)).hex() for _ in range(steps)]
 
 
-def course(run_dir: Path, pacing: str) -> dict[str, Any]:
+def course(
+    run_dir: Path, pacing: str, *, simulated: Mapping[str, object] = SIMULATED, read_ahead: bool = False
+) -> dict[str, Any]:
     """Block of a job that profiles in short windows and audits as long as it runs its plan."""
     return block(
         run_dir,
-        simulated=SIMULATED,
-        straggler={"load_limit_s": 60.0, "pacing": pacing},
+        simulated=simulated,
+        straggler={"load_limit_s": 60.0, "pacing": pacing, "read_ahead": read_ahead},
         profile={"min_window_s": 10.0, "max_clocks": 3, "warmup_iterations": 2},
         audit={"every_iterations": 12, "iterations": 12, "settle_s": 0.0},
     )
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Losses of a rank's steps, to the last bit, and when each ended on its simulated GPU (0 without one)."""
+
+    losses: list[Any]
+    ends_s: list[float]
+
+
+def timed(step: Callable[[], object], steps: int) -> Timed:
+    """Train so many steps."""
+    losses, ends_s = [], []
+    for _ in range(steps):
+        losses.append(step())
+        ends_s.append(opened()[-1].now_s() if opened() else 0.0)
+    return Timed(losses, ends_s)
+
+
+def slower_pct(job: Timed, default: Timed, *, last: int) -> float:
+    """How much longer the last steps took than the same batches at default clocks, in virtual time."""
+    default_s, job_s = np.diff(default.ends_s), np.diff(job.ends_s)
+    of_default, of_job = (np.arange(1, len(one) + 1) % PERIOD for one in (default_s, job_s))
+    usual = np.array([default_s[of_default == turn][_SETTLING:].mean() for turn in range(PERIOD)])
+    return float(100.0 * (job_s[-last:].sum() / usual[of_job[-last:]].sum() - 1.0))
+
+
+def default_clocks(run_dir: Path, *, replicas: int, train: Train, course: Course) -> list[Timed]:
+    """The same job with all iterations at default clocks."""
+    block = course(run_dir / "default", "never") | {"mode": "observe"}
+    return [one.value for one in run_ranks(STAGES * replicas, train, config(perseus=block), _OBSERVED)]
 
 
 @dataclass(frozen=True)
@@ -102,11 +139,19 @@ def as_expected(summary: Mapping[str, Any]) -> None:
         assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
 
 
-def both_ways(run_dir: Path, *, replicas: int, steps: int, train: Train = trained) -> BothWays:
-    """Train twice, at first with them, which profiles and plans, then without."""
+def both_ways(
+    run_dir: Path,
+    *,
+    replicas: int,
+    steps: int,
+    train: Train = trained,
+    course: Course = course,
+    afresh: bool = False,
+) -> BothWays:
+    """Train twice, at first with them, then without; ``afresh`` with a profile and a plan of its own."""
     ranks, said = STAGES * replicas, []
     for name, pacing in (("with_", "loads"), ("without_", "never")):
         said.append(run_ranks(ranks, train, config(perseus=course(run_dir, pacing)), steps))
-        for file in ("summary.json", "events.jsonl"):
+        for file in ("summary.json", "events.jsonl", *(("profile.json", "plan.json") if afresh else ())):
             (run_dir / file).rename(run_dir / f"{name}{file}")
     return BothWays(run_dir, with_it=said[0], without=said[1])

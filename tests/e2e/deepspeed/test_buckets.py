@@ -1,0 +1,129 @@
+"""A real pipeline over images in buckets of several shapes, mixed in an iteration or one bucket at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucketed_images import SHAPES, bucketed, buckets_of, image_engine, images, load_of, simulated
+from jobs import events, lines
+from ranks import Said, config, run_ranks
+from varied_loads import (
+    PERIOD,
+    BothWays,
+    Timed,
+    as_expected,
+    both_ways,
+    course,
+    default_clocks,
+    slower_pct,
+    timed,
+)
+
+from perseus_ds.plan import read_plans
+from perseus_ds.profile import read_profile
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+MICROBATCHES, REPLICAS, STEPS = 4, 2, 260
+MIXED = [one for r in range(REPLICAS) for n in range(PERIOD) for one in buckets_of(r, n, MICROBATCHES)]
+BLOCK = partial(course, simulated=simulated(MIXED), read_ahead=True)
+TURNS = ((SHAPES[0], 8), (SHAPES[2], 4))
+"""As many elements an iteration in small images, and in large ones."""
+SIZED_STEPS = 400
+
+
+def mixed(rank: int, content: Mapping[str, Any], steps: int) -> Timed:
+    """Every microbatch is of a bucket of its own."""
+    del rank
+    engine = image_engine(content)
+    data = bucketed(engine.grid.get_data_parallel_rank(), MICROBATCHES)
+    return timed(lambda: float(engine.train_batch(data)).hex(), steps)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
+    run_dir = tmp_path_factory.mktemp("mixed")
+    return both_ways(run_dir, replicas=REPLICAS, steps=STEPS, train=mixed, course=BLOCK)
+
+
+def test_losses_are_those_without_us(jobs: BothWays) -> None:
+    plain = [one.value.losses for one in run_ranks(2 * REPLICAS, mixed, config(), STEPS)]
+    assert [one.value.losses for one in jobs.with_it] == plain
+    assert [one.value.losses for one in jobs.without] == plain
+
+
+def test_loads_are_the_images(jobs: BothWays) -> None:
+    profile = read_profile(jobs.run_dir / "profile.json")
+    assert set(profile.seen_loads) == {
+        tuple(tuple(map(load_of, buckets_of(r, n, MICROBATCHES))) for r in range(REPLICAS))
+        for n in range(PERIOD)
+    }
+    assert all(fit.r2 > 0.99 for fit in profile.loads.values())
+
+
+def test_every_iteration_followed_its_loads(jobs: BothWays) -> None:
+    answers = jobs.answers
+    assert answers["followed_iterations"] == answers["load_iterations"] >= 20
+    assert not jobs.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
+
+
+def test_the_job_is_as_expected(jobs: BothWays) -> None:
+    for summary in jobs.summaries:
+        for name in ("saving", "slowdown"):
+            sys.stdout.write(f"\n{name}: {summary[f'{name}_pct']:.2f} +- {summary[f'{name}_se_pct']:.2f}")
+        as_expected(summary)
+
+
+def test_no_rank_takes_longer_than_at_default_clocks(jobs: BothWays, tmp_path: Path) -> None:
+    """In the virtual time of their GPUs: the last hundred steps, half of them audits."""
+    default = default_clocks(tmp_path, replicas=2, train=mixed, course=BLOCK)
+    for name, said in (("with", jobs.with_it), ("without", jobs.without)):
+        slower = [slower_pct(one.value, usual, last=100) for one, usual in zip(said, default, strict=True)]
+        sys.stdout.write(f"\n{name} plans that follow loads: {max(slower):+.3f} %")
+        assert max(slower) <= 0.1
+
+
+def sized(rank: int, content: Mapping[str, Any], steps: int) -> list[str]:
+    """One bucket an iteration: more microbatches where images are small."""
+    del rank
+    engine, losses = image_engine(content), []
+    shapes = (shape for n in range(steps) for shape, size in [TURNS[n // 5 % 2]] for _ in range(size))
+    data = images(shapes, 0)
+    for n in range(steps):
+        engine.set_train_batch_size(2 * TURNS[n // 5 % 2][1])
+        losses.append(float(engine.train_batch(data)).hex())
+    return losses
+
+
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Said]]:
+    run_dir = tmp_path_factory.mktemp("sized")
+    drawn = [shape for shape, size in TURNS for _ in range(size)]
+    block = course(run_dir, "never", simulated=simulated(drawn))
+    return run_dir, run_ranks(2, sized, config(TURNS[0][1], perseus=block), SIZED_STEPS)
+
+
+def test_losses_of_buckets_in_turn_are_those_without_us(in_turn: tuple[Path, list[Said]]) -> None:
+    plain = run_ranks(2, sized, config(TURNS[0][1]), SIZED_STEPS)
+    assert [one.value for one in in_turn[1]] == [one.value for one in plain]
+
+
+def test_each_bucket_has_a_plan_and_keeps_its_time(in_turn: tuple[Path, list[Said]]) -> None:
+    run_dir, said = in_turn
+    for line in lines(said[0]):
+        sys.stdout.write(f"\n{line}")
+    plans = {read_plans(file).fingerprint["microbatches"] for file in run_dir.glob("plan.*json")}
+    assert plans == {"4", "8"}
+    figures = json.loads((run_dir / "summary.json").read_text())["facts"]["by_microbatches"]
+    assert set(figures) == plans
+    for one in figures.values():
+        assert one["slowdown_pct"] <= 0.2 + 2.0 * one["slowdown_se_pct"]
+        assert one["saving_pct"] > 3.0
+    unwanted = {"straggler", "disabled", "contradicted", "slower"}
+    assert not unwanted & {one["event"] for one in events(run_dir)}

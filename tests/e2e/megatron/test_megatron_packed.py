@@ -1,0 +1,85 @@
+"""Megatron's own schedule over packed sequences of log-normal lengths, counted from the batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import config, run_ranks
+from varied_loads import BothWays, Timed, as_expected, both_ways, course, default_clocks, slower_pct, timed
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+from megatron_jobs import Job, Shape
+from packed_sequences import lengths_of, simulated
+
+import perseus_ds
+from perseus_ds.profile import read_profile
+from perseus_ds.schedule import Load
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SHAPE = Shape(pipeline=2, data=2, packed=True, settings={"variable_seq_lengths": True})
+STEPS = 260
+BLOCK = partial(course, simulated=simulated(SHAPE.microbatches), read_ahead=True)
+
+
+def trained(rank: int, content: Mapping[str, Any], steps: int) -> Timed:
+    """Losses of every step, and last a digest of the weights."""
+    del rank
+    job = Job(SHAPE)
+    if "perseus" in content:
+        perseus_ds.attach(job.schedules, config=content["perseus"])
+    job.run_pass = job.schedules.get_forward_backward_func()
+    found = timed(job.step, steps)
+    return Timed([*found.losses, job.weights()], found.ends_s)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
+    run_dir = tmp_path_factory.mktemp("packed")
+    return both_ways(run_dir, replicas=2, steps=STEPS, train=trained, course=BLOCK)
+
+
+def test_losses_and_weights_are_those_without_us(packed: BothWays) -> None:
+    plain = [one.value.losses for one in run_ranks(SHAPE.ranks, trained, config(), STEPS)]
+    assert [one.value.losses for one in packed.with_it] == plain
+    assert [one.value.losses for one in packed.without] == plain
+
+
+def test_loads_are_the_sums_of_lengths_and_of_their_squares(packed: BothWays) -> None:
+    profile = read_profile(packed.run_dir / "profile.json")
+    known = {
+        tuple(tuple(map(Load.of_lengths, lengths_of(r, n, SHAPE.microbatches))) for r in range(2))
+        for n in range(3)
+    }
+    assert set(profile.seen_loads) == known
+    for fit in profile.loads.values():
+        assert fit.r2 > 0.99
+        assert fit.squares > 0.0
+
+
+def test_every_iteration_followed_its_loads(packed: BothWays) -> None:
+    answers = packed.answers
+    assert answers["followed_iterations"] == answers["load_iterations"] >= 20
+    assert not packed.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
+
+
+def test_the_job_is_as_expected(packed: BothWays) -> None:
+    for summary in packed.summaries:
+        for name in ("saving", "slowdown"):
+            sys.stdout.write(f"\n{name}: {summary[f'{name}_pct']:.2f} +- {summary[f'{name}_se_pct']:.2f}")
+        as_expected(summary)
+
+
+def test_no_rank_takes_longer_than_at_default_clocks(packed: BothWays, tmp_path: Path) -> None:
+    """In the virtual time of their GPUs: the last hundred steps, half of them audits."""
+    default = default_clocks(tmp_path, replicas=2, train=trained, course=BLOCK)
+    for name, said in (("with", packed.with_it), ("without", packed.without)):
+        slower = [slower_pct(one.value, usual, last=100) for one, usual in zip(said, default, strict=True)]
+        sys.stdout.write(f"\n{name} plans that follow loads: {max(slower):+.3f} %")
+        assert max(slower) <= 0.1
