@@ -46,11 +46,19 @@ REQUIRED_NAMES = (
 """Every name relied on, and what for; the same in all releases tested, and in 0.17 to 0.20 as far as read."""
 
 _REFUSED = {
-    "overlap_moe_expert_parallel_comm": "a forward and a backward run at once, past the functions that "
-    "perseus_ds listens to",
-    "hybrid_context_parallel": "every pass deals its samples anew, so that ranks run other numbers of "
-    "computations in every iteration, unknown until it has begun",
+    "overlap_moe_expert_parallel_comm": (
+        "a forward and a backward run at once, past the functions that perseus_ds listens to",
+        "it would need a function around each of the two",
+    ),
+    "hybrid_context_parallel": (
+        (
+            "every pass deals its samples anew, so that ranks run other numbers of computations in every "
+            "iteration, unknown until it has begun"
+        ),
+        "all ranks would have to know the groups of samples before a pass",
+    ),
 }
+"""Why, and what would have to change."""
 
 
 _MULTIMODULE = {"MultiModuleProcessGroupCollection", "MultiModulePipelineCommunicator"}
@@ -94,17 +102,23 @@ def refuse_unsupported(config: object, keywords: Mapping[str, object]) -> None:
     Raises:
         UnsupportedEngineError: with the reason.
     """
-    reasons = {name: why for name, why in _REFUSED.items() if getattr(config, name, False)}
+    reasons = {name: told for name, told in _REFUSED.items() if getattr(config, name, False)}
     if _MULTIMODULE & {type(thing).__name__ for thing in keywords.values()}:
         reasons["a pipeline of several modules"] = (
-            "each has stages of its own, and backwards run in backward_step_multimodule, past the functions "
-            "that perseus_ds listens to"
+            (
+                "each has stages of its own, and backwards run in backward_step_multimodule, past the "
+                "functions that perseus_ds listens to"
+            ),
+            "one schedule would have to hold the stages of all modules",
         )
     if _one_graph(config):
-        reasons["a CUDA graph of the full iteration"] = "there is no point where a clock could be asked for"
-    for what, why in reasons.items():
+        reasons["a CUDA graph of the full iteration"] = (
+            "there is no point where a clock could be asked for",
+            "graphs of single layers are served",
+        )
+    for what, (why, change) in reasons.items():
         raise UnsupportedEngineError(
-            f"{what} cannot be served: {why}", hint="train without it, or without us"
+            f"{what} cannot be served: {why}; {change}", hint="train without it, or without us"
         )
 
 
