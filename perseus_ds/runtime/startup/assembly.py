@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from perseus_ds.config.load_function import load_function
 from perseus_ds.device import AskedClocks, Capabilities
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
@@ -258,12 +257,13 @@ class Assembly:
     def _told_loads(self, listener: InstructionListener) -> InstructionListener:
         """Have batches bring their loads: by the user's function, or read ahead where that is asked for."""
         settings, log = self._context.config.straggler, self._context.log
-        function = load_function(settings.set_load)
         if settings.read_ahead and not getattr(self._adapter, "read_ahead", bool)():
             log.event("loads_not_read_ahead", f"read_ahead has no effect with {self._adapter.name}")
-        if not given_by_all(self._context.channel, function, log) or function is None:
+        function = given_by_all(self._context.channel, settings.set_load, log)
+        if function is None:
             return listener
-        asked = UserLoads(listener, function, limit_s=settings.load_limit_s, log=log)
+        rank = self._context.job.rank
+        asked = UserLoads(listener, function, limit_s=settings.load_limit_s, log=log, rank=rank)
         self._undo.append(asked.close)
         return asked
 

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from queue import Empty, SimpleQueue
+from typing import cast
 
-from perseus_ds.config.load_function import LoadFunction
+from perseus_ds.config.load_function import LoadFunction, load_function
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.comm.control_channel import ControlChannel
@@ -16,6 +18,8 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Load
 
 _PATIENCE = 3
+_MOST_LENGTHS = 1_000_000
+"""Sequences of a microbatch: what lists more is taken to list without end."""
 
 
 class UserLoads(PassingListener):
@@ -27,15 +31,22 @@ class UserLoads(PassingListener):
     """
 
     def __init__(
-        self, listener: InstructionListener, function: LoadFunction, *, limit_s: float, log: EventLog
+        self,
+        listener: InstructionListener,
+        function: LoadFunction,
+        *,
+        limit_s: float,
+        log: EventLog,
+        rank: int = 0,
     ) -> None:
         super().__init__(listener)
+        self._whose = f" on rank {rank}" if rank else ""
         self._function: LoadFunction | None = function
         self._limit_s = limit_s
         self._log = log
         self._iteration = 0
         self._asked: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[int, tuple[Load, ...] | Exception]] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[int, tuple[Load, ...] | BaseException]] = SimpleQueue()
         self._late = 0
         threading.Thread(target=self._answer, args=(function,), daemon=True, name="perseus loads").start()
 
@@ -62,25 +73,24 @@ class UserLoads(PassingListener):
             except Empty:
                 self._late += 1
                 if self._late == _PATIENCE:
-                    self._go_without(f"took longer than {self._limit_s:g} s {_PATIENCE} times")
+                    limit = f"{self._limit_s:g} s (straggler.load_limit_s) {_PATIENCE} times"
+                    self._go_without(f"took longer than {limit}")
                 return None
-        if isinstance(answer, Exception):
-            said = answer.message if isinstance(answer, PerseusError) else f"raised {answer!r:.200}"
-            self._go_without(said)
+        if isinstance(answer, BaseException):
+            self._go_without(str(answer) if isinstance(answer, PerseusError) else f"raised {answer!r:.200}")
             return None
         return answer
 
     def _go_without(self, why: str) -> None:
         self.close()
-        self._log.line_here(
-            f"the function of set_load {why}, at iteration {self._iteration}: it is not asked again"
-        )
+        said = f"the function of set_load{self._whose} {why}, at iteration {self._iteration}"
+        self._log.line_here(f"{said}: it is not asked again")
 
     def _answer(self, function: LoadFunction) -> None:
         while (asked := self._asked.get()) is not None:
             try:
                 self._answers.put((asked[0], loads_of_answer(function(*asked), asked[1])))
-            except Exception as error:  # noqa: BLE001  # a user's function may raise anything
+            except BaseException as error:  # noqa: BLE001  # a user's function may raise anything, or exit
                 self._answers.put((asked[0], error))
 
 
@@ -92,9 +102,11 @@ def loads_of_answer(answer: object, microbatches: int) -> tuple[Load, ...]:
     """
     if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
         raise ConfigError(f"returned {answer!r:.80}, not one load for each of {microbatches} microbatches")
-    entries = list(answer)
+    entries = list(islice(answer, microbatches + 1))
     if len(entries) != microbatches:
-        raise ConfigError(f"returned {len(entries)} loads for {microbatches} microbatches")
+        several = f"{len(entries)} load{'s' * (len(entries) != 1)}"
+        found = several if len(entries) < microbatches else f"more than {microbatches} loads"
+        raise ConfigError(f"returned {found} for {microbatches} microbatches")
     return tuple(_load(place, entry) for place, entry in enumerate(entries))
 
 
@@ -102,18 +114,42 @@ def _load(place: int, entry: object) -> Load:
     if isinstance(entry, Load):
         return entry
     try:
-        if isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
-            return Load.of_lengths([float(length) for length in entry])
-        return Load.of_lengths([float(entry)])  # type: ignore[arg-type]  # what is no number raises
+        return Load.of_lengths(_lengths(entry))
     except ConfigError as error:
-        raise ConfigError(f"returned no load for microbatch {place}: {error.message}") from error
+        told = f"returned no load for microbatch {place}: {error.message}"
+        raise ConfigError(told, hint=error.hint) from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"returned {entry!r:.80} for microbatch {place}: tokens or lengths") from error
+        raise ConfigError(
+            f"returned {entry!r:.80} for microbatch {place}", hint="expected tokens, or a list of lengths"
+        ) from error
 
 
-def given_by_all(channel: ControlChannel, function: LoadFunction | None, log: EventLog) -> bool:
-    """Whether every rank has a function, or none; else one line names a rank without. Collective."""
-    having = [rank for rank, has in enumerate(channel.gather(function is not None)) if has]
+def _lengths(entry: object) -> list[float]:
+    """Read tokens, or the lengths of several sequences; a tensor without dimensions is a number."""
+    if not isinstance(entry, Iterable) or isinstance(entry, str | bytes) or getattr(entry, "ndim", 1) == 0:
+        return [float(entry)]  # type: ignore[arg-type]  # what is no number raises
+    lengths = [float(length) for length in islice(entry, _MOST_LENGTHS + 1)]
+    if len(lengths) > _MOST_LENGTHS:
+        raise ConfigError(f"more than {_MOST_LENGTHS} lengths")
+    return lengths
+
+
+def given_by_all(channel: ControlChannel, named: str | None, log: EventLog) -> LoadFunction | None:
+    """Return this rank's function if all have one; else one line names a rank without. Collective.
+
+    Raises:
+        ConfigError: on all ranks alike, where ``named`` leads nowhere on one.
+    """
+    function, why = None, ""
+    try:
+        function = load_function(named)
+    except ConfigError as error:
+        why = str(error)
+    everyone = cast("list[tuple[bool, str]]", channel.gather((function is not None, why)))
+    for rank, (_, told) in enumerate(everyone):
+        if told:
+            raise ConfigError(f"rank {rank}: {told}")
+    having = [rank for rank, (has, _) in enumerate(everyone) if has]
     if 0 < len(having) < channel.size:
         missing = [rank for rank in range(channel.size) if rank not in set(having)]
         log.event(
@@ -122,5 +158,5 @@ def given_by_all(channel: ControlChannel, function: LoadFunction | None, log: Ev
             "nobody's function is asked",
             ranks=missing[:100],
         )
-        return False
-    return True
+        return None
+    return function

@@ -1,11 +1,16 @@
 """A user's function gives loads, or one line says why it is not asked again; training goes on either way."""
 
+import math
+import sys
 import threading
 from collections.abc import Iterator
+from itertools import count, repeat
 from typing import Any
 from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
+import torch
 
 import perseus_ds
 from perseus_ds.config import parse
@@ -37,14 +42,26 @@ def test_batches_have_the_loads_that_the_function_gives() -> None:
     assert said == []
 
 
+def test_tensors_and_arrays_are_taken() -> None:
+    """A tensor's entries are tensors without dimensions."""
+    for answer in (torch.tensor([3, 4]), np.array([3, 4]), [torch.tensor([3.0]), np.array([4])]):
+        batches, said = asked(lambda *_, answer=answer: answer, 1)
+        assert batches[0].loads == (Load(3, 9), Load(4, 16))
+        assert said == []
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "raises": (lambda *_: {}["no"], "raised KeyError('no')"),
-    "negative": (lambda *_: [5, -1], "microbatch 1: a length is -1"),
+    "negative": (lambda *_: [5, -1], "microbatch 1: a length is -1.0 (expected 0 or more)"),
     "negative length": (lambda *_: [5, [3, -2]], "microbatch 1: a length is -2"),
-    "missing": (lambda *_: [5, None], "None for microbatch 1"),
+    "missing": (lambda *_: [5, None], "None for microbatch 1 (expected tokens, or a list of lengths)"),
+    "infinite": (lambda *_: [float("inf"), 5], "microbatch 0: a load's tokens are inf"),
     "not finite": (lambda *_: [float("nan"), 5], "microbatch 0: a load's tokens are nan"),
-    "fewer than microbatches": (lambda *_: [5], "returned 1 loads for 2 microbatches"),
-    "more than microbatches": (lambda *_: [5] * 3, "returned 3 loads for 2 microbatches"),
+    "fewer than microbatches": (lambda *_: [5], "returned 1 load for 2 microbatches"),
+    "more than microbatches": (lambda *_: [5] * 3, "returned more than 2 loads for 2 microbatches"),
+    "without end": (lambda *_: count(), "returned more than 2 loads for 2 microbatches"),
+    "lengths without end": (lambda *_: [5, repeat(5)], "microbatch 1: more than 1000000 lengths"),
+    "leaves the program": (lambda *_: sys.exit(3), "raised SystemExit(3)"),
     "nothing": (lambda *_: None, "returned None, not one load"),
     "a word": (lambda *_: "many", "returned 'many', not one load"),
     "words": (lambda *_: ["many", "few"], "'many' for microbatch 0"),
@@ -69,8 +86,8 @@ def test_a_function_that_is_slow_is_not_waited_for() -> None:
     assert [one.loads for one in batches] == [None] * 5
     (line,) = said
     assert (
-        line
-        == "the function of set_load took longer than 0.01 s 3 times, at iteration 2: it is not asked again"
+        line == "the function of set_load took longer than 0.01 s (straggler.load_limit_s) 3 times, at "
+        "iteration 2: it is not asked again"
     )
 
 
@@ -95,11 +112,29 @@ def test_an_answer_that_comes_late_is_of_no_later_iteration() -> None:
 
 def test_a_function_on_some_ranks_alone_is_asked_on_none() -> None:
     channel, log = MagicMock(size=3), MagicMock()
-    channel.gather.return_value = [True, False, True]
-    assert not given_by_all(channel, len, log)
+    channel.gather.return_value = [(True, ""), (False, ""), (True, "")]
+    assert given_by_all(channel, "math.hypot", log) is None
     assert "on 2 of 3 ranks, not on rank 1" in log.event.call_args.args[1]
-    channel.gather.return_value = [True] * 3
-    assert given_by_all(channel, len, log)
+    channel.gather.return_value = [(True, "")] * 3
+    assert given_by_all(channel, "math.hypot", log) is math.hypot
+
+
+@pytest.mark.parametrize("named", ["math.hypot", "no_such_module.loads"])
+def test_a_name_that_leads_nowhere_on_one_rank_is_refused_on_all(named: str) -> None:
+    """A rank that raised before it had answered would keep the others waiting."""
+    channel = MagicMock(size=2)
+    channel.gather.side_effect = lambda own: [own, (False, "perseus.straggler.set_load is 'x': no")]
+    with pytest.raises(ConfigError, match=r"rank [01]: perseus.straggler.set_load is"):
+        given_by_all(channel, named, MagicMock())
+    assert channel.gather.call_count == 1
+
+
+def test_a_line_of_another_rank_names_it() -> None:
+    log = MagicMock()
+    loads = UserLoads(Noting(), lambda *_: None, limit_s=60.0, log=log, rank=3)
+    loads.iteration_begins(Batch(1))
+    assert log.line_here.call_args.args[0].startswith("the function of set_load on rank 3 returned None")
+    loads.close()
 
 
 @pytest.fixture
