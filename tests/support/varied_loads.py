@@ -21,7 +21,7 @@ Train = Callable[[int, Mapping[str, Any], int], object]
 Course = Callable[[Path, str], dict[str, Any]]
 """A job's block: where it writes, and its pacing."""
 STAGES, PERIOD = 2, 3
-_OBSERVED, _SETTLING = 48, 2
+_OBSERVED, _PAUSED, _MOST_KEPT = 48, 1.2, 0.9
 
 SEQUENCES, MEDIAN, SIGMA = 4, 512.0, 0.6
 _MEAN = MEDIAN * float(np.exp(SIGMA**2 / 2.0))
@@ -88,11 +88,17 @@ def timed(step: Callable[[], object], steps: int) -> Timed:
 
 
 def slower_pct(job: Timed, default: Timed, *, last: int) -> float:
-    """How much longer the last steps took than the same batches at default clocks, in virtual time."""
+    """How much longer the last steps took than the same batches at default clocks, in virtual time.
+
+    A pause of the host between two steps passes there as well: the few that it made much longer are left out.
+    """
     default_s, job_s = np.diff(default.ends_s), np.diff(job.ends_s)
     of_default, of_job = (np.arange(1, len(one) + 1) % PERIOD for one in (default_s, job_s))
-    usual = np.array([default_s[of_default == turn][_SETTLING:].mean() for turn in range(PERIOD)])
-    return float(100.0 * (job_s[-last:].sum() / usual[of_job[-last:]].sum() - 1.0))
+    usual = np.array([np.median(default_s[of_default == turn]) for turn in range(PERIOD)])
+    job_s, usual_s = job_s[-last:], usual[of_job[-last:]]
+    kept = job_s < _PAUSED * usual_s
+    assert kept.mean() >= _MOST_KEPT, job_s / usual_s
+    return float(100.0 * (job_s[kept].sum() / usual_s[kept].sum() - 1.0))
 
 
 def default_clocks(run_dir: Path, *, replicas: int, train: Train, course: Course) -> list[Timed]:

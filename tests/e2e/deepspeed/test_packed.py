@@ -50,8 +50,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
 
 def test_losses_are_those_without_us(jobs: BothWays) -> None:
     plain = [one.value.losses for one in run_ranks(RANKS, trained, config(), STEPS)]
-    assert [one.value for one in jobs.without] == plain
-    assert [one.value for one in jobs.with_it] == plain
+    assert [one.value.losses for one in jobs.without] == plain
+    assert [one.value.losses for one in jobs.with_it] == plain
 
 
 @pytest.mark.parametrize("job", ["with", "without"])
