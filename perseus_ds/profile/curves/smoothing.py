@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from perseus_ds.profile.curves.monotone import monotone
 from perseus_ds.profile.curves.offered import UNKNOWN, place_mhz, with_offered
 from perseus_ds.profile.curves.physics import Fitted, fitted, power_ways, time_ways
 from perseus_ds.profile.curves.regression import Floats, MeasuredCurve, Normal
@@ -112,7 +113,7 @@ class _Curves:
         """Return the points on their curves, and what is left unknown of these."""
         cycles = {key: self._time_s[key] * place for key, place in self._places.items()}
         times = self._fit(cycles, time_shares, time_ways)
-        lasts_s = {key: times.curves[key].mean / place for key, place in self._places.items()}
+        lasts_s = {key: _lasts_s(times.curves[key], place) for key, place in self._places.items()}
         powers, with_time = self._powers(lasts_s, time_shares, energy_shares)
         errors, drawn = {}, {}
         for key, own in self._points.items():
@@ -164,6 +165,11 @@ def _moved(
         replace(point, time_s=row[0], energy_j=row[1], time_se_s=row[2], energy_se_j=row[3])
         for point, row in zip(points, rows, strict=True)
     )
+
+
+def _lasts_s(cycles: Normal, place: Floats) -> Floats:
+    """Durations of a curve whose cycles are known. Shape: ``place`` and the result [points]."""
+    return monotone(cycles.mean / place, np.sqrt(np.diag(cycles.covariance)) / place)
 
 
 def _column(points: Sequence[Point], name: str) -> Floats:
