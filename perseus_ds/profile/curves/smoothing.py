@@ -14,7 +14,7 @@ import numpy as np
 from perseus_ds.profile.curves.monotone import monotone
 from perseus_ds.profile.curves.offered import UNKNOWN, place_mhz, with_offered
 from perseus_ds.profile.curves.physics import Fitted, fitted, power_ways, time_ways
-from perseus_ds.profile.curves.regression import Floats, MeasuredCurve, Normal
+from perseus_ds.profile.curves.regression import Floats, MeasuredCurve, Normal, Ways
 from perseus_ds.profile.curves.scatter import scatters
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
 
@@ -143,7 +143,7 @@ class _Curves:
             return together.curves, 1.0
         return apart.curves, 0.0
 
-    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], list[Normal]]) -> Fitted:
+    def _fit(self, values: _Columns, shares: _Columns, ways: Callable[[Floats], Ways]) -> Fitted:
         """Fit one quantity of all computations, in the units of ``values``; errors are ``shares``."""
         return fitted(
             {
