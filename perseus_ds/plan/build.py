@@ -10,6 +10,7 @@ from perseus_ds.plan.checking.doubt import time_error_pct
 from perseus_ds.plan.playing.saving_errors import savings_within_pct
 from perseus_ds.plan.record import Baseline, PlanSet
 from perseus_ds.plan.solving.lowering import cheapest, lowered, wait_clock_of
+from perseus_ds.plan.solving.margins import margins_s
 from perseus_ds.plan.solving.order import in_order
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.reserve import Reserve, least_reserve_pct
@@ -38,7 +39,8 @@ def build(
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
     ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer. Real
-    durations vary, and must not push a path with just enough slack beyond the critical one. ``timelines`` are
+    durations vary, and must not push a path with just enough slack beyond the critical one. A profile's own
+    errors are kept a margin for besides (`plan.solving.margins`). ``timelines`` are
     further ways to run an instruction, and are not split: plans with them never need more than without.
     ``verify`` runs the solver's own checkers over frontier and plans.
 
@@ -52,7 +54,8 @@ def build(
     known = smoothed(profile)
     wait_clock = wait_clock_of(profile.blocking_w, blocking_power_w, switching)
     waiting_w = blocking_power_w if wait_clock is None else wait_clock.power_w
-    problem = _reserving(problem_of(known, schedule, waiting_w), reserve_pct, switching)
+    problem = problem_of(known, schedule, waiting_w).keeping(margins_s(known))
+    problem = _reserving(problem, reserve_pct, switching)
     baseline = problem.baseline(blocking_power_w)
     also_s = baseline.iteration_time_s
     solved = solve(problem, switching, also_s=also_s, progress=progress)

@@ -30,9 +30,10 @@ class Options:
     """The ways that one computation can run, and what they cost: whole clocks first, then timelines.
 
     A timeline changes clocks at moments of its own, between kernels: it is not split. ``spared_w`` is what
-    a GPU that waits behind one spares (W) by its memory clock.
+    a GPU that waits behind one spares (W) by its memory clock. ``margin_s`` is what a clock is planned longer
+    for the profile's own errors (`plan.solving.margins`); None without errors.
 
-    Shape: ``clock_mhz`` [clocks], highest first; ``time_s``, ``energy_j`` [clocks + timelines].
+    Shape: ``clock_mhz``, ``margin_s`` [clocks], highest first; ``time_s``, ``energy_j`` [clocks + timelines].
     """
 
     clock_mhz: NDArray[np.int64]
@@ -40,11 +41,15 @@ class Options:
     energy_j: NDArray[np.float64]
     timelines: tuple[tuple[Segment, ...], ...] = ()
     spared_w: Mapping[int, float] = field(default_factory=dict)
+    margin_s: NDArray[np.float64] | None = None
 
     def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
-        """Durations to plan with: what is slower than the fastest clock is taken as that much longer."""
+        """Durations to plan with: slower than at the fastest clock they are longer by reserve and margin."""
         slower = self.time_s > self.time_s[: len(self.clock_mhz)].min()
-        return np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
+        kept_s = np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
+        if self.margin_s is not None:
+            kept_s[: len(self.clock_mhz)] += self.margin_s
+        return kept_s
 
     def segments(self, option: int) -> tuple[Segment, ...]:
         """What clocks are held in the order of time, and for how long."""

@@ -3,6 +3,7 @@
 ``profile.estimate`` is imported by those who measure: it brings scipy.
 """
 
+from perseus_ds.profile.curves.drawing import drawn_shares, time_factor
 from perseus_ds.profile.curves.smoothing import smoothed
 from perseus_ds.profile.estimating.counter import CounterTrace
 from perseus_ds.profile.estimating.window import Interval, Window
@@ -28,11 +29,13 @@ __all__ = [
     "at_size",
     "candidate_clocks",
     "differ",
+    "drawn_shares",
     "elasticity",
     "fit_of",
     "read_csv",
     "read_profile",
     "smoothed",
+    "time_factor",
     "write_csv",
     "write_profile",
 ]

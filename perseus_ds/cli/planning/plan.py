@@ -194,7 +194,7 @@ def run(options: argparse.Namespace) -> int:
     plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
     if request.feedback == "auto":
         plans = with_feedback(plans, profile, request.objective)
-    error = profile_error(profile, request.schedule, request.blocking_power_w)
+    error = profile_error(profile, plans)
     _remark_doubts(plans, error)
     checked = verify(plans) if options.verify else None
     if options.output is not None:

@@ -162,7 +162,7 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
         "energy_j": options.energy_j.tolist(),
         "timelines": [[list(segment) for segment in line] for line in options.timelines],
         "spared_w": [list(row) for row in options.spared_w.items()],
-    }
+    } | ({} if options.margin_s is None else {"margin_s": options.margin_s.tolist()})
 
 
 def _plan_set(content: dict[str, object]) -> PlanSet:
@@ -271,6 +271,7 @@ def _options_of(row: Mapping[str, object]) -> Options:
         reals(row, "energy_j", least=0),
         timelines_of(row),
         spared_of(row),
+        reals(row, "margin_s", least=0) if "margin_s" in row else None,
     )
 
 
@@ -326,6 +327,8 @@ def _check_shapes(plans: PlanSet) -> None:
         whole = options.time_s[: len(options.time_s) - len(options.timelines)]
         _check_columns(f"{stage}{kind.value} options", options.clock_mhz, whole)
         _check_columns(f"{stage}{kind.value} options", options.time_s, options.energy_j)
+        if options.margin_s is not None:
+            _check_columns(f"{stage}{kind.value} options", options.clock_mhz, options.margin_s)
     if (np.diff(plans.iteration_time_s) < 0).any():
         raise ValueError("iteration times do not ascend")
     highest = plans.choice.max(axis=0)

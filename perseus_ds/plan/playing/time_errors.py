@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.plan.record import FrequencyPlan
 from perseus_ds.plan.splits import Portion
-from perseus_ds.profile import Computation, Point, Profile
+from perseus_ds.profile import Computation, Profile, drawn_shares, time_factor
 from perseus_ds.schedule import Dag, Instruction
 
 _LEAST_DRAWS, _MOST_DRAWS = 20, 200
@@ -25,12 +25,14 @@ class TimeErrors:
 
     ``before_s`` and ``after_s`` are by how much longer iterations of either side last on average. Of paths
     that are alike as profiled one really is the longest. ``ratio`` is the standard error that is left to the
-    plan's time over the baseline's.
+    plan's time over the baseline's. ``slower`` is by what share the plan's iterations last longer than the
+    baseline's on average, its reserve counted.
     """
 
     before_s: float
     after_s: float
     ratio: float
+    slower: float
 
 
 def time_errors(
@@ -48,9 +50,10 @@ def time_errors(
     random = np.random.default_rng(1)
     exact, off = {}, {}
     for key in plan.of.options:
-        of_normal = _factor(profile, key, variation.get(key, 0.0))
-        exact[key] = np.ones((len(of_normal), draws))
-        off[key] = 1.0 + of_normal @ random.standard_normal((len(of_normal), draws))
+        time_s = np.array([point.time_s for point in profile.of(*key)])
+        exact[key] = np.ones((len(time_s), draws))
+        factor_of = time_factor(profile, key, variation.get(key, 0.0))
+        off[key] = drawn_shares(time_s, factor_of, random.standard_normal(exact[key].shape))
     highest = dict.fromkeys(plan.of.computations(), (Portion(0, 1.0),))
     drawn = factor[:, np.arange(draws) % factor.shape[1]]
     lasts_s = np.hstack(
@@ -66,24 +69,8 @@ def time_errors(
         before_s=float((before_off_s - before_s).mean()),
         after_s=float((after_off_s - after_s).mean()),
         ratio=float((after_off_s / before_off_s - after_s / before_s).std()),
+        slower=float(after_off_s.mean() / before_off_s.mean() - 1.0),
     )
-
-
-def _factor(known: Profile, key: Computation, variation: float) -> Floats:
-    """What normal numbers are multiplied by for the errors of a computation's times, as shares of them.
-
-    Points that were drawn to a curve are off together; others each by itself.
-
-    Shape: [points, points].
-    """
-    if key in known.errors:
-        return known.errors[key].time
-    return np.diag([_error(point, variation) for point in known.of(*key)])
-
-
-def _error(point: Point, variation: float) -> float:
-    """Standard error of a point's time, as a share of it; where it states none, by how it varies."""
-    return point.time_se_s / point.time_s or variation / float(np.sqrt(point.samples))
 
 
 def _lasts_s(

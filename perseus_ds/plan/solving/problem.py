@@ -51,6 +51,14 @@ class PlanProblem:
         """Take every computation below its fastest clock as that much longer."""
         return self._of(self.options, reserve_pct)
 
+    def keeping(self, margins_s: Mapping[Computation, NDArray[np.float64]]) -> PlanProblem:
+        """Take durations as longer by a margin for the profile's errors; with none as they are.
+
+        Shape: ``margins_s`` [clocks] each.
+        """
+        options = {key: replace(own, margin_s=margins_s.get(key)) for key, own in self.options.items()}
+        return self._of(options, self.reserve_pct)
+
     def with_timelines(self, timelines: Sequence[InstructionTimelines]) -> PlanProblem:
         """Add further ways to run instructions.
 

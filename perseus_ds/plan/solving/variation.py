@@ -50,7 +50,7 @@ class Draws:
         """
         if problem.variation is None:
             return None
-        nodes, unreserved = problem.dag.nodes, problem.reserving(0.0)
+        nodes, unreserved = problem.dag.nodes, problem.keeping({}).reserving(0.0)
         share = np.array([problem.variation.get((node.stage, node.kind), 0.0) for node in nodes])
         draws = int(np.clip(_MOST_NUMBERS // len(nodes), _LEAST_DRAWS, most))
         random = np.random.default_rng(seed)

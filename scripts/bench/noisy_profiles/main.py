@@ -1,6 +1,7 @@
 """What do errors of a profile's entries cost, judged on the true profile? See README.md.
 
-python scripts/bench/noisy_profiles/main.py results.json [--seeds 8] [--published PROFILE.csv] [--only NAME]
+python scripts/bench/noisy_profiles/main.py results.json [--seeds 8] [--first-seed 0]
+    [--published PROFILE.csv] [--only NAME]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from perseus_ds.device.simulated import Work, model_named
 from perseus_ds.device.simulated.physics import duration_s, energy_j
+from perseus_ds.plan.solving.margins import margins_s
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.strategy import fastest
 from perseus_ds.plan.solving.switching import FREE
@@ -60,7 +62,7 @@ class Truth:
         Returns by how much it lasts longer than all clocks at maximum, and takes more than the least at its
         time, in percent.
         """
-        planned = problem_of(believed, self.problem.schedule, self.waiting_w)
+        planned = problem_of(believed, self.problem.schedule, self.waiting_w).keeping(margins_s(believed))
         limit_s = planned.baseline(0.0).iteration_time_s
         every = fastest(planned, FREE, also_s=limit_s)
         within = [
@@ -138,12 +140,10 @@ def as_measured(profile: Profile) -> Profile:
 
 
 def row(
-    truth: Truth, share: float, seeds: int, believe: Callable[[Profile], Profile], *, told: bool
+    truth: Truth, share: float, seeds: Sequence[int], believe: Callable[[Profile], Profile], *, told: bool
 ) -> Mapping[str, float]:
     """Means and worst over the seeds, in percent."""
-    found = [
-        truth.judged(believe(with_errors(truth.profile, share, seed, told=told))) for seed in range(seeds)
-    ]
+    found = [truth.judged(believe(with_errors(truth.profile, share, seed, told=told))) for seed in seeds]
     times, energies = zip(*found, strict=True)
     return {
         "slower_pct": statistics.fmean(times),
@@ -159,9 +159,11 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path)
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--published", type=Path)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     rows = []
     for name, profile in true_profiles(options.published).items():
         if options.only not in name:
@@ -170,8 +172,8 @@ def main() -> None:
             truth = Truth.of(at_clocks(profile, clocks))
             for told in (True, False):
                 for share, time_bar, energy_bar in zip(SHARES, TIME_BARS_PCT, ENERGY_BARS_PCT, strict=True):
-                    before = row(truth, share, options.seeds, as_measured, told=told)
-                    now = row(truth, share, options.seeds, lambda one: smoothed(one, scatter=True), told=told)
+                    before = row(truth, share, seeds, as_measured, told=told)
+                    now = row(truth, share, seeds, lambda one: smoothed(one, scatter=True), told=told)
                     rows.append(
                         {"profile": name, "clocks": clocks, "file": "json" if told else "csv"}
                         | {"error_pct": 100.0 * share, "before": before, "now": now}

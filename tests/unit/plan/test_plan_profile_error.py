@@ -1,4 +1,4 @@
-"""Errors of a profile: seen in its standard errors, else in the scatter of its points; what they may cost."""
+"""Errors of a profile: seen in its standard errors, else in the scatter of its points; what they cost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perseus_ds.plan.profile_error import profile_error
-from perseus_ds.profile import Point, Profile
+from perseus_ds.plan import build
+from perseus_ds.plan.profile_error import EntryError, profile_error
+from perseus_ds.profile import Point, Profile, smoothed
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation.gpt3 import BLOCKING_POWER_W, gpt3_profile
 
@@ -33,38 +34,33 @@ def off_by(share: float, *, told: bool = False) -> Profile:
     return replace(known, points={key: tuple(map(wrong, own)) for key, own in known.points.items()})
 
 
-@pytest.mark.parametrize(
-    ("share", "told", "slower_pct"),
-    [(0.005, False, 0.5), (0.01, False, 1.2), (0.005, True, 0.16), (0.01, True, 0.22)],
-)
-def test_errors_are_seen_and_what_they_cost(share: float, *, told: bool, slower_pct: float) -> None:
-    """Stated errors are averaged out over neighbouring clocks before anything is planned."""
-    found = profile_error(off_by(share, told=told), SCHEDULE, BLOCKING_POWER_W)
+def error_of(profile: Profile) -> EntryError | None:
+    """As `perseus-ds plan` finds it: points are drawn to their curves first."""
+    known = smoothed(profile, scatter=True)
+    return profile_error(known, build(known, SCHEDULE, blocking_power_w=BLOCKING_POWER_W))
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(("share", "most_pct"), [(0.005, 0.1), (0.02, 0.3)])
+def test_errors_are_seen_and_what_they_still_cost(share: float, most_pct: float, *, told: bool) -> None:
+    """Averaged out over neighbouring clocks, and with a margin, they cost little; more errors cost more."""
+    found = error_of(off_by(share, told=told))
     assert found is not None
-    assert found.measured is told
-    assert found.time_pct == pytest.approx(100.0 * share, rel=0.15)
-    assert found.energy_pct == pytest.approx(100.0 * share, rel=0.15)
-    assert found.slowdown_pct == pytest.approx(slower_pct, rel=0.4)
-    assert found.matters
+    assert found.measured
+    assert 0.1 < found.time_pct / (100.0 * share) < 0.6
+    assert found.slowdown_pct is not None
+    assert 0.2 * most_pct < found.slowdown_pct < 1.3 * most_pct
 
 
 def test_a_profile_without_errors_has_none_that_matter() -> None:
-    found = profile_error(gpt3_profile(), SCHEDULE, BLOCKING_POWER_W)
+    found = error_of(gpt3_profile())
     assert found is not None
     assert found.time_pct < 0.02
-    assert found.slowdown_pct is None  # not planned again: so little costs nothing
+    assert found.slowdown_pct is None
     assert not found.matters
-
-
-def test_of_a_large_schedule_one_draw_says_about_as_much() -> None:
-    """8 x 32 has 512 computations; the mean of ten draws is 1.66 %."""
-    large = textbook("1f1b", stages=8, microbatches=32)
-    found = profile_error(off_by(0.01), large, BLOCKING_POWER_W)
-    assert found is not None
-    assert found.slowdown_pct == pytest.approx(1.66, rel=0.4)
 
 
 def test_three_points_say_nothing_of_their_scatter() -> None:
     known = gpt3_profile()
     few = replace(known, points={key: own[:3] for key, own in known.points.items()})
-    assert profile_error(few, SCHEDULE, BLOCKING_POWER_W) is None
+    assert error_of(few) is None
