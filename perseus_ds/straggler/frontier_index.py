@@ -15,6 +15,7 @@ from perseus_ds.plan import PlanSet, select
 from perseus_ds.plan.playing.expected_power import ratio_of_all
 from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.decision import TimeBudget
+from perseus_ds.straggler.worth_of_time import WorthOfTime
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
 
@@ -41,6 +42,7 @@ class FrontierIndex:
     _best: Sequence[int]
     _slower_s: NDArray[np.float64]
     _slower: NDArray[np.int64]
+    _worth: WorthOfTime
     _blocking_w: float
 
     @classmethod
@@ -73,6 +75,7 @@ class FrontierIndex:
             _best=cheaper,
             _slower_s=expected_s[slower],
             _slower=np.array([chosen, *slower], dtype=np.int64),
+            _worth=WorthOfTime.of(expected_s[[chosen, *slower]], plans.effective_energy_j[[chosen, *slower]]),
             _blocking_w=blocking_w,
         )
 
@@ -84,12 +87,15 @@ class FrontierIndex:
         if (objective, fastest) == (self.objective, self.fastest):
             return self
         slower = [index for index in self._best if self.expected_s[index] > self.expected_s[objective]]
+        kept = np.array([objective, *slower], dtype=np.int64)
+        effective_j = (self.power_w[kept] - self._blocking_w) * self.expected_s[kept]
         return replace(
             self,
             objective=objective,
             fastest=fastest,
             _slower_s=self.expected_s[slower],
-            _slower=np.array([objective, *slower], dtype=np.int64),
+            _slower=kept,
+            _worth=WorthOfTime.of(self.expected_s[kept], effective_j),
         )
 
     @property
@@ -161,6 +167,13 @@ class FrontierIndex:
         places = np.searchsorted(self._slower_s, limit_s, side="right")
         plans: NDArray[np.int64] = self._slower[places]
         return plans
+
+    def log_worth(self, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a second less costs each of many replicas that may take so many times longer (`WorthOfTime`).
+
+        Shape: [replicas].
+        """
+        return self._worth.log_w(stretch)
 
 
 def _ever_cheaper(time_s: NDArray[np.float64], cost_j: NDArray[np.float64]) -> list[int]:

@@ -34,6 +34,8 @@ class Frontiers:
 
         Shape: [replicas].
         """
+        if len(self._groups) == 1:
+            return self._indexes[0].expected_s[plans]
         expected_s = np.empty(len(plans))
         for index, replicas in self._groups:
             expected_s[replicas] = index.expected_s[plans[replicas]]
@@ -51,7 +53,21 @@ class Frontiers:
 
         Shape: [replicas].
         """
+        if len(self._groups) == 1:
+            return self._indexes[0].stretched(stretch)
         plans = self.objective.copy()
         for index, replicas in self._groups:
             plans[replicas] = index.stretched(stretch[replicas])
         return plans
+
+    def log_worth(self, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a second less costs each replica that may take so many times longer than its objective's plan.
+
+        Shape: [replicas].
+        """
+        if len(self._groups) == 1:
+            return self._indexes[0].log_worth(stretch)
+        log_worth = np.empty(len(stretch))
+        for index, replicas in self._groups:
+            log_worth[replicas] = index.log_worth(stretch[replicas])
+        return log_worth

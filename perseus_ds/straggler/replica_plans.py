@@ -61,7 +61,7 @@ class ReplicaPlans:
         self._pace = Pace(len(indexes))
         self._unknown = np.full(len(indexes), np.nan)
         self._run_s: dict[int, _Replicas] = {}
-        self._pacing = None if marks is None else Pacing(marks)
+        self._pacing = None if marks is None else Pacing(marks, self._log_worth)
         self._paced: dict[int, PacedIteration] = {}
         self._untold = 0 if by_loads else _UNTOLD
         self._recovered: tuple[int, _Replicas] | None = None
@@ -135,7 +135,7 @@ class ReplicaPlans:
         if len(paced.told) == 1:
             paced.most_s = self._controller.longest_allowed_s(paced.told[0].left_s)
         wanted = self._pacing.stretches(paced)
-        if not paced.told[-1].known.any():
+        if not np.isfinite(paced.told[-1].error).any():
             wanted = runs
         elif not outlook.by_load.any():
             wanted = np.minimum(runs, wanted) if recovered else runs
@@ -216,8 +216,11 @@ class ReplicaPlans:
         if self._recovered is not None and self._pacing is not None:
             still = self._frontiers.objective_s
             outlook = Outlook(np.zeros(len(still)), still, self._scatter, np.zeros(len(still), np.bool_))
-            anew = PacedIteration(self._recovered[1], [outlook])
+            anew = PacedIteration(self._recovered[1], [outlook.cleaned()])
             self._run(np.minimum(self._stretch, self._pacing.stretches(anew)))
+
+    def _log_worth(self, stretch: _Replicas) -> _Replicas:
+        return self._frontiers.log_worth(stretch)
 
     def _run(self, stretch: _Replicas) -> None:
         """Choose plans anew where they are to take another time."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.sync_time import sigmas_below
+from perseus_ds.straggler.pacing.margins import margins_s
 
 _Replicas = NDArray[np.float64]
 
@@ -63,10 +63,12 @@ class Room:
     ``excess`` is how much longer iterations may become on average because predictions err, all replicas
     together, relatively. ``last_error`` is the error of what is left at the iteration's last mark, by that of
     what is left now. ``until`` is the share of what is left now that is over when the next mark is answered.
-    ``most_s`` is how long an iteration may be made at all.
+    ``most_s`` is how long an iteration may be made at all. ``log_worth`` is what a second less costs each
+    replica that may take so many times longer than its objective's plan.
     """
 
     excess: float
+    log_worth: Callable[[_Replicas], _Replicas]
     last_error: float = 1.0
     until: float = 1.0
     most_s: float = np.inf
@@ -78,24 +80,27 @@ def stretches(outlook: Outlook, room: Room) -> _Replicas:
     All aim at the end of the longest, less the margin that will be needed after the last mark. Until the next
     mark no replica becomes so slow that it could not end in time at the objective's plan from there on. The
     margin that is needed now is subtracted. Replicas of which nothing is known are not slowed. The longest of
-    the others can only be earlier than that of all, so that the others still are.
+    the others can only be earlier than that of all, so that the others still are. ``outlook`` is cleaned.
+
+    Errors of single computations add up as squares, so that of more work grows as the root.
 
     Shape: all [replicas]; 1 where there is no slack.
-    Cost: a dozen vector operations.
+    Cost: two dozen vector operations.
     """
-    everyone = outlook.known
-    slowed = np.ones(len(everyone))
+    everyone = np.isfinite(outlook.error)
+    slowed, slack = np.ones(len(everyone)), np.ones(len(everyone))
     if np.count_nonzero(everyone) < 2:  # noqa: PLR2004  # the longest, and one that waits for it
         return slowed
-    known = slice(None) if everyone.all() else everyone
+    known = slice(None) if everyone.all() else np.flatnonzero(everyone)
     elapsed_s, left_s = outlook.elapsed_s[known], outlook.left_s[known]
-    end_s, error_s = elapsed_s + left_s, outlook.error[known] * left_s
+    end_s, error_s = elapsed_s + left_s, outlook.error[known] * np.sqrt(left_s * left_s.mean())
     last = int(end_s.argmax())
     longest_s = min(float(end_s[last]), room.most_s)
+    slack[known] = (longest_s - elapsed_s) / left_s
     apart_s = np.hypot(error_s, error_s[last])
-    usual_s = math.sqrt(float(apart_s @ apart_s) / len(apart_s))
-    margin_s = sigmas_below(room.excess * longest_s / ((len(end_s) - 1) * usual_s)) * apart_s
-    aim = (longest_s - room.last_error * margin_s - elapsed_s) / left_s
+    apart_s[last] = 0.0
+    margin_s = margins_s(apart_s, room.log_worth(slack)[known], room.excess * longest_s)
+    aim = slack[known] - room.last_error * margin_s / left_s
     way_out = 1.0 + (longest_s - margin_s - end_s) / (room.until * left_s)
     stretch = np.maximum(1.0, np.minimum(aim, way_out))
     stretch[last] = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -22,11 +23,11 @@ class Pacing:
 
     The margin is what the prediction's error asks for. It comes from the profile at first, and is then
     learned for each mark from how far predictions were off. Where they are off by too much it takes all
-    slack: who knows too little slows nobody.
+    slack: who knows too little slows nobody. ``log_worth`` states what a second is worth (`Room`).
     """
 
-    def __init__(self, marks: ProgressMarks) -> None:
-        self._marks = marks
+    def __init__(self, marks: ProgressMarks, log_worth: Callable[[_Replicas], _Replicas]) -> None:
+        self._marks, self._log_worth = marks, log_worth
         self._errors = [PredictionError() for _ in marks.share]
 
     def recovered(self, paced: PacedIteration) -> NDArray[np.bool_]:
@@ -59,7 +60,8 @@ class Pacing:
         )
         ends_s = told.elapsed_s + told.left_s * paced.awaited
         awaited_s = float(np.max(ends_s, where=np.isfinite(ends_s), initial=0.0))
-        room = Room(EXCESS_PACED, min(1.0, later), self._marks.until(mark), min(paced.most_s, awaited_s))
+        most_s, until = min(paced.most_s, awaited_s), self._marks.until(mark)
+        room = Room(EXCESS_PACED, self._log_worth, min(1.0, later), until, most_s)
         return stretches(replace(told, left_s=told.left_s * paced.pace, error=told.error * scale), room)
 
     def learn(self, paced: PacedIteration, own_s: _Replicas, *, slow: NDArray[np.bool_]) -> None:
