@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from perseus_ds.straggler.estimate.reference import Reference
 from perseus_ds.straggler.estimate.scatter import OwnScatter
 from perseus_ds.straggler.estimate.slowdown_estimate import FlapDamping, SlowdownEstimate
 
@@ -168,6 +169,29 @@ def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within
             estimate.observe(ratio, impatient=np.zeros(4, bool), review_every=16)
         found += estimate.proved.tolist() == [False, True, False, False]
     assert found >= 0.95 * jobs
+
+
+def test_replicas_that_vary_alike_lend_each_other_their_means() -> None:
+    """After 40 noisy iterations an own mean is off by 2 %: a fifth more was proved in 68 of 100."""
+    found = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        estimate = SlowdownEstimate(16, 0.12)
+        for n in range(65):
+            ratio = 1.0 + 0.12 * rng.standard_normal(16)
+            ratio[1] *= 1.2 if n >= 40 else 1.0
+            estimate.observe(ratio, impatient=np.zeros(16, bool), review_every=16)
+        found += bool(estimate.proved[1])
+    assert found >= 0.9 * 60
+
+
+def test_replicas_that_are_apart_keep_their_own_means() -> None:
+    apart, rng, means = np.linspace(0.9, 1.2, 8), np.random.default_rng(3), Reference(8)
+    spread, nobody, beyond = np.full(8, 0.08), np.zeros(8, bool), np.zeros(8)
+    for n in range(300):
+        sigmas = means.sigmas(apart * (1.0 + 0.08 * rng.standard_normal(8)), spread, nobody)
+        beyond += sigmas / 200.0 if n >= 100 else 0.0
+    assert np.abs(beyond).max() < 0.4, "their differences are up to four deviations"
 
 
 def test_each_short_spell_makes_the_next_one_four_times_as_hard_to_believe() -> None:
