@@ -91,10 +91,11 @@ class StragglerSettings:
 
     ``set_load`` names a function ("module.function") that gives the loads of an iteration's microbatches
     before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
-    the data iterator beforehand and counts them. ``pacing`` "auto" answers a straggler's recovery within the
-    iteration. "loads" also paces replicas to the longest by the loads of their microbatches, and each
-    iteration runs a plan that follows them. ``peers`` is what follows from a slow GPU among ranks that meet
-    in every layer. It is named ("name"), or its peers run slower clocks as well ("answer").
+    the data iterator beforehand and counts them. ``pacing`` "never" leaves a straggler's recovery within the
+    iteration unanswered. "loads" also paces replicas to the longest by the loads of their microbatches, and
+    each iteration runs a plan that follows them. "auto" does so where the profile expects a saving by it.
+    ``peers`` is what follows from a slow GPU among ranks that meet in every layer. It is named ("name"), or
+    its peers run slower clocks as well ("answer").
     """
 
     enabled: bool = True

@@ -151,13 +151,14 @@ def both_ways(
     replicas: int,
     steps: int,
     train: Train = trained,
+    pacing: str = "loads",
     course: Course = course,
     afresh: bool = False,
 ) -> BothWays:
     """Train twice, at first with them, then without; ``afresh`` with a profile and a plan of its own."""
     ranks, said = STAGES * replicas, []
-    for name, pacing in (("with_", "loads"), ("without_", "never")):
-        said.append(run_ranks(ranks, train, config(perseus=course(run_dir, pacing)), steps))
+    for name, how in (("with_", pacing), ("without_", "never")):
+        said.append(run_ranks(ranks, train, config(perseus=course(run_dir, how)), steps))
         for file in ("summary.json", "events.jsonl", *(("profile.json", "plan.json") if afresh else ())):
             (run_dir / file).rename(run_dir / f"{name}{file}")
     return BothWays(run_dir, with_it=said[0], without=said[1])

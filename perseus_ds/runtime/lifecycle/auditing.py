@@ -32,7 +32,7 @@ from perseus_ds.runtime.observe.worth import worth
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
-_ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
+ABSOLUTE = frozenset({"deadline", "max_slowdown", "power_cap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Audits:
         audit = self._published(context, reports, (plan, expected), named, answers) if job.rank == 0 else None
         if audit is not None:
             self.summaries[job.schedule.microbatches] = audit.summary
-        if context.config.objective.policy not in _ABSOLUTE:
+        if context.config.objective.policy not in ABSOLUTE:
             return None
         other: Objective | None = context.channel.broadcast_result(
             lambda: None if audit is None else _kept(context, plan, audit, named)

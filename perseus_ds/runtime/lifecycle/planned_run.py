@@ -34,10 +34,10 @@ from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch, Fits
 from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.pacing_choice import PacingChoice, chosen_for, ended
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.lifecycle.plan_lines import PlanLines
 from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
-from perseus_ds.runtime.lifecycle.planning.plan_requests import follows
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
@@ -49,7 +49,7 @@ class PlannedRun:
     """The frontiers of all groups, and what is chosen of them.
 
     ``context`` is of batches of one size, which ``named`` names where there are several. What is audited is
-    held against the first group's plan.
+    held against the first group's plan. ``loads_known``: this rank knows loads before iterations begin.
 
     Shape: ``frontiers`` [groups].
     """
@@ -65,8 +65,9 @@ class PlannedRun:
         peers: PeerAnswers | None = None,
         drift: DriftWatch | None = None,
         waits: bool = False,
+        loads_known: bool = False,
     ) -> None:
-        self._drift = drift
+        self._drift, self._loads_known = drift, loads_known
         self._context = context
         self._frontiers = [loads(text) for text in texts]
         self._named = named
@@ -87,6 +88,7 @@ class PlannedRun:
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
         self._power_ratios = context.channel.broadcast_result(self._ratios)
+        self._fits = self._all_fits()
         self._chosen = self._choose(context.config.objective)
         for plans in self._frontiers:
             self._lines.doubts(plans)
@@ -105,32 +107,49 @@ class PlannedRun:
             self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
         )
         if other is None:
-            return None
+            return self._paced_no_more()
         self._chosen = self._choose(other)
         self._audits.forget_plan(self._context.job)
         return self._chosen.active_plan
 
-    def _choose(self, objective: Objective) -> _Chosen:
+    def _paced_no_more(self) -> ActivePlan | None:
+        """Return the plan without pacing by loads, where a job that paced itself is not better off by it."""
+        context = self._context
+        summary = self._audits.summaries.get(context.job.schedule.microbatches)
+        if not ended(context, self._choice, summary, named=self._named):
+            return None
+        self._chosen = self._choose(self._objective, PacingChoice(on=False))
+        self._audits.forget_plan(context.job)
+        return self._chosen.active_plan
+
+    def _choose(self, objective: Objective, choice: PacingChoice | None = None) -> _Chosen:
+        """Choose plans, and whether iterations follow their loads where that was not decided; collective."""
         job = self._context.job
+        self._objective = objective
         plans = [select(one, objective) for one in self._frontiers]
-        hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
+        self._choice = choice or chosen_for(
+            self._context, plans[0], self._fits[0], loads_known=self._loads_known, named=self._named
+        )
+        paced = self._choice.on
+        hopes = [expected_of(self._context, plan, group, paced=paced) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
             self._lines.swing(plan)
         chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
         if self._drift is not None:
-            chosen.active_plan.levels = self._drift.over(job, plans, self._fits())
+            fits = self._fits[job.group]
+            chosen.active_plan.levels = self._drift.over(job, plans, fits, by_loads=paced)
         return chosen
 
-    def _fits(self) -> Fits:
-        """How durations follow loads on this rank's group, as its profile has it; collective."""
+    def _all_fits(self) -> list[Fits]:
+        """How durations follow loads, as the profile of every group has it; collective."""
         fits: list[Fits] = self._context.channel.broadcast_result(
             lambda: [
                 {} if (known := profile_in(self._context, group)) is None else dict(known.loads)
                 for group in range(len(self._frontiers))
             ]
         )
-        return fits[self._context.job.group]
+        return fits
 
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
@@ -170,7 +189,7 @@ class PlannedRun:
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
             marks=None if forecast is None else forecast.marks,
-            by_loads=follows(self._context.config.straggler) and forecast is not None and forecast.tells,
+            by_loads=self._choice.on and forecast is not None and forecast.tells,
         )
         return ActivePlan(
             schedules,
@@ -214,7 +233,7 @@ class PlannedRun:
         """Every group's profile, on all ranks; None where nothing is foretold. Collective."""
         answers = self._context.config.straggler
         alone = self._context.job.replicas == 1
-        if not answers.enabled or answers.pacing == "never" or (alone and answers.pacing != "loads"):
+        if not answers.enabled or answers.pacing == "never" or (alone and not self._choice.on):
             return None
         return self._context.channel.broadcast_result(
             lambda: [profile_in(self._context, one) for one in range(len(self._frontiers))]
@@ -232,7 +251,7 @@ class PlannedRun:
     ) -> LoadFollower | None:
         """Have this rank run plans that follow loads, where they can and are known; collective."""
         context, job, own = self._context, self._context.job, self._frontiers[self._context.job.group]
-        if profiles is None or context.config.straggler.pacing != "loads":
+        if profiles is None or not self._choice.on:
             return None
         profile = profiles[job.group]
         why = why_not(
@@ -272,7 +291,7 @@ class PlannedRun:
             looks=looks_at(self._frontiers[0].schedule, marks, job.pipeline_rank),
             speaks=job.pipeline_rank == 0,
             usual_s=np.array([index.objective_s for index in every]),
-            by_loads=self._context.config.straggler.pacing == "loads",
+            by_loads=self._choice.on,
         )
 
 
@@ -285,15 +304,15 @@ class _Chosen:
     active_plan: ActivePlan
 
 
-def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expected:
+def expected_of(context: JobContext, plan: FrequencyPlan, group: int, *, paced: bool) -> Expected:
     """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
     The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
-    does: the run directory is its own. Where iterations follow their loads, that is counted as far as the
-    planner knows it.
+    does: the run directory is its own. ``paced``: iterations follow their loads, which is counted as far as
+    the planner knows it.
     """
     known, by_loads = plan.of.expected.get(plan.index), plan.of.by_loads.get(plan.index)
-    if by_loads is not None and follows(context.config.straggler):
+    if by_loads is not None and paced:
         known = by_loads
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def paced(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=260)
+    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=260, pacing="automatic")
 
 
 def test_losses_are_those_without_it(paced: BothWays) -> None:

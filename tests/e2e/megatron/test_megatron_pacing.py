@@ -30,7 +30,9 @@ def trained(rank: int, content: Mapping[str, Any], steps: int) -> list[list[str]
 
 @pytest.fixture(scope="module")
 def paced(tmp_path_factory: pytest.TempPathFactory) -> BothWays:
-    return both_ways(tmp_path_factory.mktemp("paced"), replicas=2, steps=260, train=trained)
+    return both_ways(
+        tmp_path_factory.mktemp("paced"), replicas=2, steps=260, train=trained, pacing="automatic"
+    )
 
 
 def test_losses_are_those_without_it(paced: BothWays) -> None:

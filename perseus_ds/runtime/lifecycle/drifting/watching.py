@@ -30,14 +30,18 @@ class DriftWatch:
         self._levels = levels
         self.plans: dict[int, Sequence[FrequencyPlan]] = {}
 
-    def over(self, job: Job, plans: Sequence[FrequencyPlan], fits: Fits) -> StageLevels | None:
+    def over(
+        self, job: Job, plans: Sequence[FrequencyPlan], fits: Fits, *, by_loads: bool
+    ) -> StageLevels | None:
         """Watch batches of one size at their plan from now on; None where that shows nothing.
+
+        ``by_loads``: iterations follow their loads.
 
         Shape: ``plans`` [groups].
         """
         size = job.schedule.microbatches
         self._books.levels.pop(size, None)
-        if why := self._why_not(job):
+        if why := self._why_not(job, by_loads=by_loads):
             self._context.log.event("drift_not_watched", reason=why, microbatches=size)
             return None
         self.plans[size] = plans
@@ -59,13 +63,13 @@ class DriftWatch:
             levels.forget()
         return judge([one for one in told if one is not None])
 
-    def _why_not(self, job: Job) -> str:
+    def _why_not(self, job: Job, *, by_loads: bool) -> str:
         config = self._context.config
         if config.profile.drift == "never":
             return "profile.drift is never"
         if job.peer_groups or job.coupled:
             return "ranks meet within computations: how long these last is the others' doing as well"
-        if config.objective.feedback == "auto" or config.straggler.pacing == "loads":
+        if config.objective.feedback == "auto" or by_loads:
             return "every iteration has clocks of its own"
         return ""
 

@@ -30,6 +30,7 @@ class BatchSizes:
         self._jobs: dict[int, Job | None] = {job.schedule.microbatches: job}
         self._places: dict[int, Place | PerseusError] = {}
         self._joined: list[Joined] = []
+        self._loads_known: dict[int, bool] = {}
 
     def on_joined(self, act: Joined) -> None:
         """Have something done with every job that is joined from now on."""
@@ -46,12 +47,17 @@ class BatchSizes:
         Cost: a look-up, but for the first time.
         """
         size = batch.microbatches
+        self._loads_known[size] = batch.loads is not None
         if size not in self._jobs and size not in self._places:
             try:
                 self._places[size] = self._adapter.place()
             except PerseusError as error:
                 self._places[size] = error
         return self._jobs.get(size)
+
+    def loads_known(self, microbatches: int) -> bool:
+        """Whether this rank knew the loads of the last batch of a size before it began."""
+        return self._loads_known.get(microbatches, False)
 
     def join(self, microbatches: int) -> Job | None:
         """Join a size that all ranks have met; collective the first time.
