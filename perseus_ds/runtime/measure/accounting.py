@@ -162,10 +162,14 @@ class EnergyAccount:
             self._open.clear()
             return
         trace = self._watch.trace(self._open[0].start_s)
+        settled = None
         while self._open and _decided(trace, self._open[0]) and not self._grows(self._open[0]):
-            self._book(self._open.pop(0), trace)
-        if self._open and self._open[0].mode not in {None, Mode.NEITHER}:
-            self._watch.forget(self._open[0].start_s)  # what counts for neither may be a profile's window
+            settled = self._open.pop(0)
+            self._book(settled, trace)
+        oldest = self._open[0] if self._open else settled
+        if oldest is not None and oldest.mode not in {None, Mode.NEITHER}:
+            # what counts for neither may be a profile's window
+            self._watch.forget(oldest.start_s if self._open else oldest.end_s)
 
     def _book(self, block: _Block, trace: CounterTrace) -> None:
         if block.mode is Mode.NEITHER or not trace.covers(block.start_s, block.end_s):

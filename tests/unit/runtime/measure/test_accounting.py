@@ -132,6 +132,17 @@ def test_without_a_counter_nothing_is_booked(account: EnergyAccount, watched: Wa
     assert account.totals_of(0)[Mode.PERSEUS].iterations == 0
 
 
+@pytest.mark.parametrize(("modes", "until_s"), [("PPP", 12.0), ("PNN", 4.0), ("BBB", 12.0), ("NNN", 0.0)])
+def test_long_iterations_are_forgotten_once_they_are_booked(
+    account: EnergyAccount, watched: Watched, modes: str, until_s: float
+) -> None:
+    """None of them waits for another: nothing is open, and a job of hours kept all that it had read."""
+    enter(account, watched, modes, length_s=4.0)
+    watched.until_s = 12.1
+    account.add(Mode.NEITHER, iteration(3, 12.1, 16.1))
+    assert watched.forgotten_s == pytest.approx(until_s)
+
+
 def test_the_trace_of_iterations_that_count_for_neither_is_kept(
     account: EnergyAccount, watched: Watched
 ) -> None:
