@@ -18,42 +18,58 @@ class SharedLoads:
         self._first = first
         self._others = others
         self._rank = rank
+        self._open = 0
         self._counted: list[Load | None] = []
 
     def of(self, batch: Batch) -> tuple[Load, ...] | None:
         """Return a batch's loads as the first stage's rank knows them at its begin; None: it does not."""
+        while len(self._counted) < self._open:  # forwards of the last batch that were taken for others
+            self._exchange(None)
+        known = self._known(batch)
+        self._open = batch.microbatches if known is None else 0
         self._counted.clear()
-        if self._rank == self._first:
-            told = [_UNKNOWN] * (2 * batch.microbatches)
-            if batch.loads is not None:
-                told = [number for load in batch.loads for number in (load.tokens, load.squares)]
-            for rank in self._others:
-                for number in told:
-                    self._messages.send(rank, LOADS, number)
-            return batch.loads
-        numbers = [self._messages.receive(self._first, LOADS) for _ in range(2 * batch.microbatches)]
-        if min(numbers, default=_UNKNOWN) < 0.0:
-            return None
-        return tuple(map(Load, numbers[::2], numbers[1::2]))
+        return known
 
     def of_forward(self, present: Instruction, load: Load | None) -> Load | None:
         """Return a forward's load as the first stage counted it, which it does no earlier than there.
 
         A later stage's forward waits for the first one's activation anyway.
         """
-        if self._rank == self._first:
-            if present.stage == 0:
-                self._counted.append(load)
-                told = (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares)
-                for rank in self._others:
-                    for number in told:
-                        self._messages.send(rank, LOADS, number)
-        else:
-            while len(self._counted) <= present.microbatch:
-                tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
-                self._counted.append(None if min(tokens, squares) < 0.0 else Load(tokens, squares))
+        if self._rank == self._first and present.stage == 0:
+            if len(self._counted) < self._open:
+                self._exchange(load)
+            return load
+        while self._rank != self._first and len(self._counted) <= min(present.microbatch, self._open - 1):
+            self._exchange(None)
         known = self._counted[present.microbatch] if present.microbatch < len(self._counted) else None
         return known or load
+
+    def _known(self, batch: Batch) -> tuple[Load, ...] | None:
+        if self._rank == self._first:
+            loads = batch.loads or (None,) * batch.microbatches
+            for load in loads:
+                self._send(load)
+            return batch.loads
+        found = [self._receive() for _ in range(batch.microbatches)]
+        loads = tuple(load for load in found if load is not None)
+        return loads if len(loads) == len(found) else None
+
+    def _exchange(self, load: Load | None) -> None:
+        """Send the next load, or receive it."""
+        if self._rank == self._first:
+            self._send(load)
+            self._counted.append(load)
+        else:
+            self._counted.append(self._receive())
+
+    def _send(self, load: Load | None) -> None:
+        for rank in self._others:
+            for number in (_UNKNOWN, _UNKNOWN) if load is None else (load.tokens, load.squares):
+                self._messages.send(rank, LOADS, number)
+
+    def _receive(self) -> Load | None:
+        tokens, squares = (self._messages.receive(self._first, LOADS) for _ in range(2))
+        return None if min(tokens, squares) < 0.0 else Load(tokens, squares)
 
 
 class LoadShare:

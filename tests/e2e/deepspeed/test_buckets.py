@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 MICROBATCHES, REPLICAS, STEPS = 4, 2, 260
 MIXED = [one for r in range(REPLICAS) for n in range(PERIOD) for one in buckets_of(r, n, MICROBATCHES)]
 BLOCK = partial(course, simulated=simulated(MIXED), read_ahead=True)
-TURNS = ((SHAPES[0], 8), (SHAPES[2], 4))
-"""As many elements an iteration in small images, and in large ones."""
+TURNS = ((SHAPES[2], 4), (SHAPES[0], 8))
+"""As many elements an iteration in large images, and in small ones."""
 SIZED_STEPS = 400
 
 

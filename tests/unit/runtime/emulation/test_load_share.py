@@ -75,6 +75,21 @@ def test_all_stages_work_on_what_the_first_one_counts_at_its_forwards(counts: bo
     assert not any(post.boxes.values())
 
 
+def test_a_batch_of_another_order_leaves_nothing_behind() -> None:
+    """Until a size is known its forwards may be taken for the first one: the next batch is right again."""
+    post = Post()
+    first, second = both(post)
+    for orders in (((0, 0, 0), (0, 0, 0)), ((0, 1, 2), (0, 1, 2)), ((0, 1, 2), (1, 2, 5)), ((0, 1), (0, 1))):
+        for one in (first, second):
+            one.iteration_begins(Batch(len(orders[0])))
+        known = [Load(100.0 * (1 + n), 0.0) for n in range(len(orders[0]))]
+        for microbatch, load in zip(orders[0], known, strict=True):
+            first.share(Instruction(0, Kind.FORWARD, microbatch), load)
+        found = [second.share(Instruction(1, Kind.FORWARD, one), Load(50.0, 0.0)) for one in orders[1]]
+        if orders[0] == orders[1] == tuple(range(len(known))):
+            assert found == pytest.approx([0.1 + 0.6 * (1 + n) for n in range(len(known))])
+
+
 def test_without_terms_work_is_in_proportion_to_the_first_microbatch() -> None:
     share = LoadShare()
     share.iteration_begins(Batch(2))
