@@ -7,13 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import inner, tiered
+from perseus_ds.solver.compiling.compiled import inlined, inner, number, tiered
 from perseus_ds.solver.parametric.frontier import Frontier
+from perseus_ds.solver.parametric.heap import pop, push
 from perseus_ds.solver.parametric.network import SINK, SOURCE
 from perseus_ds.solver.problem import Indices, Ints
 
 OPEN = 2**62
 """A window without an upper end: what carries no flow may wait."""
+LATER, EARLIER, MEMBERS = 0, 1, 2
+MOVING = -1
+"""The name of the group that moves."""
 TICKS = 2
 """Ticks within which a window counts as closed: events between two breakpoints are rounded."""
 
@@ -46,6 +50,22 @@ class Groups(NamedTuple):
     size: Ints
 
 
+class Moving(NamedTuple):
+    """The group that moves, and arcs between it and what stands still, in heaps of their own for both ways.
+
+    ``keys`` are places on the way at which an arc stops it, ``steps`` those of the arcs. ``tally``: how many
+    are in each heap, and how many members it has.
+
+    Units: ticks.
+    Shape: ``keys``, ``steps`` [2, steps]; ``member`` [events]; ``tally`` [3].
+    """
+
+    keys: Ints
+    steps: Indices
+    member: Indices
+    tally: Ints
+
+
 def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     """Return optimal durations in ticks within ``time_s``, as many of them as can be those of an option.
 
@@ -56,7 +76,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
 
     Raises:
         InfeasibleError: a time below T_min.
-    Cost: linear in the network for a breakpoint; groups times their arcs between two.
+    Cost: linear in the network for a breakpoint; O(arcs log arcs) between two.
     Source: Megiddo 1991 (from an optimal solution to an optimal basis), here on potentials of a network.
     """
     network, whole = frontier.network, frontier.whole
@@ -94,24 +114,100 @@ def _move(event: Ints, windows: ArcWindows) -> None:
     count = len(event)
     each, alone = np.arange(count).astype(np.int64), np.full(count, -1).astype(np.int64)
     groups = Groups(each, alone, each.copy(), np.ones(count, dtype=np.int64))
-    group, following, last, _ = groups
     _unite(groups, SOURCE, SINK)
     for which in range(len(windows.tail)):
         _hold(event, windows, groups, which)
+    keys, steps = np.empty((2, len(windows.arc)), np.int64), np.empty((2, len(windows.arc)), np.int32)
+    moving = Moving(keys, steps, np.empty(count, np.int32), np.zeros(3, np.int64))
+    still = groups.group[SOURCE]
     for node in range(count):
-        while group[node] != group[SOURCE]:
-            name = group[node]
-            shift = _room(event, windows, groups, name)
-            member, end = name, last[name]
-            while member >= 0:
-                event[member] += shift
-                member = following[member]
-            member = name
-            while member >= 0:
-                onward = following[member] if member != end else -1
-                for step in range(windows.first[member], windows.first[member + 1]):
-                    _hold(event, windows, groups, windows.arc[step])
-                member = onward
+        if groups.group[node] != still:
+            _move_one(event, windows, groups, moving, node)
+
+
+@inner
+def _move_one(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, node: int) -> None:
+    """Shift the group of one node, and all that it meets, until it meets the source's; add it to that.
+
+    Arcs to what stands still wait in two heaps, by how far the group may be when they stop it.
+    """
+    tally, still, way, met = moving.tally, groups.group[SOURCE], number(0), False
+    tally[LATER] = tally[EARLIER] = tally[MEMBERS] = 0
+    _join(event, windows, groups, moving, groups.group[node], way)
+    while not met:
+        later, earlier = _nearest(windows, groups, moving, LATER), _nearest(windows, groups, moving, EARLIER)
+        side = LATER if later - way < earlier + way else EARLIER
+        way = later if side == LATER else -earlier
+        while tally[side] > 0 and moving.keys[side, 0] <= (way if side == LATER else -way) + TICKS:
+            other = groups.group[_other_end(windows, moving.steps[side, 0])]
+            _drop(moving, side)
+            if other == still:
+                met = True
+            elif other != MOVING:
+                _join(event, windows, groups, moving, other, way)
+    for place in range(tally[MEMBERS]):
+        member = moving.member[place]
+        event[member] += way
+        groups.group[member] = still
+
+
+@inner
+def _join(event: Ints, windows: ArcWindows, groups: Groups, moving: Moving, name: int, way: int) -> None:
+    """Let a group move from here on: its events are those at the beginning of the way."""
+    begin, member = moving.tally[MEMBERS], name
+    while member >= 0:
+        groups.group[member] = MOVING
+        event[member] -= way
+        moving.member[moving.tally[MEMBERS]] = member
+        moving.tally[MEMBERS] += 1
+        member = groups.following[member]
+    for place in range(begin, moving.tally[MEMBERS]):
+        member = moving.member[place]
+        for step in range(windows.first[member], windows.first[member + 1]):
+            other = _other_end(windows, step)
+            if groups.group[other] != MOVING:
+                _wait(windows, moving, step, event[other] - event[member])
+
+
+@inner
+def _wait(windows: ArcWindows, moving: Moving, step: int, apart: int) -> None:
+    """Note where on the way, later and earlier, an arc to an event that stands still stops the group."""
+    which = windows.arc[step]
+    leaves = windows.ahead[which] == step
+    least, most = windows.least[which], windows.most[which]
+    nearest, farthest = (apart - least, most - apart) if leaves else (most + apart, -apart - least)
+    if leaves or most < OPEN:
+        _add(moving, LATER, nearest, step)
+    if not leaves or most < OPEN:
+        _add(moving, EARLIER, farthest, step)
+
+
+@inner
+def _add(moving: Moving, side: int, key: int, step: int) -> None:
+    push(moving.keys[side], moving.steps[side], moving.tally[side], key, step)
+    moving.tally[side] += 1
+
+
+@inner
+def _drop(moving: Moving, side: int) -> None:
+    pop(moving.keys[side], moving.steps[side], moving.tally[side])
+    moving.tally[side] -= 1
+
+
+@inner
+def _nearest(windows: ArcWindows, groups: Groups, moving: Moving, side: int) -> int:
+    """The first place on the way where an arc to what stands still stops the group; OPEN if none does."""
+    while moving.tally[side] > 0:
+        if groups.group[_other_end(windows, moving.steps[side, 0])] != MOVING:
+            return int(moving.keys[side, 0])
+        _drop(moving, side)
+    return OPEN
+
+
+@inlined
+def _other_end(windows: ArcWindows, step: int) -> int:
+    which = windows.arc[step]
+    return int(windows.head[which] if windows.ahead[which] == step else windows.tail[which])
 
 
 @inner
@@ -121,27 +217,6 @@ def _hold(event: Ints, windows: ArcWindows, groups: Groups, which: int) -> None:
     window = event[head] - event[tail]
     if window <= windows.least[which] + TICKS or window >= windows.most[which] - TICKS:
         _unite(groups, tail, head)
-
-
-@inner
-def _room(event: Ints, windows: ArcWindows, groups: Groups, name: int) -> int:
-    """The shorter way, later or (negative) earlier, that a group can move until an arc stops it."""
-    first, arc, ahead, tail, head, least, most = windows
-    group, following = groups.group, groups.following
-    later, earlier = OPEN, OPEN
-    member = name
-    while member >= 0:
-        for step in range(first[member], first[member + 1]):
-            which = arc[step]
-            leaves = ahead[which] == step
-            if group[head[which] if leaves else tail[which]] == name:
-                continue
-            window = event[head[which]] - event[tail[which]]
-            up = OPEN if most[which] == OPEN else most[which] - window
-            later = min(later, window - least[which] if leaves else up)
-            earlier = min(earlier, up if leaves else window - least[which])
-        member = following[member]
-    return later if later < earlier else -earlier
 
 
 @inner
