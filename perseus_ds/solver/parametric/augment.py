@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perseus_ds.solver.compiling.compiled import inlined, inner, number
 from perseus_ds.solver.parametric.network import SINK, SOURCE
-from perseus_ds.solver.parametric.state import BOUNDLESS, FAR, NO_WAY_BACK, State
+from perseus_ds.solver.parametric.state import BOUNDLESS, HIGHEST, NO_WAY_BACK, State
 
 
 @inner
@@ -28,41 +28,44 @@ def exhaust(state: State) -> int:
 
     Source: Dinic 1970; Ahuja, Magnanti, Orlin 1993, 7.5.
     """
-    sent, met = number(0), _measure(state)
-    while state.nodes[SOURCE].label < FAR:
+    sent = number(0)
+    while _measured(state):
         sent += _block(state)
-        _forget(state, met)
-        met = _measure(state)
-    _forget(state, met)
     return sent
 
 
 @inner
-def _measure(state: State) -> int:
-    """Label nodes with the steps without wait that lead to the sink, fewest first; return how many were met.
+def _measured(state: State) -> bool:
+    """Level nodes by the steps without wait that lead to the sink, fewest first; return if the source is met.
 
-    Nodes that are farther than the source keep no label, nor do those from which no such way leads.
+    Nodes that are farther than the source stay below the ground, as do those from which no such way leads.
     """
     nodes, steps, met = state.nodes, state.steps, state.scratch.met
-    nodes[SINK].label, met[0] = 0, SINK
+    ground = _ground(state)
+    nodes[SINK].level, met[0] = ground + 1, SINK
     at, count = number(0), number(1)
-    while at < count and nodes[SOURCE].label == FAR:
+    while at < count and nodes[SOURCE].level <= ground:
         here = nodes[met[at]]
         for back in range(here.first, here.end):
             step = steps[back]
             other = nodes[step.to]
-            if other.label == FAR and here.time - other.time + steps[step.twin].gap == 0:
-                other.label, other.next = here.label + 1, other.first
+            if other.level <= ground and here.time - other.time + steps[step.twin].gap == 0:
+                other.level, other.step = here.level + 1, other.first
                 met[count] = step.to
                 count += 1
         at += 1
-    return count
+    state.tally[3] = nodes[met[count - 1]].level
+    return bool(nodes[SOURCE].level > ground)
 
 
 @inner
-def _forget(state: State, count: int) -> None:
-    for place in range(count):
-        state.nodes[state.scratch.met[place]].label = FAR
+def _ground(state: State) -> int:
+    """What no node's level is above; begin anew where levels would outgrow their field."""
+    if state.tally[3] > HIGHEST - len(state.nodes):
+        state.tally[3] = 0
+        for node in range(len(state.nodes)):
+            state.nodes[node].level = 0
+    return int(state.tally[3])
 
 
 @inner
@@ -90,7 +93,7 @@ def _block(state: State) -> int:
             return sent
         else:
             depth -= 1
-            nodes[path[depth].node].next += 1
+            nodes[path[depth].node].step += 1
             _settle(state, depth, sent)
         node = path[depth].node
         most = path[depth - 1].most if depth > 0 else number(BOUNDLESS)
@@ -100,13 +103,13 @@ def _block(state: State) -> int:
 def _nearer(state: State, node: int) -> int:
     """Return the node's next step without wait that leads one nearer to the sink; below zero if none does."""
     nodes, steps, here = state.nodes, state.steps, state.nodes[node]
-    at, end, time, wanted = here.next, here.end, here.time, here.label - 1
+    at, end, time, wanted = here.step, here.end, here.time, here.level - 1
     while at < end:
         other = nodes[steps[at].to]
-        if other.label == wanted and other.time - time + steps[at].gap == 0:
+        if other.level == wanted and other.time - time + steps[at].gap == 0:
             break
         at += 1
-    here.next = at
+    here.step = at
     return at if at < end else -1
 
 

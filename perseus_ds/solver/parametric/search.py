@@ -16,9 +16,9 @@ def advanced(state: State) -> int:
     """
     nodes = state.nodes
     nodes[SINK].label = _wait_along(state)
-    nodes[SINK].reached_by = -1
+    nodes[SINK].step = -1
     met = _search(state)
-    if nodes[SINK].reached_by >= 0:
+    if nodes[SINK].step >= 0:
         state.tally[1] = _trace(state)
     return _shift(state, met)
 
@@ -64,7 +64,7 @@ def _search(state: State) -> int:
                 if other.label == FAR:
                     met[count] = step.to
                     count += 1
-                other.label, other.reached_by = reach, at
+                other.label, other.step = reach, at
                 if step.to == SINK:
                     bound = reach
                 elif reach == near:
@@ -97,8 +97,8 @@ def _trace(state: State) -> int:
     nodes, steps, path = state.nodes, state.steps, state.path
     node, depth = SINK, 0
     while node != SOURCE:
-        path[depth].step = nodes[node].reached_by
-        node = steps[steps[nodes[node].reached_by].twin].to
+        path[depth].step = nodes[node].step
+        node = steps[steps[nodes[node].step].twin].to
         depth += 1
     return depth
 

@@ -21,13 +21,17 @@ NO_WAY_BACK = 2 * LONGEST
 """The gap of a step back where there is no flow: more than any two event times can make up for."""
 BOUNDLESS = 2 * LONGEST
 """Room that no flow fills: more than all prices together."""
+HIGHEST = 2**31 - 2
+"""The highest level that a node can have."""
 NODE = np.dtype(
-    [("time", "i8"), ("label", "i8"), ("first", "i4"), ("end", "i4"), ("next", "i4"), ("reached_by", "i4")]
+    [("time", "i8"), ("label", "i8"), ("first", "i4"), ("end", "i4"), ("level", "i4"), ("step", "i4")]
 )
 STEP = np.dtype([("gap", "i8"), ("to", "i4"), ("twin", "i4")])
 MOVE = np.dtype([("room", "i8"), ("arc", "i4"), ("is_within", "i4")])
 ARC = np.dtype([("low", "i8"), ("rung", "i4"), ("bottom", "i4"), ("ahead", "i4"), ("back", "i4")])
 PLACE = np.dtype([("before", "i8"), ("most", "i8"), ("step", "i4"), ("node", "i4")])
+LINE, HUGE, LARGE = 64, 2**21, 2**20
+"""Bytes that a processor reads at once; bytes of a huge page; records from which on huge pages pay."""
 
 
 class Scratch(NamedTuple):
@@ -51,6 +55,10 @@ class State(NamedTuple):
     iteration time at hand. ``room`` is what may flow over a step before its gap changes. ``low`` is the top
     of the rung below an arc's: its flow, but for the room back where the flow ``is_within`` its rung.
 
+    A search leaves at a node the ``step`` by which it was reached, a maximum flow the next one to try.
+    ``level`` is how many steps away the sink was when it was last measured, above the ground of that time.
+    An earlier measuring left lower ones, which are never cleared.
+
     A place of the path is a step, the ``node`` that it leaves, and the flow sent ``before`` it was entered.
     ``most`` is how much may be sent along all places up to it.
 
@@ -59,7 +67,7 @@ class State(NamedTuple):
 
     Units: ticks; units of price.
     Shape: ``nodes``, ``path``, ``place`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs``, ``row`` [arcs];
-    ``length``, ``top`` [rungs]; ``tally``: flow sent, length of ``path``, flow of the last exhaustion.
+    ``length``, ``top`` [rungs]. ``tally``: flow sent, length of ``path``, flow of the last exhaustion, ground.
     """
 
     nodes: Records
@@ -79,8 +87,9 @@ def start_of(whole: Whole, network: Network) -> State:
     """No flow, and everything as early as it can be with all activities at their least cost."""
     count = len(network.first) - 1
     place, step, row = _side_by_side(network, len(whole.problem))
-    nodes, arcs = np.zeros(count, NODE), np.zeros(len(row), ARC)
-    steps, moves = np.zeros(len(step), STEP), np.zeros(len(step), MOVE)
+    nodes, steps, moves, arcs, path = _records(
+        (count, NODE), (len(step), STEP), (len(step), MOVE), (len(row), ARC), (count, PLACE)
+    )
     nodes["time"][place], nodes["label"] = _earliest(whole, network, count), FAR
     nodes["end"][place] = np.diff(network.first)
     nodes["end"] = np.cumsum(nodes["end"])
@@ -103,12 +112,30 @@ def start_of(whole: Whole, network: Network) -> State:
         arcs,
         network.length,
         network.top,
-        np.zeros(count, PLACE),
+        path,
         place,
         row,
         _scratch(count, len(steps)),
-        np.zeros(3, np.int64),
+        np.zeros(4, np.int64),
     )
+
+
+def _records(*wanted: tuple[int, np.dtype[Any]]) -> list[Records]:
+    """Vectors of records in one stretch of memory; no record lies on more lines than it must.
+
+    From 4 MiB on numpy asks the system for huge pages. Searches jump between all machines: of small pages
+    the processor would not find most without looking them up.
+    """
+    sizes = [-(-count * kind.itemsize // LINE) * LINE for count, kind in wanted]
+    total, page = sum(sizes), LINE
+    if total >= LARGE:
+        total, page = max(total, 2 * HUGE), HUGE
+    stretch = np.zeros(total + page, np.uint8)
+    ends = np.cumsum(sizes) + -stretch.ctypes.data % page
+    return [
+        stretch[end - size :][: count * kind.itemsize].view(kind)
+        for (count, kind), size, end in zip(wanted, sizes, ends.tolist(), strict=True)
+    ]
 
 
 def _side_by_side(network: Network, activities: int) -> tuple[Indices, Indices, Indices]:
