@@ -135,9 +135,9 @@ def solve_frontier(
     network, crossing = network_of(whole)
     state = start_of(whole, network)
     trail = Trail(until, state)
-    found = room_for(CHUNK, network)
     end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
     while int(trail.total[-1]) > end:
+        found = room_for(CHUNK, network)
         trail.add(found, sweep(state, end, found))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
@@ -160,6 +160,7 @@ def _frontier(
     total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
     time_s = whole.tick.real(total)
     last = min(int(np.searchsorted(total, trail.until)), len(total) - 1)
+    event, flow = trail.snapshots()
     return Frontier(
         whole=whole,
         network=network,
@@ -169,8 +170,8 @@ def _frontier(
         cost_j=_costs(whole, trail)[: last + 1],
         price_w=whole.price.real(price[:last]),
         kept=len(total) - 1 - np.array(trail.kept[::-1]),
-        event=np.array(trail.event[::-1]),
-        flow=np.array(trail.flow[::-1]),
+        event=event,
+        flow=flow,
         t_min_s=float(whole.tick.real(np.array(least))),
         t_star_s=float(time_s[-1]),
         solve_time_s=time.perf_counter() - began,

@@ -32,16 +32,31 @@ class Trail:
         self._stride = 1
 
     def add(self, found: Breakpoints, count: int) -> None:
-        """Append the first ``count`` of a stretch."""
+        """Append the first ``count`` of a stretch, whose memory is the trail's from now on.
+
+        The newest of a stretch stays; of the others what the one behind it would drop is not kept at all.
+        """
         for row in range(count):
-            if self.kept[-1] % self._stride or found.total[row] >= self.until:
+            number, total = len(self.total), int(found.total[row])
+            if self.kept and (self.kept[-1] % self._stride or total >= self.until):
                 self._forget(len(self.kept) - 1)
-            self.kept.append(len(self.total))
-            self.total.append(int(found.total[row]))
+            self.total.append(total)
             self.price.append(int(found.price[row]))
-            self.event.append(found.event[row].copy())
-            self.flow.append(found.flow[row].copy())
-            self._fit(self.event[-1].nbytes + self.flow[-1].nbytes)
+            if row + 1 == count or not (number % self._stride or found.total[row + 1] >= self.until):
+                self._keep(number, found.event[row], found.flow[row])
+
+    def snapshots(self) -> tuple[Ints, Ints]:
+        """Hand over event times and flows, time ascending, so that they are in memory once.
+
+        Shape: [snapshots, nodes], [snapshots, arcs].
+        """
+        return _taken_out(self.event), _taken_out(self.flow)
+
+    def _keep(self, number: int, event: Ints, flow: Ints) -> None:
+        self.kept.append(number)
+        self.event.append(event if self._stride == 1 else event.copy())
+        self.flow.append(flow if self._stride == 1 else flow.copy())
+        self._fit(event.nbytes + flow.nbytes)
 
     def _forget(self, place: int) -> None:
         del self.kept[place], self.event[place], self.flow[place]
@@ -53,3 +68,13 @@ class Trail:
         for place in range(len(self.kept) - 2, 0, -1):
             if self.kept[place] % self._stride:
                 self._forget(place)
+        self.event[:] = map(np.copy, self.event)  # a row alone holds the memory of its whole stretch
+        self.flow[:] = map(np.copy, self.flow)
+
+
+def _taken_out(rows: list[Ints]) -> Ints:
+    """Stack rows, the last first, each given back once it is copied."""
+    stacked = np.empty((len(rows), len(rows[0])), rows[0].dtype)
+    for place in range(len(rows)):
+        stacked[place] = rows.pop()
+    return stacked
