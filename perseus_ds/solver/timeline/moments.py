@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.beam.choices import Choices
-from perseus_ds.solver.beam.levels import Levels
 from perseus_ds.solver.parametric.frontier import Frontier, solve_frontier
 from perseus_ds.solver.plans import blended
-from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
+from perseus_ds.solver.problem import Floats, Indices, OptionTable, Problem
 from perseus_ds.solver.splitting.split import long_enough, optimal_shares
-from perseus_ds.solver.timeline.lanes import Lanes
+from perseus_ds.solver.timeline.freedom import Freedom
 
 
 class Timelines(NamedTuple):
@@ -33,98 +30,6 @@ class Timelines(NamedTuple):
     def first(self, plans: int) -> Timelines:
         """The first few plans."""
         return Timelines(self.choice[:plans], self.other[:plans], self.share[:plans])
-
-
-class Freedom(NamedTuple):
-    """The two options of each activity; where they differ, any share of its work may be done at the first.
-
-    Shape: [activities] each.
-    """
-
-    choice: Indices
-    other: Indices
-
-
-class _Move(NamedTuple):
-    """A change that may fall inside an activity: what that begins and ends at, and what it adds to a lane.
-
-    ``worth`` is what the relaxed optimum's price sees between the two: little where it wants a mixture.
-    ``boundaries`` are those (by the activity behind them) that it takes for itself.
-    """
-
-    worth: float
-    at: int
-    first: int
-    last: int
-    more: int
-    boundaries: tuple[int, ...]
-
-
-def freedom_of(
-    choices: Choices,
-    lanes: Lanes,
-    levels: Levels,
-    places: tuple[Indices, Indices],
-    *,
-    price: Floats,
-    spare: Ints,
-) -> Freedom:
-    """Return which changes may move, and which activities may change once more.
-
-    A change between two activities may fall into the one before it or the one behind it. An activity may go
-    on at the level beside its own where its lane has changes to spare. Those come first that the price is
-    most indifferent about; what is split already stays so.
-
-    Shape: ``places`` that activities begin and end at, ``price`` [activities]; ``spare`` [lanes]: changes
-    that a lane may still make.
-    """
-    choice, other = (choices.option[place] for place in places)
-    for lane, order in enumerate(lanes.orders):
-        begin, end = (levels.level[place[order]].tolist() for place in places)
-        left, taken, mixed = int(spare[lane]), set[int](), set[int]()
-        moves = _moves(choices, levels, order, (begin, end), price)
-        for move in sorted(moves):
-            if move.at in mixed or move.more > left or not taken.isdisjoint(move.boundaries):
-                continue
-            row = levels.place[levels.table[order[move.at]]]
-            choice[order[move.at]] = choices.option[row[move.first]]
-            other[order[move.at]] = choices.option[row[move.last]]
-            mixed.add(move.at)
-            taken.update(move.boundaries)
-            left -= move.more
-    return Freedom(choice, other)
-
-
-def _moves(
-    choices: Choices, levels: Levels, order: Indices, own: tuple[list[int], list[int]], price: Floats
-) -> Iterator[_Move]:
-    """All changes of one lane that may fall inside an activity that is whole.
-
-    Shape: ``own`` the levels that its activities begin and end at.
-    """
-    begin, end = own
-    around = zip(order, [*begin[:1], *end[:-1]], [*begin[1:], *end[-1:]], strict=True)
-    for at, (activity, before, after) in enumerate(around):
-        here, row = begin[at], levels.place[levels.table[activity]]
-        if here != end[at]:
-            continue
-        worth = choices.cost[row] + price[activity] * choices.length[row]
-        apart = np.where(row >= 0, np.abs(worth - worth[here]), np.inf).tolist()
-        if before != here and row[before] >= 0:
-            yield _Move(apart[before], at, before, here, 0, (at,))
-        if after != here and row[after] >= 0:
-            yield _Move(apart[after], at, here, after, 0, (at + 1,))
-        more = 2 if after == here else 1
-        for beside in _beside(row, here) if at + 1 < len(order) else ():
-            if beside != after:
-                yield _Move(apart[beside], at, here, beside, more, (at, at + 1))
-
-
-def _beside(row: Indices, level: int) -> list[int]:
-    """The next higher and the next lower level that a table has."""
-    has = np.flatnonzero(row >= 0)
-    at = int(np.searchsorted(has, level))
-    return [int(has[near]) for near in (at - 1, at + 1) if 0 <= near < len(has)]
 
 
 def best_moments(frontier: Frontier, freedom: Freedom, times_s: Floats, *, least_part_s: float) -> Timelines:
