@@ -12,6 +12,9 @@ from perseus_ds.solver.problem import Floats, Indices, OptionTable, Problem
 from perseus_ds.solver.splitting.split import long_enough, optimal_shares
 from perseus_ds.solver.timeline.freedom import Freedom
 
+AS_LONG = 1.0 + 1e-9
+"""Times that differ by less are one."""
+
 
 class Timelines(NamedTuple):
     """What every activity begins at, what it ends at, and the share of its work before the change.
@@ -42,7 +45,8 @@ def best_moments(frontier: Frontier, freedom: Freedom, times_s: Floats, *, least
     """
     problem = frontier.whole.problem
     small_problem = _with_two_options(problem, freedom)
-    small = solve_frontier(small_problem, down_to_s=float(np.min(times_s)))
+    until_s = max(float(np.max(times_s)), frontier.t_min_s) * AS_LONG
+    small = solve_frontier(small_problem, until_s=until_s, down_to_s=float(np.min(times_s)))
     within_s = np.unique(np.clip(times_s, small.t_min_s, small.t_star_s))
     share = _share_of_first(*optimal_shares(small, within_s, 0.0))
     choice, other = (np.broadcast_to(option, share.shape) for option in freedom)

@@ -20,7 +20,7 @@ from perseus_ds.solver.timeline.allowance import Allowance, Rung
 from perseus_ds.solver.timeline.freedom import freedom_of
 from perseus_ds.solver.timeline.holding import changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
-from perseus_ds.solver.timeline.moments import Timelines, best_moments
+from perseus_ds.solver.timeline.moments import AS_LONG, Timelines, best_moments
 from perseus_ds.solver.timeline.outlook import COUNTED, outlook_of
 from perseus_ds.solver.timeline.prices import Prices, packed, priced
 from perseus_ds.solver.timeline.uniform import one_level_each
@@ -47,8 +47,6 @@ LADDER = 400
 """Activities up to which stricter rungs are searched for the shortest time, not the budget's own alone."""
 LARGE = 2_000
 """Activities from which on only the best of these searches is moved, and once."""
-AS_LONG = 1.0 + 1e-9
-"""Times that differ by less are one."""
 REACH = 3
 """For how many anchors from its own a search is made plans of."""
 _NONE = 2**62
