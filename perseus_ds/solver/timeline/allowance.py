@@ -60,6 +60,11 @@ class Rung:
             for group in _ladder(self.group) if self.lane is None else _ladder(self.group)[:1]:
                 yield replace(self, lane=lane, group=group)
 
+    def from_itself(self) -> Iterator[Rung]:
+        """Itself, and what is below it, each once."""
+        yield self
+        yield from (rung for rung in self.down() if (rung.lane, rung.group) != (self.lane, self.group))
+
     def limits(self) -> tuple[Floats, Floats]:
         """Changes of each lane, and of each group.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from perseus_ds.solver.timeline.lanes import Lanes, leveled
 from perseus_ds.solver.timeline.moments import AS_LONG, Timelines, best_moments
 from perseus_ds.solver.timeline.outlook import COUNTED, outlook_of
 from perseus_ds.solver.timeline.prices import Prices, packed, priced
+from perseus_ds.solver.timeline.turns import least_turn
 from perseus_ds.solver.timeline.uniform import one_level_each
 
 FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
@@ -37,8 +38,8 @@ ROUNDS = 3
 """How often changes are moved again from where they came to."""
 POLISHED = 3
 """How many of the best searches for the shortest time get their changes moved."""
-TURNS, TURN = 14, 1.25
-"""How often tolls are raised where lanes change too often, and by how much."""
+TURNS, MOST_TURNS, TURN = 14, 28, 1.25
+"""How often tolls are raised where lanes change too often, from none and in all; by how much."""
 FACTORS = 0.7, 1.0, 1.5
 """Of these tolls, for the shortest time."""
 FEWER = 0.7
@@ -120,6 +121,7 @@ class _TimelineSearch:
             min(max(work // len(self._choices.first), NARROWEST), WIDEST) for work in (WORK, FIRST_WORK)
         )
         self._fewest = _NONE
+        self._raised = 0  # how often tolls were raised for the plan before
 
     def plans(self, times_s: Floats, *, first: bool) -> list[Timelines]:
         """Plans for the first time, moved to the others: of the budget's rung, and of stricter ones as well.
@@ -136,7 +138,7 @@ class _TimelineSearch:
         if asked.none:
             return found
         alone = not first or len(self._choices.first) > LADDER
-        for rung in chain([asked], asked.down()) if alone else asked.down():
+        for rung in asked.from_itself() if alone else asked.down():
             own = self._priced(time_s, rung) if first else None
             if own is not None and own.bound >= least_j and found:
                 break
@@ -181,7 +183,7 @@ class _TimelineSearch:
         fewer = self._priced(time_s, rung.part(FEWER))
         for one in (fewer,) if own is None else (fewer, own):
             guide = self._follow(time_s, one)
-            place, toll, most = self._at_rising_tolls(rung, guide, one)
+            place, toll, most = self._at_least_tolls(rung, guide, one, first=first)
             tried.append(place)
             for leaning, factor in product(LEANINGS, FACTORS) if first else ():
                 tried.append(self._tried(rung, guide, factor * toll, one.home, most, self._widest, leaning))
@@ -191,25 +193,40 @@ class _TimelineSearch:
         rounds, best = (ROUNDS, POLISHED) if many else (1, 1)
         return [one for place in found[:best] for one in self._moved(place, times_s, rung, rounds)]
 
-    def _at_rising_tolls(
-        self, rung: Rung, guide: Guide, prices: Prices
+    def _at_least_tolls(
+        self, rung: Rung, guide: Guide, prices: Prices, *, first: bool
     ) -> tuple[Indices | None, Floats, int | None]:
         """Places of a plan, None where lanes change too often at all tolls; the last tolls and counts tried.
 
+        Tolls begin as often raised as they were for the plan before: times next to each other need about the
+        same. They begin at the prices' own for the shortest time. So they do where levels are held for a
+        dwell, since a plan may hurry at higher tolls and not at lower ones.
+        """
+
+        def attempt(turn: int) -> tuple[Indices, Floats, int | None] | None:
+            toll, most = self._raised_tolls(rung, prices.toll, turn)
+            place = self._tried(rung, guide, toll, prices.home, most, self._width, LEANING)
+            return None if place is None else (place, toll, most)
+
+        anew = first or self._lanes.dwell_s > 0.0
+        begin, turns = (0, TURNS) if anew else (self._raised, MOST_TURNS)
+        found = least_turn(attempt, begin=begin, turns=turns)
+        if found is None:
+            return None, *self._raised_tolls(rung, prices.toll, turns)
+        self._raised = self._raised if first else found[0]
+        return found[1]
+
+    def _raised_tolls(self, rung: Rung, toll: Floats, turns: int) -> tuple[Floats, int | None]:
+        """Tolls after so many turns, and how many changes are counted then.
+
         Changes are counted after the first try where there is room for it; else tolls rise.
         """
-        toll, most = prices.toll, None
+        most = self._counted(rung) if turns else None
         if self._lanes.dwell_s > 0.0:  # haste is a multiple of it
             toll = np.maximum(toll, self._least_toll)
-        for _ in range(TURNS):
-            place = self._tried(rung, guide, toll, prices.home, most, self._width, LEANING)
-            if place is not None:
-                return place, toll, most
-            if most is None and self._counted(rung) is not None:
-                most = self._counted(rung)
-            else:
-                toll = TURN * np.maximum(toll, self._least_toll)
-        return None, toll, most
+        for _ in range(turns if most is None else turns - 1):
+            toll = TURN * np.maximum(toll, self._least_toll)
+        return toll, most
 
     def _tried(  # noqa: PLR0917
         self,

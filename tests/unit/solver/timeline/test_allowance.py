@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver.timeline import Allowance
+from perseus_ds.solver.timeline.allowance import Rung
 
 PAIRS = np.array([0, 0, 1], np.int32)
 
@@ -24,3 +25,10 @@ def test_a_rung_allows_what_every_lane_and_every_group_may(
     allowance: Allowance, changes: list[int], *, allowed: bool
 ) -> None:
     assert allowance.within(1.0, 3).allows(np.array(changes)) is allowed
+
+
+@pytest.mark.parametrize(("asked", "first"), [(12, [12, 10]), (13, [13, 12]), (1, [1])])
+def test_a_rung_that_stands_on_the_ladder_is_searched_once(asked: int, first: list[int]) -> None:
+    rungs = [rung.lane for rung in Rung(asked, None, np.zeros(2, np.int32)).from_itself()]
+    assert rungs[: len(first)] == first
+    assert len(set(rungs)) == len(rungs)
