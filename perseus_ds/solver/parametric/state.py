@@ -67,7 +67,7 @@ class State(NamedTuple):
 
     Units: ticks; units of price.
     Shape: ``nodes``, ``path``, ``place`` [nodes]; ``steps``, ``moves`` [steps]; ``arcs``, ``row`` [arcs];
-    ``length``, ``top`` [rungs]. ``tally``: flow sent, length of ``path``, flow of the last exhaustion, ground.
+    ``length``, ``top`` [rungs]. ``tally``: flow sent, length of ``path``, last exhaustion's flow, ground.
     """
 
     nodes: Records
