@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 from own_signals import hear_what_was_ignored
@@ -11,3 +13,8 @@ pytest.register_assert_rewrite("perseus_ds.testing")  # its assertions are ours:
 # How long an example takes is the machine's business: no test judges a wall clock.
 settings.register_profile("perseus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("perseus")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what stays, modules and tests, out of every later search for garbage."""
+    gc.freeze()
