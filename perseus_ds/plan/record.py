@@ -53,10 +53,11 @@ class Expected:
 class FeedbackWeights:
     """What one plan's computations do about their lateness, as the planner learned it.
 
-    A computation begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later. It is
-    given the clock at which it lasts nearest to ``lasts_s - a x - b y`` with its computation's ``weights`` a
-    and b. ``options`` are the clocks that it chooses among, fastest first. Beyond ``most_late_s`` it keeps
-    the plan's own. ``of`` is the digest of the plan that this belongs to, ``plan`` its index.
+    A computation begins ``x`` later than ``begin_s``, after one on its rank that began ``y`` later. It goes
+    on as fast as one that lasts ``lasts_s - a x - b y``, with its computation's ``weights`` a and b.
+    ``options`` are the clocks that it changes to for that, fastest first. Beyond ``most_late_s`` it keeps
+    the plan's own. It changes its clock as often as ``changes`` on the way, once or twice. ``of`` is the
+    digest of the plan that this belongs to, ``plan`` its index.
 
     ``saving_pct`` and ``slowdown_pct`` are what it comes to on draws that it was not learned from.
     ``without_pct`` and ``without_slowdown_pct`` are what the plan's own clocks do there.
@@ -71,6 +72,7 @@ class FeedbackWeights:
     most_late_s: NDArray[np.float64]
     weights: Mapping[Computation, tuple[float, float]]
     options: Mapping[Computation, tuple[int, ...]]
+    changes: int
     saving_pct: float
     slowdown_pct: float
     without_pct: float

@@ -1,8 +1,9 @@
 """Iterations under a policy, and how their mean cost follows from every number of it: compiled.
 
-A computation begins ``x`` late, after one on its rank that began ``y`` late. It is given the clock at which
-it lasts ``lasts_s - weight[0] x - weight[1] y`` on average. That clock is in force ``latency_s`` after the
-beginning. Until then it runs at the one that was asked for ahead, at which it lasts ``lasts_s``.
+A computation begins ``x`` late, after one on its rank that began ``y`` late. From ``latency_s`` after its
+beginning it goes on as fast as one that lasts ``lasts_s - weight[0] x - weight[1] y`` on average. Until then
+it is as fast as one that lasts ``lasts_s``. What runs it has whole clocks. The one that was asked for ahead
+is the nearest to ``lasts_s``. One or two others come after it, so that it ends when it is to.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class Track(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What each computation lasts and costs at the clock that it begins at.
+    """What each computation lasts and costs as fast as it begins, and the nearest point of its hull.
 
     Shape: [nodes].
     """
 
     lasts_s: Floats
     cost_j: Floats
+    point: Ints
 
 
 @inlined
@@ -94,28 +96,87 @@ def _nearest(duration_s: Floats, first: int, end: int, wish_s: float) -> int:
 
 
 @inlined
-def _lasting(curves: HullCurves, table: int, wish_s: float, whole: bool) -> tuple[float, float, int]:  # noqa: FBT001
-    """What a wish comes to: duration and cost on the hull, or at its nearest point, and the piece."""
+def _lasting(curves: HullCurves, table: int, wish_s: float) -> tuple[float, float, int]:
+    """What a wish comes to: duration and cost on the hull, and the piece."""
     first, end = curves.first[table], curves.first[table + 1]
     duration_s, cost_j = curves.duration_s, curves.cost_j
     piece = _piece_of(duration_s, first, end, wish_s)
-    if whole or piece < 0:
-        point = _nearest(duration_s, first, end, wish_s)
+    if piece < 0:
+        point = first if piece == TOO_FAST else end - 1
         return duration_s[point], cost_j[point], piece
     beyond_s = wish_s - duration_s[piece]
     return wish_s, cost_j[piece] + _slope(duration_s, cost_j, piece) * beyond_s, piece
 
 
+@inlined
+def _other(  # noqa: PLR0917 - compiled code knows no names
+    duration_s: Floats, first: int, end: int, point: int, wish_s: float, latency_s: float
+) -> int:
+    """Find the point to change to, so that all lasts ``wish_s``: the nearest one that is enough for it."""
+    own_s, other = duration_s[point], point
+    rest = 1.0 - latency_s / own_s
+    if rest <= 0.0:
+        return point
+    if wish_s < own_s and point > first:
+        other -= 1
+        while other > first and latency_s + rest * duration_s[other] > wish_s:
+            other -= 1
+    elif wish_s > own_s and point < end - 1:
+        other += 1
+        while other < end - 1 and latency_s + rest * duration_s[other] < wish_s:
+            other += 1
+    return other
+
+
+@inlined
+def _changing(  # noqa: PLR0917 - compiled code knows no names
+    curves: HullCurves,
+    table: int,
+    point: int,
+    wish_s: float,
+    latency_s: float,
+    twice: bool,  # noqa: FBT001
+    factor: float,
+) -> tuple[float, float]:
+    """What a computation of ``factor`` times its work lasts and costs that begins at a point of its hull.
+
+    It changes clocks at moments that would have it last ``wish_s`` on average. That is once, or to the slower
+    of the two clocks around that and then to the faster.
+    """
+    duration_s, cost_j = curves.duration_s, curves.cost_j
+    other = _other(duration_s, curves.first[table], curves.first[table + 1], point, wish_s, latency_s)
+    own_s, first, then = duration_s[point], point, other
+    if other == point:
+        return factor * own_s, cost_j[point]
+    if twice and other < point:
+        first = other + 1
+    elif twice:
+        first, then = other, other - 1
+    first_s, then_s, before = duration_s[first], duration_s[then], latency_s / own_s
+    after_s = first_s * (wish_s - latency_s - (1.0 - before) * then_s) / (first_s - then_s)
+    before = min(factor, before)
+    share = min(factor - before, max(0.0, after_s / first_s))
+    rest = factor - before - share
+    return (
+        before * own_s + share * first_s + rest * then_s,
+        (before * cost_j[point] + share * cost_j[first] + rest * cost_j[then]) / factor,
+    )
+
+
 @inner
-def _entry(course: LearningGraph, curves: HullCurves, weights: Weights, whole: bool) -> Entry:  # noqa: FBT001
-    """What the clocks that are asked for ahead come to."""
+def _entry(course: LearningGraph, curves: HullCurves, weights: Weights) -> Entry:
+    """What computations begin as."""
     nodes = len(course.table)
-    lasts_s, cost_j = np.zeros(nodes), np.zeros(nodes)
+    lasts_s, cost_j, point = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes, np.int64)
     for node in range(nodes):
-        if course.table[node] >= 0:
-            found = _lasting(curves, course.table[node], weights.lasts_s[node], whole)
+        table = course.table[node]
+        if table >= 0:
+            found = _lasting(curves, table, weights.lasts_s[node])
             lasts_s[node], cost_j[node] = found[0], found[1]
-    return Entry(lasts_s, cost_j)
+            point[node] = _nearest(
+                curves.duration_s, curves.first[table], curves.first[table + 1], lasts_s[node]
+            )
+    return Entry(lasts_s, cost_j, point)
 
 
 @inner
@@ -127,9 +188,13 @@ def _forward(  # noqa: PLR0917 - compiled code knows no names
     track: Track,
     factor: Floats,
     latency_s: float,
-    whole: bool,  # noqa: FBT001
+    changes: int,
 ) -> float:
-    """Run one iteration; return the cost of its computations."""
+    """Run one iteration; return the cost of its computations.
+
+    ``changes`` is how often a computation may change its clock, 1 or 2; 0: as if there was a clock for every
+    duration.
+    """
     cost_j, lasts_s, weight = 0.0, weights.lasts_s, weights.weight
     end_s, late_s = track.end_s, track.late_s
     for node in course.order:
@@ -148,7 +213,16 @@ def _forward(  # noqa: PLR0917 - compiled code knows no names
             if at >= 0:
                 wish_s -= weight[course.table[node], feature] * late_s[at]
                 at = course.previous[at]
-        wish_s, wish_j, track.piece[node] = _lasting(curves, course.table[node], wish_s, whole)
+        wish_s, wish_j, track.piece[node] = _lasting(curves, course.table[node], wish_s)
+        if changes:
+            ahead = min(1.0, latency_s / entry.lasts_s[node])
+            wish_s = ahead * entry.lasts_s[node] + (1.0 - ahead) * wish_s
+            took_s, took_j = _changing(
+                curves, course.table[node], entry.point[node], wish_s, latency_s, changes > 1, factor[node]
+            )
+            end_s[node] = start_s + took_s
+            cost_j += took_j
+            continue
         before = min(1.0, latency_s / (factor[node] * entry.lasts_s[node]))
         track.before[node] = before
         end_s[node] = start_s + factor[node] * (before * entry.lasts_s[node] + (1.0 - before) * wish_s)
@@ -219,9 +293,9 @@ def learned(  # noqa: PLR0917 - compiled code knows no names
     Cost: linear in draws, nodes and edges; about 0.2 us for a node of a draw.
     """
     track, cost_j, time_s = _track(len(course.order)), 0.0, 0.0
-    entry = _entry(course, curves, weights, False)
+    entry = _entry(course, curves, weights)
     for draw in range(len(factor)):
-        cost_j += _forward(course, curves, weights, entry, track, factor[draw], latency_s, False)
+        cost_j += _forward(course, curves, weights, entry, track, factor[draw], latency_s, 0)
         time_s += track.end_s.max()
         _backward(course, curves, weights, track, factor[draw], price_w, gradient)
     return cost_j / len(factor), time_s / len(factor)
@@ -246,17 +320,17 @@ def drawn(  # noqa: PLR0917 - compiled code knows no names
     weights: Weights,
     factor: Floats,
     latency_s: float,
-    whole: bool,  # noqa: FBT001
+    changes: int,
     seen: Seen,
 ) -> float:
-    """Run all draws, at ``whole`` clocks or between them; return the mean cost of computations.
+    """Run all draws, with so many ``changes`` in a computation; return the mean cost of computations.
 
     Shape: ``factor`` [draws, nodes].
     """
     track, cost_j = _track(len(course.order)), 0.0
-    entry = _entry(course, curves, weights, whole)
+    entry = _entry(course, curves, weights)
     for draw in range(len(factor)):
-        cost_j += _forward(course, curves, weights, entry, track, factor[draw], latency_s, whole)
+        cost_j += _forward(course, curves, weights, entry, track, factor[draw], latency_s, changes)
         seen.time_s[draw] = track.end_s.max()
         for node in range(len(course.order)):
             seen.most_late_s[node] = max(seen.most_late_s[node], abs(track.late_s[node]))

@@ -129,11 +129,11 @@ def _descended(lesson: Lesson, start: Weights) -> Weights:
     return mean
 
 
-def judge(lesson: Lesson, weights: Weights, *, whole: bool = True) -> Judged:
-    """Run a policy over all draws of a lesson, at whole clocks or as it was learned."""
+def judge(lesson: Lesson, weights: Weights, changes: int = 1) -> Judged:
+    """Run a policy over all draws of a lesson, with so many changes of clock in a computation."""
     nodes = len(weights.begin_s)
     seen = Seen(np.zeros(len(lesson.factor)), np.zeros(nodes), np.zeros(nodes))
-    cost_j = drawn(lesson.course, lesson.curves, weights, lesson.factor, lesson.latency_s, whole, seen)
+    cost_j = drawn(lesson.course, lesson.curves, weights, lesson.factor, lesson.latency_s, changes, seen)
     return judged(lesson, cost_j, seen.time_s)._replace(most_late_s=seen.most_late_s)
 
 
@@ -152,7 +152,7 @@ def _centred(lesson: Lesson, weights: Weights) -> Weights:
     """The same policy, lateness counted from when computations begin on average under it."""
     nodes, (course, weight) = len(weights.begin_s), (lesson.course, weights.weight)
     seen = Seen(np.zeros(len(lesson.factor)), np.zeros(nodes), np.zeros(nodes))
-    drawn(course, lesson.curves, weights, lesson.factor, lesson.latency_s, False, seen)
+    drawn(course, lesson.curves, weights, lesson.factor, lesson.latency_s, 0, seen)
     late_s, own = seen.mean_late_s, course.table >= 0
     before_s = np.where(course.previous >= 0, late_s[course.previous], 0.0)
     lasts_s = weights.lasts_s.copy()

@@ -23,6 +23,7 @@ def feedback_row(feedback: FeedbackWeights | None) -> dict[str, object] | None:
     return {
         "plan": feedback.plan,
         "of": feedback.of,
+        "changes": feedback.changes,
         **{name: getattr(feedback, name).tolist() for name in _VECTORS},
         **{name: getattr(feedback, name) for name in _FIGURES},
         "computations": [
@@ -66,6 +67,7 @@ def feedback_of(row: object, plans: PlanSet) -> FeedbackWeights | None:
         most_late_s=vectors["most_late_s"],
         weights={_key(one): _weights(one) for one in rows},
         options={_key(one): _options(one, len(plans.options[_key(one)].clock_mhz)) for one in rows},
+        changes=whole(content, "changes", least=1, most=2),
         saving_pct=figures[0],
         slowdown_pct=figures[1],
         without_pct=figures[2],

@@ -70,12 +70,20 @@ class Asked:
         gpu.request(self.first, gpu.now_s)
         gpu.ask(self.of[OPENING, False])
 
-    def correction(self, since_s: float) -> int:
-        """The clock of a computation that begins so long after the iteration did."""
-        assert self.tables is not None
+    def correct(self, gpu: PaperGpu, since_s: float) -> float:
+        """Ask for the clocks of a computation that begins so long after the iteration did.
+
+        Return by how much later it ends than on average.
+        """
+        if self.tables is None:
+            return 0.0
         table, before_s = self.tables[self.position], self.before_s
         self.before_s = since_s - table.begin_s
-        return table.clock(self.before_s, before_s)
+        answer = table.decide(self.before_s, before_s)
+        if answer.after_s:
+            gpu.request((answer.first_mhz, None), gpu.now_s)
+        gpu.request((answer.then_mhz, None), gpu.now_s + answer.after_s)
+        return answer.later_s
 
 
 class PaperPipeline:
@@ -159,9 +167,8 @@ class PaperPipeline:
             self._present[rank], self._instead[rank] = instead, None
             gpu.request(instead.standing, gpu.now_s)
         asked = self._present[rank]
-        if asked.tables is not None:
-            gpu.request((asked.correction(start_s - self.now_s), None), gpu.now_s)
-        gpu.ask(asked.of[asked.position, False])
+        later_s = asked.correct(gpu, start_s - self.now_s)
+        gpu.ask(asked.of[asked.position, False], later_s)
         if one.kernels:
             gpu.follow(one, options, factor)
         else:

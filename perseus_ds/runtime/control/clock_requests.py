@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from perseus_ds.device import AskedClocks, DatedClock, DatedClocks, Gpu, RequestCounts
 from perseus_ds.device.simulated import VirtualTime
@@ -27,8 +27,15 @@ class Ask:
     memory_mhz: int | None = None
 
 
-Correction = Callable[[float, float], tuple[Ask, ...]]
-"""What is asked for beforehand, from the moment that the device was here and the present; device time."""
+class Corrected(NamedTuple):
+    """What is asked for first; the other requests of this point are due ``later_s`` later."""
+
+    asks: tuple[Ask, ...]
+    later_s: float = 0.0
+
+
+Correction = Callable[[float, float], Corrected]
+"""What is corrected, from the moment that the device was here and the present; device time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +194,12 @@ class ClockRequests:
             return
         try:
             at_s = request.issued_s if request.moment is None else request.moment.wait()
-            asks = request.asks
+            asks, later_s = request.asks, 0.0
             if request.correction is not None:
                 now_s = self._gpu.now_s()
-                corrected = request.correction(at_s, now_s)
-                self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in corrected)
-                asks = (*corrected, *asks)
+                first, later_s = request.correction(at_s, now_s)
+                self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in first)
+                asks = (*first, *(replace(ask, delay_s=max(0.0, ask.delay_s + later_s)) for ask in asks))
                 at_s = at_s if math.isfinite(at_s) else now_s
             if math.isfinite(at_s) and asks and not self._closing:
                 self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])

@@ -1,4 +1,4 @@
-"""Correct clocks while a plan runs: how late a computation begins decides at which clock it goes on.
+"""Correct clocks while a plan runs: how late a computation begins decides where and when its clock changes.
 
 `ActivePlan` has a `FeedbackSchedule` instead of a `ClockSchedule` for the plan that has feedback. The look-up
 is made by whoever sees the device pass: the clock thread on CUDA, the training thread in virtual time.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from perseus_ds.plan.feedback.policy import ClockTable
-from perseus_ds.runtime.control.clock_requests import Ask, Correction
+from perseus_ds.runtime.control.clock_requests import Ask, Corrected, Correction
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 
 
@@ -28,30 +28,36 @@ class Following:
         self._latency_s = latency_s
         self._begun_s = self._last_s = self._before_s = math.nan
 
-    def begins(self, at_s: float, now_s: float) -> tuple[Ask, ...]:  # noqa: ARG002 - a Correction
+    def begins(self, at_s: float, now_s: float) -> Corrected:  # noqa: ARG002 - a Correction
         """The iteration begins; nothing is late yet."""
         self._begun_s = self._last_s = at_s
         self._before_s = 0.0
-        return ()
+        return _NOTHING
 
-    def forget(self, at_s: float, now_s: float) -> tuple[Ask, ...]:  # noqa: ARG002 - a Correction
+    def forget(self, at_s: float, now_s: float) -> Corrected:  # noqa: ARG002 - a Correction
         """When the iteration began is not known here."""
         self._begun_s = math.nan
-        return ()
+        return _NOTHING
 
-    def corrects(self, position: int, at_s: float, now_s: float) -> tuple[Ask, ...]:
+    def corrects(self, position: int, at_s: float, now_s: float) -> Corrected:
         """Look up the clock of the computation that began at ``at_s``; nothing where it would come too late.
 
-        ``at_s`` is not finite where the moment was not seen.
+        ``at_s`` is not finite where the moment was not seen. The clock to begin with is asked for once more:
+        the computation before may have ended so early that it was not yet.
         Cost: at most 5 us.
         """
         table = self._tables[position]
         late_s = at_s - self._begun_s - table.begin_s if self._last_s <= at_s < math.inf else math.nan
-        clock_mhz = table.clock(late_s, self._before_s)
+        answer = table.decide(late_s, self._before_s)
         self._before_s, self._last_s = late_s, at_s
-        if math.isfinite(late_s) and now_s - at_s + self._latency_s > table.lasts_s:
-            return ()
-        return (Ask(clock_mhz),)
+        then = Ask(answer.then_mhz, answer.after_s)
+        asks: tuple[Ask, ...] = (Ask(answer.first_mhz), then) if answer.after_s else (then,)
+        if math.isfinite(late_s) and now_s - at_s + self._latency_s > table.lasts_s + answer.later_s:
+            asks = ()
+        return Corrected(asks, answer.later_s)
+
+
+_NOTHING = Corrected(())
 
 
 class FeedbackSchedule(ClockPolicy):

@@ -95,32 +95,40 @@ def packed(plans: Sequence[PlanRequests], job: JobProgram, clocks_mhz: Ints) -> 
     )
 
 
+_NUMBERS = "begin_s", "beyond_s", "share", "sooner_s", "later_s", "most_late_s"
+
+
 def _corrections(plans: Sequence[PlanRequests], job: JobProgram, place: Mapping[int, int]) -> Corrections:
     """Put several plans' tables into arrays."""
     nodes = len(job.nodes)
     first = np.zeros((len(plans), nodes + 1), dtype=np.int64)
-    begin_s, most_late_s = np.zeros((2, len(plans), nodes))
+    numbers = {name: np.zeros((len(plans), nodes)) for name in _NUMBERS}
     weights, own = np.zeros((len(plans), nodes, 2)), np.zeros((len(plans), nodes), np.int64)
-    above_s: list[float] = []
-    clocks: list[int] = []
+    rows: list[tuple[float, float, float]] = []
+    clocks: list[tuple[int, int]] = []
     for index, plan in enumerate(plans):
         for node in range(nodes):
             first[index, node] = len(clocks)
             if (table := plan.tables.get(node)) is not None:
-                above_s += [*table.above_s, AT_END_S]
-                clocks += [place[mhz] for mhz in table.clock_mhz]
-                begin_s[index, node], most_late_s[index, node] = table.begin_s, table.most_late_s
+                rows += zip([*table.above_s, AT_END_S], table.at_once_s, table.delay, strict=True)
+                clocks += [(place[a], place[b]) for a, b in zip(table.first_mhz, table.then_mhz, strict=True)]
+                for name, values in numbers.items():
+                    values[index, node] = getattr(table, name)
                 weights[index, node], own[index, node] = table.weights, place[table.own_mhz]
         first[index, -1] = len(clocks)
+    above_s, at_once_s, delay = np.array(rows, dtype=np.float64).reshape(-1, 3).T.copy()
+    first_clock, then_clock = np.array(clocks, dtype=np.int64).reshape(-1, 2).T.copy()
     return Corrections(
-        first,
-        np.array(above_s, dtype=np.float64),
-        np.array(clocks, dtype=np.int64),
-        begin_s,
-        most_late_s,
-        own,
-        weights,
-        _previous(job),
+        first=first,
+        above_s=above_s,
+        at_once_s=at_once_s,
+        delay=delay,
+        first_clock=first_clock,
+        then_clock=then_clock,
+        **numbers,
+        own=own,
+        weights=weights,
+        previous=_previous(job),
     )
 
 

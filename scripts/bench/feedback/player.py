@@ -51,14 +51,17 @@ class Rank:
             else:
                 self.mhz = self.coming.pop(0)[1]
 
-    def correct(self, position: int, start_s: float, begun_s: float, before_s: float) -> float:
-        """Ask for what the lateness decides; return the lateness."""
+    def correct(self, position: int, start_s: float, begun_s: float, before_s: float) -> tuple[float, float]:
+        """Ask for what the lateness decides; return the lateness, and by how much later the end is."""
         if self.tables is None:
-            return 0.0
+            return 0.0, 0.0
         table = self.tables[position]
         late_s = start_s - begun_s - table.begin_s
-        self.ask(start_s, table.clock(late_s, before_s))
-        return late_s
+        answer = table.decide(late_s, before_s)
+        if answer.after_s > 0.0:
+            self.ask(start_s, answer.first_mhz)
+        self.ask(start_s + answer.after_s, answer.then_mhz)
+        return late_s, answer.later_s
 
     def work(
         self, now_s: float, factor: float, own: dict[int, tuple[float, float]], waiting_w: float
@@ -113,9 +116,9 @@ def play(
             top_s[node] = start_top_s + factor[node] * time_s
             default_j += factor[node] * (energy_j - waiting_w * time_s)
             gpu.pass_to(start_s)
-            late_s[rank] = gpu.correct(position, start_s, begun_s, late_s[rank])
+            late_s[rank], later_s = gpu.correct(position, start_s, begun_s, late_s[rank])
             for one in gpu.asks[position, False]:
-                gpu.ask(start_s + one.offset_s, one.clock_mhz)
+                gpu.ask(start_s + max(0.0, one.offset_s + later_s), one.clock_mhz)
             now_s, energy_j = gpu.work(start_s, factor[node], own, waiting_w)
             spent_j += energy_j
             end_s[node] = now_s

@@ -21,7 +21,7 @@ from perseus_ds.device import Capabilities, ConflictKind
 from perseus_ds.plan.feedback.policy import ClockTable
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests
+from perseus_ds.runtime.control.clock_requests import Ask, ClockRequests, Corrected
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.feedback import FeedbackSchedule, Following
 from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
@@ -280,7 +280,7 @@ class WatchedFollowing(Following):
         super().__init__(tables, 0.0)
         self.threads: set[str] = set()
 
-    def corrects(self, position: int, at_s: float, now_s: float) -> tuple[Ask, ...]:
+    def corrects(self, position: int, at_s: float, now_s: float) -> Corrected:
         self.threads.add(threading.current_thread().name)
         return super().corrects(position, at_s, now_s)
 
@@ -292,7 +292,19 @@ def test_corrections_are_made_by_the_thread_that_sees_events_and_not_by_training
     low = ClockSchedule((Ask(LOW_MHZ),), ((),) * len(ORDER), ((),) * len(ORDER))
     following = WatchedFollowing(
         [
-            ClockTable(0.2 * n, (1.0, 0.0), (0.05,), (LOW_MHZ, TOP_MHZ), LOW_MHZ, LOW_MHZ, 0.2, 1.0)
+            ClockTable(
+                0.2 * n,
+                (1.0, 0.0),
+                above_s=(0.05,),
+                first_mhz=(LOW_MHZ, TOP_MHZ),
+                then_mhz=(LOW_MHZ, TOP_MHZ),
+                at_once_s=(0.0, 0.0),
+                delay=(0.0, 0.0),
+                ahead_mhz=LOW_MHZ,
+                own_mhz=LOW_MHZ,
+                lasts_s=0.2,
+                most_late_s=1.0,
+            )
             for n in range(len(ORDER))
         ]
     )
