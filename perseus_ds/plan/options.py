@@ -48,7 +48,8 @@ class Options:
         slower = self.time_s > self.time_s[: len(self.clock_mhz)].min()
         kept_s = np.where(slower, self.time_s * (1.0 + reserve_pct / 100.0), self.time_s)
         if self.margin_s is not None:
-            kept_s[: len(self.clock_mhz)] += self.margin_s
+            clocks = len(self.clock_mhz)
+            kept_s[:clocks] += np.where(slower[:clocks], self.margin_s, 0.0)
         return kept_s
 
     def segments(self, option: int) -> tuple[Segment, ...]:

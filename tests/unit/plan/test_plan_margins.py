@@ -90,3 +90,17 @@ def test_a_plan_file_keeps_the_margins(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.options[key].margin_s, options.margin_s)
         np.testing.assert_array_equal(again.options[key].planned_s(1.0), options.planned_s(1.0))
     assert verify(again) > 0
+
+
+def test_a_lower_clock_that_is_surely_faster_keeps_its_time(tmp_path: Path) -> None:
+    """T_min is what the fastest clocks take: a file with another would be damaged."""
+    points = {
+        key: tuple(
+            replace(point, time_s=0.9 * point.time_s) if at == 1 else point for at, point in enumerate(own)
+        )
+        for key, own in off_by(1e-3, 1).points.items()
+    }
+    plans = plans_of(replace(TRUE, points=points))
+    assert any(options.time_s.argmin() == 1 for options in plans.options.values())
+    write_plans(plans, tmp_path / "plan.json")
+    assert verify(read_plans(tmp_path / "plan.json")) > 0
