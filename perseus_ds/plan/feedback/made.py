@@ -16,15 +16,18 @@ from perseus_ds.plan.feedback.course import course_of, curves_of
 from perseus_ds.plan.feedback.kernel import Weights
 from perseus_ds.plan.feedback.learn import Judged, Lesson, judge, judged, learn
 from perseus_ds.plan.feedback.policy import plan_digest
+from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import FeedbackWeights, FrequencyPlan, PlanSet
 from perseus_ds.plan.select import select
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.solving.variation import Draws
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Profile, smoothed
 from perseus_ds.solver.hull import hull_of
 
 LEAST_PCT, MOST_PCT = 0.1, 0.2
-"""How much longer iterations may last: a tenth of how much computations vary, within these."""
+"""How much longer iterations may last: a tenth of how much computations vary, within these.
+
+The profile's own errors have their part of it first."""
 WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = (2.0, 3.0, 4.0)
@@ -46,7 +49,7 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
     The same plans, to the last digit, where nothing varies or a budget of changes could be exceeded. So they
     are where a computation may follow a timeline of kernels.
 
-    Cost: about five CPU seconds for 8 x 96.
+    Cost: some eight CPU seconds for 8 x 96.
     """
     problem = problem_of(profile, plans.schedule, plans.blocking_power_w)
     plan = _chosen(plans, problem, objective or Objective())
@@ -54,8 +57,10 @@ def with_feedback(plans: PlanSet, profile: Profile, objective: Objective | None 
         return plans
     lasts_s = _lasts_s(plan, problem)
     lesson = partial(_lesson, problem, plans, draws=_draws(len(problem.dag.nodes)))
-    limit_pct = max(0.0, plan.slowdown_pct) + _limit_pct(problem)
-    learned_on = lesson(seed=_LEARNED_ON)._replace(slower_pct=limit_pct)
+    learned_on = lesson(seed=_LEARNED_ON)
+    allowed_pct = max(0.0, _limit_pct(problem) - _owed_pct(plan, profile, problem, learned_on))
+    limit_pct = max(0.0, plan.slowdown_pct) + allowed_pct
+    learned_on = learned_on._replace(slower_pct=limit_pct)
     picked_on = lesson(seed=_PICKED_ON, draws=_MOST_DRAWS)
     taught = learn(learned_on, _begin_s(problem, lasts_s), lasts_s)
     changes = 1 + _affords(plans, plan, changes=CHANGES + 1)
@@ -173,6 +178,12 @@ def _limit_pct(problem: PlanProblem) -> float:
     assert problem.variation is not None
     varies_pct = 100.0 * float(np.mean(list(problem.variation.values())))
     return float(np.clip(0.1 * varies_pct, LEAST_PCT, MOST_PCT))
+
+
+def _owed_pct(plan: FrequencyPlan, profile: Profile, problem: PlanProblem, lesson: Lesson) -> float:
+    """How much longer iterations last for the profile's own errors, which no correction knows of."""
+    off = time_errors(plan, smoothed(profile), problem.dag, lesson.factor.T, {})
+    return max(0.0, 100.0 * (off.after_s - off.before_s) / float(lesson.fastest_s.mean()))
 
 
 def _lasts_s(plan: FrequencyPlan, problem: PlanProblem) -> Floats:

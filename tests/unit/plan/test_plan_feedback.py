@@ -21,6 +21,7 @@ from perseus_ds.plan.feedback.course import FEATURES, course_of, curves_of
 from perseus_ds.plan.feedback.kernel import Gradient, Weights, learned
 from perseus_ds.plan.feedback.made import CHANGES, with_feedback
 from perseus_ds.plan.feedback.policy import ClockAnswer, plan_digest, tables_of
+from perseus_ds.plan.playing.expected import expected
 from perseus_ds.plan.solving.problem import problem_of
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Profile
@@ -182,6 +183,30 @@ def test_every_clock_is_asked_for_ahead_though_the_one_before_is_the_same(plans:
         assert [one.clock_mhz for one in requests] == [*ahead[1:], ahead[0]]
         same += sum(first == then for first, then in pairwise(ahead))
     assert same > 0
+
+
+def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet, profile: Profile) -> None:
+    """What a job expects, errors and all, stays within what iterations may last longer."""
+    points = {
+        key: tuple(replace(point, time_se_s=0.02 * point.time_s, samples=12) for point in own)
+        for key, own in profile.points.items()
+    }
+    unsure = replace(profile, points=points, blocking_w={1410: BLOCKING_POWER_W})
+    made = with_feedback(planned(unsure), unsure)
+    assert made.feedback is not None
+    assert plans.feedback is not None
+    assert made.feedback.slowdown_pct < plans.feedback.slowdown_pct - 0.005
+    hope = expected(select(made, Objective()), unsure, LATENCY, variation=unsure.variation())
+    assert hope.slowdown_pct <= 100.0 * NOISE / 10.0
+
+
+def test_a_file_from_before_two_clocks_corrects_by_one_change(plans: PlanSet) -> None:
+    content = json.loads(dumps(plans))
+    del content["feedback"]["changes"]
+    content[KEY] = digest_of(content)
+    before = loads(json.dumps(content)).feedback
+    assert before is not None
+    assert before.changes == 1
 
 
 def test_a_file_keeps_feedback(plans: PlanSet) -> None:
