@@ -67,7 +67,7 @@ def feedback_of(row: object, plans: PlanSet) -> FeedbackWeights | None:
         most_late_s=vectors["most_late_s"],
         weights={_key(one): _weights(one) for one in rows},
         options={_key(one): _options(one, len(plans.options[_key(one)].clock_mhz)) for one in rows},
-        changes=whole({"changes": 1} | content, "changes", least=1, most=2),
+        changes=whole({"changes": 1, **content}, "changes", least=1, most=2),
         saving_pct=figures[0],
         slowdown_pct=figures[1],
         without_pct=figures[2],
