@@ -39,9 +39,9 @@ def build(
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
     ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer. Real
-    durations vary, and must not push a path with just enough slack beyond the critical one. A profile's own
-    errors are kept a margin for besides (`plan.solving.margins`). ``timelines`` are
-    further ways to run an instruction, and are not split: plans with them never need more than without.
+    durations vary, and must not push a path with just enough slack beyond the critical one. Besides,
+    a margin is kept for the profile's own errors (`plan.solving.margins`). ``timelines`` are further ways to
+    run an instruction, and are not split: plans with them never need more than without.
     ``verify`` runs the solver's own checkers over frontier and plans.
 
     Raises:

@@ -41,7 +41,7 @@ def simulated(buckets: list[tuple[int, int]]) -> dict[str, object]:
 
 
 def images(shapes: Iterator[tuple[int, int]], seed: int) -> Iterator[tuple[Images, torch.Tensor]]:
-    """Noisy images with how noisy they are, and the noise that is to be found."""
+    """Noisy images with how noisy they are, and the noise that a model shall find."""
     generator = torch.Generator().manual_seed(seed)
     for shape in shapes:
         noise = torch.randn(ROWS, CHANNELS, *shape, generator=generator)

@@ -27,7 +27,8 @@ from perseus_ds.solver.hull import hull_of
 LEAST_PCT, MOST_PCT = 0.1, 0.2
 """How much longer iterations may last: a tenth of how much computations vary, within these.
 
-The profile's own errors have their part of it first."""
+The profile's own errors have their part of it first.
+"""
 WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = (2.0, 3.0, 4.0)
