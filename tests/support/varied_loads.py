@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,29 @@ def as_expected(summary: Mapping[str, Any]) -> None:
     ):
         within_pct = 2.1 * summary[f"{name}_se_pct"] + facts[f"predicted_{name}_within_pct"]
         assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
+
+
+def all_followed(job: BothWays) -> None:
+    """Check that every iteration followed its loads, and that nothing else happened."""
+    answers = job.answers
+    assert answers["followed_iterations"] == answers["load_iterations"] >= 20
+    assert not job.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
+
+
+def both_as_expected(job: BothWays) -> None:
+    """Compare and print what was measured without and with them."""
+    for summary in job.summaries:
+        for name in ("saving", "slowdown"):
+            sys.stdout.write(f"\n{name}: {summary[f'{name}_pct']:.2f} +- {summary[f'{name}_se_pct']:.2f}")
+        as_expected(summary)
+
+
+def no_rank_is_slower(job: BothWays, default: Sequence[Timed]) -> None:
+    """Hold the last hundred steps against default clocks; half of them are audits, known to +- 0.1 %."""
+    for name, said in (("with", job.with_it), ("without", job.without)):
+        slower = [slower_pct(one.value, usual, last=100) for one, usual in zip(said, default, strict=True)]
+        sys.stdout.write(f"\n{name} plans that follow loads: {max(slower):+.3f} %")
+        assert max(slower) <= 0.1 + 0.1
 
 
 def both_ways(
