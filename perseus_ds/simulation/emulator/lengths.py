@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -118,13 +117,13 @@ class EmulatedLoads:
     def _placed(self, iteration: int, replica: int, microbatch: int) -> Load:
         assert self.placed is not None
         load = self.placed.get((iteration, replica, microbatch))
-        return load or self._missing(iteration, replica, microbatch)
-
-    def _missing(self, iteration: int, replica: int, microbatch: int) -> NoReturn:
-        raise ConfigError(
-            f"{self.source} has no row for iteration {iteration}, replica {replica}, microbatch {microbatch}",
-            hint="list every microbatch of the job, or lengths alone",
-        )
+        if load is None:
+            raise ConfigError(
+                f"{self.source} has no row for iteration {iteration}, replica {replica}, "
+                f"microbatch {microbatch}",
+                hint="list every microbatch of the job, or lengths alone",
+            )
+        return load
 
 
 def parse_loads(text: str, *, seed: int = 0) -> EmulatedLoads:
