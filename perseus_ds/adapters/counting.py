@@ -138,9 +138,11 @@ def _of_tuple(batch: object, depth: int = _DEEPEST) -> Load | None:
     if isinstance(batch[0], list | tuple):
         return _of_tuple(batch[0], depth - 1)
     tensors = [one for one in batch if isinstance(one, torch.Tensor)]
-    if len(tensors) <= 1 or not tensors[0].dim():
-        return None
-    first, *others = tensors
+    return _of_tensors(*tensors) if len(tensors) > 1 and tensors[0].dim() else None
+
+
+def _of_tensors(first: torch.Tensor, *others: torch.Tensor) -> Load | None:
+    """Count by the first of the others that bounds sequences of ``first``, or masks its rows."""
     for one in filter(_whole_numbers, others):
         if _bounds(one, {first.shape[0], math.prod(first.shape[:2])}):
             return _of_names({_BOUNDARIES[0]: one})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from perseus_ds.errors import PlanError
@@ -33,16 +33,14 @@ def build(
     switching: Switching = FREE,
     timelines: Sequence[InstructionTimelines] = (),
     verify: bool = False,
-    fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlanSet:
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
 
-    ``reserve_pct`` plans every computation below its fastest clock as if it took that much longer. Real
-    durations vary, and must not push a path with just enough slack beyond the critical one. Besides,
-    a margin is kept for the profile's own errors (`plan.solving.margins`). ``timelines`` are further ways to
-    run an instruction, and are not split: plans with them never need more than without.
-    ``verify`` runs the solver's own checkers over frontier and plans.
+    ``reserve_pct`` plans computations below their fastest clock as if they took that much longer. Durations
+    that vary then push no path beyond the critical one. A margin is kept for the profile's own errors.
+    ``timelines`` are further ways to run an instruction, not split: plans with them never need more than
+    without. ``verify`` runs the solver's own checkers over frontier and plans.
 
     Raises:
         CertificateError: a check failed.
@@ -62,21 +60,19 @@ def build(
     if timelines:
         problem = problem.with_timelines(timelines)
         solved = with_timelines(problem, solved.plans, switching, also_s)
-    sets = [solved.plans]
-    if wait_clock is not None:
-        sets += leaner(problem, solved.frontier, switching, also_s)
+    lean = [] if wait_clock is None else leaner(problem, solved.frontier, switching, also_s)
+    sets = [solved.plans, *lean]
     if verify:
         _verify(problem, solved.frontier, sets)
     plans, waits = _with_waits(problem, sets, wait_clock, switching)
     made = _plan_set(problem, solved.frontier, plans, switching, baseline)
-    return replace(
-        made,
-        fingerprint=dict(fingerprint or {}),
-        waits=waits,
-        wait_clock=wait_clock,
-        time_error_pct=time_error_pct(profile),
-        saving_within_pct=savings_within_pct(made, known),
-    )
+    return replace(_with_errors(made, profile, known), waits=waits, wait_clock=wait_clock)
+
+
+def _with_errors(made: PlanSet, profile: Profile, known: Profile) -> PlanSet:
+    """State how far the profile's errors may move times and savings."""
+    within_pct = savings_within_pct(made, known)
+    return replace(made, time_error_pct=time_error_pct(profile), saving_within_pct=within_pct)
 
 
 def _reserving(problem: PlanProblem, reserve_pct: Reserve, switching: Switching) -> PlanProblem:

@@ -206,28 +206,32 @@ def _wanted(
     """When which clock must be in force, from the first computation to the next iteration's first."""
     wanted: list[_DueClock] = []
     stretches = [_stretches(one) for one in own]
+    nexts = [*stretches[1:], stretches[0]]
+    if then is not None:
+        nexts[-1] = [(0.0, then), *stretches[0][1:]]
     starts_s = [*(one.start_s for one in own[1:]), own[0].start_s + iteration_time_s]
-    for position, (one, start_s) in enumerate(zip(own, starts_s, strict=True)):
-        here, last = stretches[position], position == len(own) - 1
+    for position, (one, here, after, start_s) in enumerate(zip(own, stretches, nexts, starts_s, strict=True)):
         wanted += [
             _DueClock(one.start_s + since_s, there, _latency_s(change, before, there))
             for (_, before), (since_s, there) in pairwise(here)
         ]
-        before, after = here[-1][1], stretches[0] if last else stretches[position + 1]
-        clocks = then if last and then is not None else after[0][1]
+        before, clocks = here[-1][1], after[0][1]
         if (before == clocks and not corrects) or position in low:
             continue
         latency_s = _latency_s(change, before, clocks)
-        late_s = 0.0
-        if start_s - one.end_s >= latency_s:
-            late_s = latency_s
-        elif _lower(before, clocks):
-            late_s = late_by_s(one.duration_s, latency_s) if on_pace else latency_s
-        at_s = one.end_s + late_s
-        if len(after) > 1 and at_s >= start_s + after[1][0]:
-            continue  # over before it is in force: the next is asked for, and this would come after it
-        wanted.append(_DueClock(at_s, clocks, latency_s))
+        at_s = one.end_s + _late_s(one, start_s, latency_s, lowers=_lower(before, clocks), on_pace=on_pace)
+        if len(after) == 1 or at_s < start_s + after[1][0]:  # else over before it is in force
+            wanted.append(_DueClock(at_s, clocks, latency_s))
     return wanted
+
+
+def _late_s(one: Played, next_start_s: float, latency_s: float, *, lowers: bool, on_pace: bool) -> float:
+    """How long after the end of a computation the clock of the next is due, which begins then or later."""
+    if next_start_s - one.end_s >= latency_s:
+        return latency_s
+    if not lowers:
+        return 0.0
+    return late_by_s(one.duration_s, latency_s) if on_pace else latency_s
 
 
 def _stretches(one: Played) -> list[tuple[float, Clocks]]:

@@ -76,21 +76,17 @@ def expected(
     The profile's own errors of time make an iteration longer too: of paths that are alike as profiled one
     really is the longest. They are drawn as the durations are.
 
-    The intervals come from the standard errors of the profile's energies, times and leakage. They also have
-    how many iterations were drawn, and what is left out here.
+    The intervals come from the profile's errors, how many iterations were drawn, and what is left out.
 
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """
     dag, profile = dag_of(plan.of.schedule), smoothed(profile)
-    factor = _factors(dag, variation or {}, profile.size_variation)
-    if replicas == 1 and not profile.size_variation and profile.seen_loads:
-        factor = factor * _lengths(profile, dag, factor.shape[1])
-    before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
+    factor = _drawn(profile, dag, variation or {}, lengths=replicas == 1)
     errors = time_errors(plan, profile, dag, factor, variation or {})
+    before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     before_s, before_j = before.beside(replicas, errors.before_s)
     after_s, after_j = after.beside(replicas, errors.after_s)
-    whole_j = float(before_j.sum())
-    leakage = 0.0 if _has_timelines(plan) else profile.leakage
+    whole_j, leakage = float(before_j.sum()), 0.0 if _has_timelines(plan) else profile.leakage
     spared_j = after_s * float(spared_w(before_j / before_s, after_j / after_s, leakage).sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
@@ -102,6 +98,17 @@ def expected(
         within_pct=100.0 * TWICE * error,
         slowdown_within_pct=100.0 * TWICE * math.hypot(errors.ratio, drawn, LEFT_OUT_OF_TIME),
     )
+
+
+def _drawn(profile: Profile, dag: Dag, variation: Mapping[Computation, float], *, lengths: bool) -> Floats:
+    """Iterations as they might turn out, each as long as one that was seen where ``lengths`` are computed.
+
+    Shape: [nodes, draws].
+    """
+    factor = _factors(dag, variation, profile.size_variation)
+    if not lengths or profile.size_variation or not profile.seen_loads:
+        return factor
+    return factor * _lengths(profile, dag, factor.shape[1])
 
 
 def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,15 +31,27 @@ from perseus_ds.straggler import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaWatch:
+    """The watch over a job's replicas: their plans, who reports stragglers, and what paces an iteration.
+
+    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself.
+    """
+
+    plans: ReplicaPlans
+    reporter: StragglerReporter | None = None
+    pacer: IterationPacer | None = None
+    behind: int = 0
+
+
 class ActivePlan(ClockPolicy):
     """The objective's plan, and with several replicas whatever the controller decides.
 
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
-    ``behind`` is how many iterations the numbers that arrive are older than the exchange itself,
-    ``observed`` what was exchanged last. ``peers`` are there where ranks meet others within computations.
-    ``ceiling`` restricts the plans to those that hold the power ceiling that stands.
-    ``follower`` is there where loads of microbatches are known beforehand. ``levels`` are noted which
-    iterations a plan runs.
+    ``watch`` is there where there are several replicas, ``peers`` where ranks meet others within
+    computations, ``follower`` where loads of microbatches are known beforehand. ``ceiling`` restricts the
+    plans to those that hold the power ceiling that stands. ``observed`` is what was exchanged last,
+    ``levels`` are noted which iterations a plan runs.
     """
 
     def __init__(
@@ -47,11 +60,8 @@ class ActivePlan(ClockPolicy):
         objective: FrequencyPlan,
         *,
         replica: int = 0,
-        replica_plans: ReplicaPlans | None = None,
-        reporter: StragglerReporter | None = None,
-        behind: int = 0,
+        watch: ReplicaWatch | None = None,
         peers: PeerAnswers | None = None,
-        pacer: IterationPacer | None = None,
         ceiling: HeldCeiling | None = None,
         follower: LoadFollower | None = None,
     ) -> None:
@@ -60,14 +70,14 @@ class ActivePlan(ClockPolicy):
         self._schedules = schedules
         self._objective = objective.index
         self._replica = replica
-        self._replica_plans = replica_plans
-        self._reporter = reporter
-        self._behind = behind
+        self._replica_plans = None if watch is None else watch.plans
+        self._reporter = None if watch is None else watch.reporter
+        self._behind = 0 if watch is None else watch.behind
+        self._pacer = None if watch is None else watch.pacer
         self._peers = peers
-        self._pacer = pacer
         self._follower = follower
-        if pacer is not None and follower is not None:
-            pacer.decided = self._ask
+        if self._pacer is not None and follower is not None:
+            self._pacer.decided = self._ask
         self._lost: EngineError | None = None
         self._begun_s = 0.0
         self._paces = False

@@ -194,17 +194,23 @@ class ClockRequests:
             return
         try:
             at_s = request.issued_s if request.moment is None else request.moment.wait()
-            asks, later_s = request.asks, 0.0
+            asks = request.asks
             if request.correction is not None:
-                now_s = self._gpu.now_s()
-                first, later_s = request.correction(at_s, now_s)
-                self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in first)
-                asks = (*first, *(replace(ask, delay_s=max(0.0, ask.delay_s + later_s)) for ask in asks))
-                at_s = at_s if math.isfinite(at_s) else now_s
+                at_s, asks = self._corrected(request.correction, asks, at_s)
             if math.isfinite(at_s) and asks and not self._closing:
                 self._ask([DatedClock(at_s + a.delay_s, a.clock_mhz, a.memory_mhz) for a in asks])
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
             self.error = as_perseus_error(error)
+
+    def _corrected(
+        self, correction: Correction, asks: tuple[Ask, ...], at_s: float
+    ) -> tuple[float, tuple[Ask, ...]]:
+        """Put a correction before what was asked for, which then comes later; from now where no moment is."""
+        now_s = self._gpu.now_s()
+        first, later_s = correction(at_s, now_s)
+        self.counts.corrected += any(ask.clock_mhz != self.asked.latest_mhz for ask in first)
+        later = (replace(ask, delay_s=max(0.0, ask.delay_s + later_s)) for ask in asks)
+        return at_s if math.isfinite(at_s) else now_s, (*first, *later)
 
     def _ask(self, dated: list[DatedClock]) -> None:
         if isinstance(self._clocks, LocalClocks):

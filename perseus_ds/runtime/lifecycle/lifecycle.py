@@ -6,13 +6,14 @@ phases. What a phase, a plan or a meeting of ranks does stands in files of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
 import torch.distributed as dist
 
+from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import SilentRankError
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.adapter import Batch
@@ -36,6 +37,36 @@ from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
 
+@dataclass(frozen=True, slots=True)
+class FirstPhases:
+    """How a job comes to its first plan: what was decided at its start, GPUs calibrated, clocks swept."""
+
+    start: StartDecision
+    sweeping: Sweeping
+    calibrator: Calibrator | None = None
+
+    def warm_up(self, settings: PerseusConfig, opens: Callable[[float], Phase]) -> Phase:
+        """The first iterations; the last of them are those in which the GPUs are calibrated.
+
+        Traced ones run at default clocks: clocks change only when they are over.
+        """
+        iterations = settings.profile.warmup_iterations
+        if self.calibrator is None:
+            return WarmUp(iterations, opens)
+        calibrates = partial(self.calibrator.phase, opens=opens)
+        if settings.trace_kernels:
+            return WarmUp(max(iterations, SETTLING), calibrates)
+        return WarmUp(iterations, calibrates, ahead=self.calibrator.iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewals:
+    """What has all plans made anew: GPUs that are not as profiled any more, and other jobs on a node."""
+
+    drift: DriftAnswers | None = None
+    node_crowd: NodeCrowd | None = None
+
+
 class Lifecycle:
     """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
 
@@ -51,29 +82,24 @@ class Lifecycle:
     def __init__(
         self,
         context: JobContext,
-        start: StartDecision,
+        first: FirstPhases,
         *,
         status_exchange: StatusExchange,
-        sweeping: Sweeping,
         plans: BatchPlans,
         scalars: Scalars,
-        calibrator: Calibrator | None = None,
         ceilings: CeilingReporter | None = None,
-        drift: DriftAnswers | None = None,
-        node_crowd: NodeCrowd | None = None,
+        renewals: Renewals = Renewals(),
     ) -> None:
-        self._node_crowd = node_crowd
+        self._first = first
         self._ceilings = ceilings
-        self._drift = drift
+        self._drift, self._node_crowd = renewals.drift, renewals.node_crowd
         self._context = context
         self._sizes = plans.sizes
         self._status_exchange = status_exchange
-        self._sweeping = sweeping
         self._plans = plans
         self._scalars = scalars
         self._present = self._joined = context.job.schedule.microbatches
         self._ran = 0
-        self._start, self._calibrator = start, calibrator
         self._opening = self._warm_up()
         self._phases: dict[int, Phase] = {}
         self._reunion: Reunion[dist.ProcessGroup] | None = None
@@ -321,25 +347,10 @@ class Lifecycle:
         self._context.log.event("together", f"all ranks answer again: {goes_on}")
 
     def _warm_up(self) -> Phase:
-        """The first iterations; the last of them are those in which the GPUs are calibrated.
+        return self._first.warm_up(self._context.config, self._open)
 
-        Traced ones run at default clocks: clocks change only when they are over.
-        """
-        config, calibrator = self._context.config, self._calibrator
-        iterations = config.profile.warmup_iterations
-
-        def opens(iteration_s: float) -> Phase:
-            return self._open(self._start, iteration_s)
-
-        if calibrator is None:
-            return WarmUp(iterations, opens)
-        calibrates = partial(calibrator.phase, opens=opens)
-        if config.trace_kernels:
-            return WarmUp(max(iterations, SETTLING), calibrates)
-        return WarmUp(iterations, calibrates, ahead=calibrator.iterations)
-
-    def _open(self, start: StartDecision, iteration_s: float) -> Phase:
-        job = self._context.job
+    def _open(self, iteration_s: float) -> Phase:
+        job, start, sweeping = self._context.job, self._first.start, self._first.sweeping
         match start.action:
             case StartAction.RUN:
                 self._context.reckoning.crowd = 1.0  # what a plan that is there was made for is not known
@@ -347,14 +358,14 @@ class Lifecycle:
             case StartAction.PLAN:
                 return self._by_size(job.schedule.microbatches, self._plans.planning(job))
             case StartAction.PROFILE:
-                return self._sweeping.profiling(
+                return sweeping.profiling(
                     iteration_s,
                     ran=self._ran,
                     then=lambda: self._by_size(self._joined, self._plans.phase_for(self._joined)),
                 )
             case StartAction.OBSERVE:
                 self._predict(start)
-                return self._sweeping.observing(iteration_s, ran=self._ran)
+                return sweeping.observing(iteration_s, ran=self._ran)
 
     def _by_size(self, microbatches: int, phase: Phase) -> Phase:
         """Give batches of every size a phase of their own from now on; this is the first."""

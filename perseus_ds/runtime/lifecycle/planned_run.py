@@ -25,7 +25,7 @@ from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.plan.playing.expected_power import power_ratios
 from perseus_ds.profile import Profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
-from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
 from perseus_ds.runtime.control.load_follower import LoadFollower
@@ -45,6 +45,20 @@ from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPl
 _Told = tuple[int, int, str | None]  # replica, pipeline rank, why it cannot follow loads
 
 
+@dataclass(frozen=True, slots=True)
+class PlanWatchers:
+    """What watches the plans that this rank runs, for batches of every size.
+
+    ``audits`` measure what a plan saves, ``arrivals`` when computations come. ``peers`` are there where ranks
+    meet others within computations. ``drift`` notices a profile that has become wrong.
+    """
+
+    audits: Audits
+    arrivals: Arrivals
+    peers: PeerAnswers | None = None
+    drift: DriftWatch | None = None
+
+
 class PlannedRun:
     """The frontiers of all groups, and what is chosen of them.
 
@@ -60,22 +74,17 @@ class PlannedRun:
         texts: Sequence[str],
         *,
         named: str,
-        audits: Audits,
-        arrivals: Arrivals,
-        peers: PeerAnswers | None = None,
-        drift: DriftWatch | None = None,
+        watchers: PlanWatchers,
         waits: bool = False,
         loads_known: bool = False,
     ) -> None:
-        self._drift, self._loads_known = drift, loads_known
         self._context = context
         self._frontiers = [loads(text) for text in texts]
         self._named = named
         self._lines = PlanLines(context, named)
-        self._audits = audits
-        self._arrivals = arrivals
-        self._peers = peers
-        self._waits = waits
+        self._audits, self._arrivals = watchers.audits, watchers.arrivals
+        self._peers, self._drift = watchers.peers, watchers.drift
+        self._waits, self._loads_known = waits, loads_known
 
     def phase(self) -> Running:
         """Run this rank's group's plan from now on; collective.
@@ -184,24 +193,22 @@ class PlannedRun:
         job, behind, (forecast, profiles) = self._context.job, self._arrivals.behind, foreknown
         groups = [job.group_of(replica) for replica in range(job.replicas)]
         every = ceiling.indexes
-        replica_plans = ReplicaPlans(
+        plans = ReplicaPlans(
             every,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
             marks=None if forecast is None else forecast.marks,
             by_loads=self._choice.on and forecast is not None and forecast.tells,
         )
+        frontiers = [self._frontiers[group] for group in groups]
+        reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
+        pacer = None if forecast is None else self._pacer(plans, forecast, every)
         return ActivePlan(
             schedules,
             plan,
             replica=job.replica,
-            replica_plans=replica_plans,
-            pacer=None if forecast is None else self._pacer(replica_plans, forecast, every),
+            watch=ReplicaWatch(plans, reporter, pacer, behind),
             follower=self._follower(plan, profiles, marks=() if forecast is None else forecast.marks.after),
-            reporter=StragglerReporter(
-                self._context.log, [self._frontiers[group] for group in groups], job.gpus, job.names
-            ),
-            behind=behind,
             peers=self._peers,
             ceiling=ceiling,
         )

@@ -20,10 +20,11 @@ from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.drifting.answering import DriftAnswers
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.lifecycle import Lifecycle
+from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle, Renewals
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
+from perseus_ds.runtime.lifecycle.planned_run import PlanWatchers
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
@@ -154,22 +155,18 @@ class Assembly:
         peers = self._peer_answers(asked)
         notices = self._notice_watch()
         ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
-        plans = BatchPlans(
-            context, self._sizes, audits, self._arrivals, waits=waits, peers=peers, drift=drift
-        )
+        watchers = PlanWatchers(audits, self._arrivals, peers, drift)
+        plans = BatchPlans(context, self._sizes, watchers, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
         share = NodeCrowd(context, self._device.choice.gpu.lent_gpus)
         lifecycle = Lifecycle(
             context,
-            start,
+            FirstPhases(start, sweeping, calibrator),
             status_exchange=self._status_exchange(asked, peers, notices, share),
-            sweeping=sweeping,
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
-            calibrator=calibrator,
             ceilings=ceilings,
-            drift=DriftAnswers(context, drift, sweeping),
-            node_crowd=share,
+            renewals=Renewals(DriftAnswers(context, drift, sweeping), share),
         )
         self._undo.append(lifecycle.close)
         return lifecycle

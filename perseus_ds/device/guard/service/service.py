@@ -25,7 +25,7 @@ from perseus_ds.device.guard.service.own_gpus import may_open
 from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.service.service_log import ServiceLog, Severity
-from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.lease_log import LeaseLog
 from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
@@ -76,7 +76,14 @@ class Service:
         self._settings = settings
         self._policy = settings.policy
         self._open_gpu = open_gpu
-        self._may_open = may_open
+        self._terms = Terms(
+            lambda: self._policy,
+            open_gpu,
+            backend=settings.backend,
+            may_open=may_open,
+            status=self._status,
+            lent_gpus=lambda: sum(client.connection.has_taken for client in self._clients),
+        )
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[_Client] = []
         self._restored: list[bool] = []
@@ -193,19 +200,9 @@ class Service:
 
     def _taken_in(self, sock: socket.socket, caller: Caller) -> DeviceError | None:
         """Give a client a thread of its own; a thread that cannot be had is this client's refusal alone."""
-        settings = self._settings
-        connection = ClientConnection(
-            sock,
-            caller.peer,
-            lambda: self._policy,
-            self._open_gpu,
-            backend=settings.backend,
-            may_open=self._may_open,
-            status=self._status,
-            lent_gpus=lambda: sum(client.connection.has_taken for client in self._clients),
-        )
+        connection = ClientConnection(sock, caller.peer, self._terms)
         self._taken_in_so_far += 1
-        connection.log = LeaseLog(caller.peer, settings.log, self._taken_in_so_far)
+        connection.log = LeaseLog(caller.peer, self._settings.log, self._taken_in_so_far)
         thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
         self._clients.append(_Client(thread, connection))  # before it counts those that have taken a GPU
         try:

@@ -11,7 +11,7 @@ from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.device.guard.control_group import leave
 from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING
-from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.priority import go_first
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.device.guard.serving.signals import ending_signals
@@ -29,7 +29,9 @@ def guard(fileno: int, parent: int) -> int:
         if os.getppid() != parent:
             return 0  # gone before it took anything
         peer = Peer(parent, os.getuid(), os.getgid())
-        connection = ClientConnection(client, peer, lambda: EVERYTHING, open_gpu, killed_together=leave())
+        connection = ClientConnection(
+            client, peer, Terms(lambda: EVERYTHING, open_gpu, killed_together=leave())
+        )
         return int(not serve(connection, ends))
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from perseus_ds import __version__
 from perseus_ds.device.conflict import ConflictKind
@@ -41,39 +41,32 @@ _PACKETS_AT_ONCE = 512
 _SEATLESS_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a guard lends GPUs: alike for all its clients, by the ``policy`` of the moment.
+
+    ``backend`` is how a GPU is reached, whatever a client asks (``None``: as it asks). ``killed_together``
+    gives the reason why this guard may be killed in one with its client. A service counts ``lent_gpus``,
+    those of all its clients.
+    """
+
+    policy: Callable[[], Policy]
+    open_gpu: OpenGpu
+    backend: str | None = None
+    may_open: Callable[[Peer, str], bool] = lambda *_: True
+    killed_together: str | None = None
+    status: Callable[[Peer], Iterable[Message]] = lambda _: ()
+    lent_gpus: Callable[[], int] | None = None
+
+
 class ClientConnection:
     """A connection and, once taken, a GPU; when the connection ends, the GPU is as it was found."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        peer: Peer,
-        policy: Callable[[], Policy],
-        open_gpu: OpenGpu,
-        *,
-        backend: str | None = None,
-        may_open: Callable[[Peer, str], bool] = lambda *_: True,
-        killed_together: str | None = None,
-        status: Callable[[Peer], Iterable[Message]] = lambda _: (),
-        lent_gpus: Callable[[], int] | None = None,
-    ) -> None:
-        """Serve a peer by the ``policy`` of the moment.
-
-        ``backend`` is how its GPU is reached, whatever it asks (``None``: as it asks).
-
-        ``killed_together`` gives the reason why this guard may be killed in one with its client. A service
-        counts ``lent_gpus``, those of all its clients.
-        """
+    def __init__(self, sock: socket.socket, peer: Peer, terms: Terms) -> None:
         sock.setblocking(False)
         self.socket = sock
         self.peer = peer
-        self._policy = policy
-        self._open_gpu = open_gpu
-        self._backend = backend
-        self._may_open = may_open
-        self._killed_together = killed_together
-        self._status = status
-        self._lent_gpus = lent_gpus
+        self._terms = terms
         self._taken_s: float | None = None
         self._owner = ""
         self._control: Control | None = None
@@ -183,10 +176,10 @@ class ClientConnection:
         if verb == "take":
             self._take(message)
         elif verb == "may":
-            self._check_allowed(self._backend or _text(message, "backend"), _text(message, "uuid"))
+            self._check_allowed(self._terms.backend or _text(message, "backend"), _text(message, "uuid"))
             self._send({"is": "may"})
         elif verb == "status":
-            for one in self._status(self.peer):
+            for one in self._terms.status(self.peer):
                 self._send(one)
         else:
             self._do_as_holder(verb, message)
@@ -226,16 +219,16 @@ class ClientConnection:
 
     def _take(self, message: Message) -> None:
         uuid, owner = _text(message, "uuid"), _text(message, "owner")
-        backend, lease_s = self._backend or _text(message, "backend"), _number(message, "lease_s")
+        backend, lease_s = self._terms.backend or _text(message, "backend"), _number(message, "lease_s")
         if self._control is not None:
             raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
         self._check_allowed(backend, uuid)
-        claim = _claim(self._open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
+        claim = _claim(self._terms.open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
         self._control, self._taken_s, self._owner = control, time.monotonic(), printable(owner[:80])
         self.log.taken(control, self._owner)
-        floor_mhz, preexisting_mhz = self._policy().floor_mhz, claim.preexisting_mhz
+        floor_mhz, preexisting_mhz = self._terms.policy().floor_mhz, claim.preexisting_mhz
         self._send(
             {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
             | {
@@ -248,28 +241,28 @@ class ClientConnection:
             | self._lent()
         )
         control.report_conditions()
-        if self._killed_together is not None:
+        if self._terms.killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER
-            self._warn(kind, f"{kind.text}: {self._killed_together}")
+            self._warn(kind, f"{kind.text}: {self._terms.killed_together}")
         self.launchers = launchers_above(self.peer.pid)
 
     def _lent(self) -> dict[str, Value]:
         """How many GPUs of this node are lent by now, so that jobs share what its driver bears."""
-        return {} if self._lent_gpus is None else {"lent_gpus": self._lent_gpus()}
+        return {} if self._terms.lent_gpus is None else {"lent_gpus": self._terms.lent_gpus()}
 
     def _check_allowed(self, backend: str, uuid: str) -> None:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it
-        if not self._policy().admits(self.peer):
+        if not self._terms.policy().admits(self.peer):
             raise refusal_of(self.peer)
-        self._policy().check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
+        self._terms.policy().check(self.peer, uuid, owns=lambda: self._owns(backend, uuid))
 
     def _owns(self, backend: str, uuid: str) -> bool:
         """Whether the client itself may open a GPU."""
-        with self._open_gpu(backend, uuid) as gpu:
+        with self._terms.open_gpu(backend, uuid) as gpu:
             device = gpu.device_file()
         if device is None:
             raise DevicePermissionError(f"{uuid} has no known device file: its owner cannot be found out")
-        return self._may_open(self.peer, device)
+        return self._terms.may_open(self.peer, device)
 
     def _wanted_mhz(self, claim: GpuClaim, message: Message) -> int:
         clock_mhz, able = int(_number(message, "clock_mhz")), claim.gpu.capabilities()
@@ -277,7 +270,7 @@ class ClientConnection:
             raise DeviceUnsupportedError(
                 f"{clock_mhz} MHz is not a clock of {claim.uuid}: it has {able.grid}"
             )
-        return self._policy().clamped_mhz(clock_mhz, able.clocks_mhz)
+        return self._terms.policy().clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
         found_mhz = None if self._control is None else self._control.claim.preexisting_mhz

@@ -27,6 +27,7 @@ from perseus_ds.profile.estimating.heat import Heat
 from perseus_ds.profile.estimating.thermal import Thermal, Warming, Warmth
 from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.next_clock import filed
+from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
@@ -58,25 +59,39 @@ def pooled(
         EngineError: a rank fell silent.
     """
     replica = context.job.replica
+    everyone = _reports(
+        context,
+        clock_mhz,
+        lambda: Refused(replica, clock_mhz) if refused else Measured(replica, estimated()),
+    )
+    refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
+    _log_refused(context, refusals)
+    without = {one.replica for one in refusals.values()}
+    served = [group for group in context.job.groups if without.isdisjoint(group.replicas)]
+    pools = iter(_pools(served, everyone))
+    return [next(pools) if group in served else None for group in context.job.groups]
+
+
+def _pools(served: Sequence[HardwareGroup], everyone: Sequence[Measured | Refused]) -> list[Pooled]:
+    """Pool what ranks of these groups measured."""
+    replicas = {replica for group in served for replica in group.replicas}
+    measured = [one for one in everyone if isinstance(one, Measured) and one.replica in replicas]
+    return pool_groups(measured, served) if served else []
+
+
+def _reports(
+    context: JobContext, clock_mhz: int, own: Callable[[], Measured | Refused]
+) -> list[Measured | Refused]:
+    """Gather every rank's report; the others wait for this rank, so that its error is one of all."""
     try:
-        mine: Measured | Refused | PerseusError = (
-            Refused(replica, clock_mhz) if refused else Measured(replica, estimated())
-        )
-    except Exception as error:  # noqa: BLE001  # the others wait for this rank: whatever it is, they hear
+        mine: Measured | Refused | PerseusError = own()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
         mine = as_perseus_error(error)
     everyone = cast("list[Measured | Refused | PerseusError]", context.channel.gather(mine))
     for one in everyone:
         if isinstance(one, PerseusError):
             raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-    refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
-    if refusals:
-        _log_refused(context, refusals)
-    without = {one.replica for one in refusals.values()}
-    served = [group for group in context.job.groups if without.isdisjoint(group.replicas)]
-    replicas = {replica for group in served for replica in group.replicas}
-    measured = [one for one in everyone if isinstance(one, Measured) and one.replica in replicas]
-    pools = iter(pool_groups(measured, served) if served else ())
-    return [next(pools) if group in served else None for group in context.job.groups]
+    return cast("list[Measured | Refused]", everyone)
 
 
 def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:

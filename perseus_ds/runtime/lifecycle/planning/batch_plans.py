@@ -10,19 +10,15 @@ from perseus_ds.files import read_bounded
 from perseus_ds.plan.plan_file.bounds import MOST_BYTES
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.runtime.control.active_plan import ActivePlan
-from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import Job, differences
-from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.phases import Phase, Planning, Unplanned
-from perseus_ds.runtime.lifecycle.planned_run import PlannedRun
+from perseus_ds.runtime.lifecycle.planned_run import PlannedRun, PlanWatchers
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planning.planner import BackgroundPlanner, LongPlanning, PlanJob
 from perseus_ds.runtime.measure.accounting import Mode
-from perseus_ds.runtime.measure.arrivals import Arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +41,14 @@ class BatchPlans:
         self,
         context: JobContext,
         sizes: BatchSizes,
-        audits: Audits,
-        arrivals: Arrivals,
+        watchers: PlanWatchers,
         *,
         waits: bool,
-        peers: PeerAnswers | None = None,
-        drift: DriftWatch | None = None,
     ) -> None:
-        self._drift = drift
         self._context = context
         self.sizes = sizes
-        self._audits = audits
-        self._arrivals = arrivals
+        self._watchers = watchers
         self._waits = waits
-        self._peers = peers
         self._wanted: list[Job] = []
         self._taken = 0
         self._planner: BackgroundPlanner | None = None
@@ -74,7 +64,7 @@ class BatchPlans:
         job = self.sizes.join(microbatches)
         if job is None:
             return Unplanned()
-        self._audits.forget_plan(job, Mode.PERSEUS, Mode.BASELINE)
+        self._watchers.audits.forget_plan(job, Mode.PERSEUS, Mode.BASELINE)
         return self.planning(job)
 
     def phase_for(self, microbatches: int) -> Phase:
@@ -112,10 +102,7 @@ class BatchPlans:
             replace(self._context, job=job),
             texts,
             named=self._named(job),
-            audits=self._audits,
-            arrivals=self._arrivals,
-            peers=self._peers,
-            drift=self._drift,
+            watchers=self._watchers,
             waits=self._waits,
             loads_known=self.sizes.loads_known(job.schedule.microbatches),
         )
@@ -127,7 +114,7 @@ class BatchPlans:
             "plan": active_plan.plan,
             "straggler_time_s": active_plan.awaited_s,
             "slack_s": active_plan.slack_s,
-        } | self._audits.shown(microbatches)
+        } | self._watchers.audits.shown(microbatches)
 
     def ready(self) -> int:
         """How many plans are made, as rank 0 knows it.

@@ -15,7 +15,7 @@ from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
 from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING
-from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.errors import DeviceLostError, DeviceUnavailableError
 
 INDEX = os.getpid()  # a name on the node: other runs of these tests have theirs
@@ -41,7 +41,7 @@ class LostGpu(NullGpu):
 @pytest.mark.parametrize("what", ["achieved", pytest.param("operator_settings", marks=pytest.mark.slow)])
 def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_again(what: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, Peer(0, 0, 0), lambda: EVERYTHING, lambda *_: LostGpu(what))
+    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: LostGpu(what)))
     with ours:
         ours.send(encode(TAKE))
         connection.receive()
@@ -92,7 +92,7 @@ def ended() -> Callable[[GuardClient], None]:
 def test_who_takes_no_gpu_has_half_a_minute() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
     before_s = time.monotonic()
-    connection = ClientConnection(theirs, Peer(0, 0, 0), lambda: EVERYTHING, lambda *_: NullGpu(INDEX))
+    connection = ClientConnection(theirs, Peer(0, 0, 0), Terms(lambda: EVERYTHING, lambda *_: NullGpu(INDEX)))
     after_s = time.monotonic()
     with ours:
         assert before_s + 30.0 <= connection.due_s() <= after_s + 30.0

@@ -21,7 +21,7 @@ from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.guard.protocol import KIND, MAX_BYTES, encode, refusal
 from perseus_ds.device.guard.service.peer import Peer
 from perseus_ds.device.guard.service.policy import EVERYTHING, Policy, Rule
-from perseus_ds.device.guard.serving.client_connection import ClientConnection
+from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.serve import serve
 from perseus_ds.errors import (
     DeviceError,
@@ -46,7 +46,7 @@ class Guard:
         self.gpu = gpu
         self.client, theirs = socket.socketpair(socket.AF_UNIX, KIND)
         self.stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self.connection = ClientConnection(theirs, PEER, lambda: policy, lambda *_: gpu)
+        self.connection = ClientConnection(theirs, PEER, Terms(lambda: policy, lambda *_: gpu))
         self.restored: list[bool] = []
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -137,7 +137,7 @@ def test_a_gpu_of_another_job_is_refused_by_the_device_controller() -> None:
     gpu = DeskGpu()
     gpu.device_file = lambda: "/dev/nvidia3"
     policy = Policy((Rule(own=True),))
-    connection = ClientConnection(theirs, PEER, lambda: policy, lambda *_: gpu, may_open=may_open)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: policy, lambda *_: gpu, may_open=may_open))
     with ours:
         ours.send(encode({"do": "take", "uuid": UUID, "owner": "job", "backend": "nvml", "lease_s": 30}))
         assert connection.receive()
@@ -169,7 +169,7 @@ WRONG = {
 def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object) -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
     with ours:
         assert not connection.has_taken
         assert answers(connection, ours, TAKE)["is"] == "taken"
@@ -184,7 +184,7 @@ def test_what_makes_no_sense_is_refused_and_the_clock_left_alone(message: object
 def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
     with ours:
         answer = answers(connection, ours, {"do": verb, "number": 1, "clock_mhz": 900})
         assert (answer["is"], answer["kind"]) == ("refused", "DeviceUnavailableError")
@@ -195,7 +195,7 @@ def test_before_a_gpu_is_taken_nothing_is_done(verb: str) -> None:
 def test_a_flood_is_read_in_turns_and_the_connection_stands() -> None:
     gpu = DeskGpu()
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    connection = ClientConnection(theirs, PEER, lambda: EVERYTHING, lambda *_: gpu)
+    connection = ClientConnection(theirs, PEER, Terms(lambda: EVERYTHING, lambda *_: gpu))
     with ours:
         answers(connection, ours, TAKE)
         ours.setblocking(False)

@@ -13,7 +13,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan import select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus
-from perseus_ds.runtime.control.active_plan import ActivePlan
+from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
 from perseus_ds.runtime.measure.accounting import Mode
@@ -42,9 +42,11 @@ class Job:
                 ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
-                replica_plans=ReplicaPlans([frontier_index, frontier_index]),
-                reporter=StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
-                behind=behind,
+                watch=ReplicaWatch(
+                    ReplicaPlans([frontier_index, frontier_index]),
+                    StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
+                    behind=behind,
+                ),
             )
             for replica in (0, 1)
         ]
@@ -134,7 +136,7 @@ def test_numbers_are_judged_by_the_plan_of_the_iteration_that_they_are_of(behind
     """On CUDA they come one iteration later: by then another plan may run."""
     noted = Noted()
     schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02))
-    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), replica_plans=noted, behind=behind)
+    plan = ActivePlan(schedules, select(PLANS, OBJECTIVE), watch=ReplicaWatch(noted, behind=behind))
     status = ReplicaStatus(np.full(2, 6.0), np.zeros(2, np.bool_), np.ones(2))
     for index in range(5, 8):
         plan.observe(index, JobStatus(False, False, 6.0, (), status))
