@@ -33,6 +33,11 @@ WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = (2.0, 3.0, 4.0)
 """Standard errors that a policy stays below the limit by: the next where fresh draws do not confirm it."""
+SURE_OF_PROFILE = 1.0
+"""Standard deviations of what the profile's errors may do to an iteration that time is left for.
+
+Of jobs that all aim at the limit itself half last longer, each by errors of its own profile.
+"""
 _MOST_SHORTER, _HALVINGS, _INTERPOLATIONS = 0.02, 4, 5
 CHANGES = 2
 """The fewest of a computation: one asked for ahead, and a correction, which has two where a third fits."""
@@ -182,9 +187,10 @@ def _limit_pct(problem: PlanProblem) -> float:
 
 
 def _owed_pct(plan: FrequencyPlan, profile: Profile, problem: PlanProblem, lesson: Lesson) -> float:
-    """How much longer iterations last for the profile's own errors, which no correction knows of."""
+    """How much longer iterations may last for the profile's own errors, which no correction knows of."""
     off = time_errors(plan, smoothed(profile), problem.dag, lesson.factor.T, {})
-    return max(0.0, 100.0 * (off.after_s - off.before_s) / float(lesson.fastest_s.mean()))
+    mean = (off.after_s - off.before_s) / float(lesson.fastest_s.mean())
+    return max(0.0, 100.0 * (mean + SURE_OF_PROFILE * off.ratio))
 
 
 def _lasts_s(plan: FrequencyPlan, problem: PlanProblem) -> Floats:

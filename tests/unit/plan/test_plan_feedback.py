@@ -196,7 +196,7 @@ def test_every_clock_is_asked_for_ahead_though_the_one_before_is_the_same(plans:
 
 
 def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet, profile: Profile) -> None:
-    """What a job expects, errors and all, stays within what iterations may last longer."""
+    """What a job expects and one standard error of it stay within what iterations may last longer."""
     points = {
         key: tuple(replace(point, time_se_s=0.02 * point.time_s, samples=12) for point in own)
         for key, own in profile.points.items()
@@ -207,7 +207,8 @@ def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet,
     assert plans.feedback is not None
     assert made.feedback.slowdown_pct < plans.feedback.slowdown_pct - 0.005
     hope = expected(select(made, Objective()), unsure, LATENCY, variation=unsure.variation())
-    assert hope.slowdown_pct <= 100.0 * NOISE / 10.0
+    one_error_pct = hope.slowdown_within_pct / 2.0
+    assert hope.slowdown_pct + one_error_pct <= 100.0 * NOISE / 10.0 + 0.02, "it has other errors too: 0.02"
 
 
 def test_a_file_from_before_two_clocks_corrects_by_one_change(plans: PlanSet) -> None:
