@@ -33,10 +33,10 @@ WORTH_PCT = 0.05
 """Saving below which corrections are not worth their changes of clock."""
 _SURE = (2.0, 3.0, 4.0)
 """Standard errors that a policy stays below the limit by: the next where fresh draws do not confirm it."""
-SURE_OF_PROFILE = 1.0
-"""Standard deviations of what the profile's errors may do to an iteration that time is left for.
+SURE_OF_PROFILE = 1.65
+"""Standard deviations of what the profile's errors do to an iteration for which time is left: 19 jobs of 20.
 
-Of jobs that all aim at the limit itself half last longer, each by errors of its own profile.
+Of jobs that aim at the limit itself half last longer, each for the errors of its own profile.
 """
 _MOST_SHORTER, _HALVINGS, _INTERPOLATIONS = 0.02, 4, 5
 CHANGES = 2

@@ -37,6 +37,8 @@ BLOCK = partial(course, simulated=simulated(MIXED), read_ahead=True)
 TURNS = ((SHAPES[2], 4), (SHAPES[0], 8))
 """As many elements an iteration in large images, and in small ones."""
 SIZED_STEPS = 400
+NOT_SETTLED_PCT = 0.3
+"""What GPUs leak less at the plan, of which audits that wait for no temperature see a part."""
 
 
 def mixed(rank: int, content: Mapping[str, Any], steps: int) -> Timed:
@@ -110,12 +112,14 @@ def test_each_bucket_has_a_plan_and_keeps_its_time(in_turn: tuple[Path, list[Sai
     run_dir, said = in_turn
     for line in lines(said[0]):
         sys.stdout.write(f"\n{line}")
-    plans = {read_plans(file).fingerprint["microbatches"] for file in run_dir.glob("plan.*json")}
-    assert plans == {"4", "8"}
+    plans = [read_plans(file) for file in run_dir.glob("plan.*json")]
+    hopes = {one.fingerprint["microbatches"]: one.expected[0] for one in plans}
+    assert set(hopes) == {"4", "8"}
     figures = json.loads((run_dir / "summary.json").read_text())["facts"]["by_microbatches"]
-    assert set(figures) == plans
-    for one in figures.values():
+    assert set(figures) == set(hopes)
+    for size, one in figures.items():
         assert one["slowdown_pct"] <= 0.2 + 2.0 * one["slowdown_se_pct"]
-        assert one["saving_pct"] > 3.0
+        off_pct = abs(one["saving_pct"] - hopes[size].saving_pct)
+        assert off_pct <= hopes[size].within_pct + 2.0 * one["saving_se_pct"] + NOT_SETTLED_PCT
     unwanted = {"straggler", "disabled", "contradicted", "slower"}
     assert not unwanted & {one["event"] for one in events(run_dir)}

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit, differ
 from perseus_ds.profile.loads.seen_loads import SeenLoads, kept
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -17,6 +18,7 @@ from perseus_ds.schedule import Kind, Load, mean_load
 
 _MOST_SHARED = 256  # microbatches of a window and replica: 10 kB
 _EXPLAINS = 0.25
+_MOST_REFUSED = 3  # windows of a sweep, each twice as long as the one before
 
 _Key = tuple[int, int]  # iteration, microbatch
 _ALL = -1, -1
@@ -50,6 +52,9 @@ class WindowLoads:
     Only the first stage sees lengths. A later one sees at most the shape of what it receives, which proves
     nothing where sequences are packed. Where no first stage counts, each rank keeps what it saw itself.
     ``mean`` is what durations of all windows are brought to: the mean load of the first one.
+
+    A window of one load alone does not show how durations follow loads. Where batches have other loads for
+    some iterations on end, clocks would be held against each other by a law that nobody measured.
     """
 
     def __init__(self, context: JobContext) -> None:
@@ -57,6 +62,7 @@ class WindowLoads:
         self._mean: Load | None = None
         self._own_means: dict[int, Load] | None = None
         self._seen: list[Load] = []
+        self._refused = 0
         self._iterations: list[tuple[tuple[Load, ...], ...]] = []
 
     def so_far(self) -> CountedLoads:
@@ -85,11 +91,14 @@ class WindowLoads:
 
         Raises:
             EngineError: a rank fell silent.
+            IncompleteProfileError: all of it was of one load, and others were seen before.
         """
         own = self._context.job.replica
         everyone = cast("list[Counted | None]", self._context.channel.gather(_counted(own, window)))
         counted = [one for one in everyone if one is not None]
-        self._see([load for one in counted for load in one.each()])
+        loads = [load for one in counted for load in one.each()]
+        self._see(loads)
+        self._refuse_one_load(loads)
         self._iterations += _whole_iterations(counted)
         mine = next((one for one in counted if one.replica == own), None)
         if self._mean is None or mine is None:
@@ -98,9 +107,14 @@ class WindowLoads:
         told = list(window) if _holds_first(window) else [_with_loads(one, mine) for one in window]
         return told, dict.fromkeys(_stages(told), self._mean)
 
+    def _refuse_one_load(self, loads: Sequence[Load]) -> None:
+        if self._refused < _MOST_REFUSED and not _differ(loads) and _differ(self._seen):
+            self._refused += 1
+            raise IncompleteProfileError("all microbatches had one load, which was another before")
+
     def log_mean(self) -> None:
         """State for which load the profile holds, where loads differ."""
-        if differ(np.array([load.tokens for load in self._seen])):
+        if _differ(self._seen):
             mean = mean_load(self._seen).tokens
             self._context.log.event(
                 "mean_size",
@@ -156,6 +170,10 @@ def _counted(replica: int, window: Sequence[Iteration]) -> Counted | None:
     if len(set(loads.values())) == 1:
         found = {_ALL: next(iter(found.values()))}
     return Counted(replica, found, shared) if found else None
+
+
+def _differ(loads: Sequence[Load]) -> bool:
+    return bool(loads) and differ(np.array([load.tokens for load in loads]))
 
 
 def _whole_iterations(counted: Sequence[Counted]) -> list[tuple[tuple[Load, ...], ...]]:

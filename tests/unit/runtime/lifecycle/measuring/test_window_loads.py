@@ -3,6 +3,9 @@
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
+from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -63,6 +66,22 @@ def test_loads_that_are_all_alike_are_shared_as_one() -> None:
     told, _ = WindowLoads(ranks.context(0)).shared(window(1, [None] * 4))
     seen = {i.load for one in told for i in one.intervals if i.kind is Kind.BACKWARD}
     assert seen == {Load(99.0, 1.0)}
+
+
+def test_a_window_of_one_load_is_taken_longer_where_there_are_others() -> None:
+    """It would not show how durations follow loads; where longer windows do not either, it stands."""
+    loads = WindowLoads(Ranks().context(0))
+    large, small = (window(0, [Load(size)] * 4) for size in (99.0, 33.0))
+    loads.shared(large)
+    loads.shared(large)
+    for _ in range(3):
+        with pytest.raises(IncompleteProfileError, match="one load"):
+            loads.shared(small)
+    loads.shared(small)
+    both = WindowLoads(Ranks().context(0))
+    both.shared(large)
+    _, means = both.shared([*small, *large])
+    assert means == {0: Load(99.0)}, "brought to the first window's"
 
 
 def test_where_no_first_stage_counts_each_rank_keeps_what_it_saw() -> None:
