@@ -122,11 +122,19 @@ def _descended(lesson: Lesson, start: Weights) -> Weights:
         np.add.at(shared, table, gradient.lasts_s[computed])
         weights.lasts_s[computed] -= rest * step_s * (own + of_table.step(shared)[table])
         weights.lasts_s[:] = np.clip(weights.lasts_s, 0.95 * least_s, 1.02 * most_s)
-        weights.weight[:] -= _WEIGHT_STEP * rest * of_weight.step(gradient.weight)
+        weights.weight[:] = _steady(weights.weight - _WEIGHT_STEP * rest * of_weight.step(gradient.weight))
         if iteration >= iterations - averaged:
             mean.lasts_s[:] += weights.lasts_s / averaged
             mean.weight[:] += weights.weight / averaged
     return mean
+
+
+def _steady(weight: Floats) -> Floats:
+    """The nearest weights by which a rank that is late all along does not go slower for it.
+
+    Else lateness makes lateness. Of many equal stages iterations then last ever longer, at any price of time.
+    """
+    return np.asarray(weight - np.minimum(weight.mean(axis=1, keepdims=True), 0.0))
 
 
 def judge(lesson: Lesson, weights: Weights, changes: int = 1) -> Judged:
