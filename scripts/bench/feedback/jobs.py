@@ -2,7 +2,7 @@
 
 Run: ``python scripts/bench/feedback/jobs.py [--seeds 5 6 7 8] [--frameworks deepspeed megatron]``
 
-Four ranks, 2 % noise; audits of 60 iterations every 60, until 360 are measured on each side. Some five minutes
+Four ranks, 2 % noise; audits of 60 iterations every 60, until 360 are measured on each side. Five minutes
 a job on two cores. Prints a line of JSON for each.
 """
 

@@ -212,7 +212,7 @@ def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet,
 
 
 def test_equal_stages_do_not_make_each_other_ever_later() -> None:
-    """Every stage is the bottleneck for long: the descent ran away, and half of the plan's saving was lost."""
+    """Every stage is the bottleneck for long: the descent ran away, and half of the saving was lost."""
     first = varying(NOISE)
     points = {(stage, kind): first.points[0, kind] for stage in range(4) for _, kind in first.points}
     equal = replace(first, points=points)
