@@ -9,6 +9,7 @@
         ScheduleMismatchError       two orders that should agree and do not
       ProfileError
         IncompleteProfileError      a (stage, kind) without a measurement
+          UnmeasurableError         and measuring for longer would show no more
       SolverError
         InfeasibleError             no plan meets the wanted time
         CertificateError            a result failed its own check
@@ -76,6 +77,10 @@ class ProfileError(PerseusError):
 
 class IncompleteProfileError(ProfileError):
     """A profile without a measurement that is needed."""
+
+
+class UnmeasurableError(IncompleteProfileError):
+    """A measurement that no longer window would show."""
 
 
 class SolverError(PerseusError):

@@ -18,6 +18,7 @@ Computation = tuple[int, Kind]
 MOST_STAGES = 65_536
 _MOST_CLOCKS = 4096  # of one computation: no grid has as many
 _MOST_MHZ = 100_000
+_MOST_C = 200.0
 _MOST = 1e12  # seconds, joules, watts: what is more was not measured, and its sums are not finite
 
 
@@ -209,8 +210,12 @@ def _check_point(where: str, point: Point) -> None:
         _check_not_negative(f"{where}: standard error of {name}", value)
     if point.samples < 1:
         raise ProfileError(f"{where}: samples is {point.samples}", hint="expected 1 or more")
-    if point.achieved_mhz is not None and not 0 <= point.achieved_mhz <= _MOST_MHZ:
-        raise ProfileError(f"{where}: achieved_mhz is {point.achieved_mhz}", hint="expected a clock in MHz")
+    for name, read, most, wanted in (
+        ("achieved_mhz", point.achieved_mhz, _MOST_MHZ, "a clock in MHz"),
+        ("temperature_c", point.temperature_c, _MOST_C, "degrees Celsius of a chip"),
+    ):
+        if read is not None and not 0 <= read <= most:
+            raise ProfileError(f"{where}: {name} is {read}", hint=f"expected {wanted}")
     if point.time_sd_s is not None:
         _check_not_negative(f"{where}: standard deviation of time", point.time_sd_s)
 

@@ -18,7 +18,8 @@ class Character:
     """What its counter is like: ``looks`` is the share of a period that it samples (25 of 100 ms).
 
     ``counts`` is by how much it counts too much or too little, ``module_w`` the power of all else that a
-    module's counter counts. One that ``stands_still`` never moves; at ``wraps_j`` it begins again at 0.
+    module's counter counts. One that ``stands_still`` never moves, one that ``stops_s`` not from then on; at
+    ``wraps_j`` it begins again at 0. ``shows`` is what is read of what it has counted.
     ``call_s`` is what every read takes, ``hangs`` (from, until) when reads block; ``power_fails`` in a way of
     its own.
     """
@@ -28,7 +29,9 @@ class Character:
     counts: float = 1.0
     module_w: float = 0.0
     stands_still: bool = False
+    stops_s: float = float("inf")
     wraps_j: float = float("inf")
+    shows: Callable[[float], float] = float
     call_s: float = 50e-6
     hangs: tuple[float, float] = (float("inf"), float("inf"))
     tells_power: bool = True
@@ -61,11 +64,12 @@ class PersonalityGpu(Gpu):
     def energy_j(self) -> float:
         self._called()
         like, now_s = self._like, self._host.now_s()
+        now_s = min(now_s, like.stops_s)
         while not like.stands_still and self._counted_s + like.period_s <= now_s:
             self._counted_s += like.period_s
             middle_s = self._counted_s - 0.5 * like.looks * like.period_s
             self._count_j += (like.counts * self._power(middle_s) + like.module_w) * like.period_s
-        return self._count_j % like.wraps_j
+        return like.shows(self._count_j % like.wraps_j)
 
     def power_w(self) -> float | None:
         if self._like.power_fails:

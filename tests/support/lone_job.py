@@ -19,7 +19,7 @@ from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.startup.begin import begin
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 
-KINDS = (Kind.FORWARD, Kind.BACKWARD)
+KINDS: tuple[Kind, ...] = (Kind.FORWARD, Kind.BACKWARD)
 ENDLESS = 400
 
 
@@ -28,6 +28,7 @@ class Loop:
 
     def __init__(self, microbatches: int = 4) -> None:
         self.microbatches = microbatches
+        self.kinds = KINDS
         self.iterations = 0
         self.listener: InstructionListener | None = None
         self.scalars: list[Mapping[str, float]] = []
@@ -38,7 +39,7 @@ class Loop:
         self.iterations += 1
         listener = self.listener
         wanted = listener is not None and listener.iteration_begins(Batch(self.microbatches))
-        for kind in KINDS * self.microbatches + (Kind.STEP,):
+        for kind in self.kinds * self.microbatches + (Kind.STEP,):
             if wanted and listener is not None:
                 listener.before(kind)
                 listener.after(kind)

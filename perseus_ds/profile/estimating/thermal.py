@@ -20,6 +20,8 @@ Reading = tuple[float, float]
 _MOST_ROWS = 4000
 _LEAST_ROWS = 40
 _LEAST_RANGE_C = 2.0
+_MOST_OFF_C = 0.5
+"""What readings may miss the law by (standard deviation): whole degrees alone leave 0.29."""
 _MOST_K_PER_W = 2.0
 _UNSURE = 0.3
 _USUAL_PER_K = 0.001
@@ -109,6 +111,8 @@ def _thermal_of(columns: NDArray[np.float64], read_c: NDArray[np.float64]) -> Th
         return None
     freedom = len(read_c) - columns.shape[1]
     variance = float(((columns / scale @ found - read_c) ** 2).sum()) / freedom
+    if variance > _MOST_OFF_C**2:
+        return None
     covariance = variance * np.linalg.inv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
     resistance = per_j / per_s
     by = np.array([0.0, 0.0, 1.0 / per_s, -resistance / per_s])

@@ -13,9 +13,16 @@ from perseus_ds.plan import Expected, FrequencyPlan
 from perseus_ds.profile import differ
 from perseus_ds.run_directory import MeasuredSide, Summary, write_summary, write_timelines
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
+from perseus_ds.runtime.lifecycle.findings import (
+    contradiction,
+    other_temperature,
+    slower,
+    too_slow,
+    with_error,
+)
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
+from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
     beside_stragglers,
@@ -27,6 +34,7 @@ from perseus_ds.runtime.observe.publishing import (
     write_ranks,
 )
 from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
+from perseus_ds.runtime.observe.troubles import log_troubles
 from perseus_ds.runtime.observe.worth import worth
 
 _DRIFT_PCT = 1.0
@@ -52,6 +60,7 @@ class Audits:
     def __init__(self, books: RankBooks) -> None:
         self._books = books
         self.summaries: dict[int, Summary] = {}
+        self._compared = False
 
     def audit(
         self,
@@ -112,6 +121,7 @@ class Audits:
         answers: Mapping[str, object],
     ) -> Audit | None:
         """Write on rank 0 what was measured; None before both sides were, or where it claims nothing."""
+        log_troubles(context.log, {one.rank: one.troubles for one in reports})
         if line := too_slow(reports):
             context.log.event("too_slow", line)
             return None
@@ -136,8 +146,22 @@ class Audits:
         context.log.write(directory.path, lambda: write_ranks(reports, directory, run=run))
         self._log_measured(context, summary, named)
         _log_findings(context, reports, summary, promised, named)
+        self._compare_temperatures(context, reports)
         latest = latest_of(reports, iterations=context.config.audit.every_iterations)
         return Audit(summary, latest or summary.perseus)
+
+    def _compare_temperatures(self, context: JobContext, reports: Sequence[RankReport]) -> None:
+        """Hold the first audit's temperatures against the profile's, where there is one."""
+        if self._compared:
+            return
+        self._compared = True
+        orders = context.job.schedule.orders
+        stages = [sorted({one.stage for one in order if one.kind.is_computation}) for order in orders]
+        for group, replicas in enumerate(context.job.groups):
+            own = [one for one in reports if one.replica in replicas.replicas]
+            known = profile_in(context, group)
+            if known is not None and (line := other_temperature(known, own, stages)):
+                context.log.event("other_temperature", line)
 
     def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
         context.log.event(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
+from perseus_ds.profile import Profile
 from perseus_ds.run_directory import Summary
+from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.rank_report import RankReport
 
 _MOST_OVERRUNS = 0.01
 _MOST_SLOWER_PCT = 0.2
 """How much longer than planned an iteration may last before it is reported."""
+_OTHER_K = 10.0
+"""By as much energies are off by some 1 %."""
 
 
 def too_slow(reports: Sequence[RankReport]) -> str:
@@ -56,6 +61,32 @@ def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_p
         f" reserve of {reserve_pct:g} %; objective.reserve_pct {better_pct:g} would keep more,"
         " for less saving"
     )
+
+
+def other_temperature(
+    profile: Profile, reports: Sequence[RankReport], stages: Sequence[Sequence[int]]
+) -> str:
+    """Report that GPUs at default clocks are as warm as none was in the profile; empty where they are alike.
+
+    Shape: ``stages`` [pipeline ranks], the model stages of each.
+    """
+    for report in reports:
+        profiled_c = [
+            point.temperature_c
+            for (stage, _), points in profile.points.items()
+            if stage in stages[report.pipeline_rank]
+            for point in points
+            if point.temperature_c is not None
+        ]
+        now_c = report.temperature_c.get(Mode.BASELINE)
+        if now_c is None or not profiled_c or abs(now_c - fmean(profiled_c)) <= _OTHER_K:
+            continue
+        return (
+            f"temperature_c of the profile is {fmean(profiled_c):.0f} degrees C, and the GPU of rank "
+            f"{report.rank} is at {now_c:.0f}: expected energies may be off by a percent or more; "
+            "remove profile.json and the plan to measure again"
+        )
+    return ""
 
 
 def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:

@@ -26,10 +26,11 @@ _WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One rank's report on one clock."""
+    """One rank's report on one clock; ``troubles`` are what is wrong with its energy counter."""
 
     replica: int
     estimate: Estimate
+    troubles: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,12 @@ class EventLog:
         if line is not None:
             self.line(line)
 
+    def event_once(self, event: str, line: str, **facts: object) -> None:
+        """Record an event and print its line, unless that was done before."""
+        if line not in self._said:
+            self._said.add(line)
+            self.event(event, line, **facts)
+
     def write(self, path: Path, act: Callable[[], object]) -> None:
         """Write a file beside the journal; a full disk costs the file, not the work."""
         try:

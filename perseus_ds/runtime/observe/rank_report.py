@@ -20,7 +20,8 @@ class RankReport:
 
     ``period_s`` is its energy counter's, ``skipped`` how many iterations ended without an optimizer step.
     ``job_energy_j`` is what its GPU took over all starts of the job, where that is counted.
-    ``temperature_c`` is how warm it was on either side, where a sensor is read.
+    ``temperature_c`` is how warm it was on either side, where a sensor is read. ``troubles`` are what is
+    wrong with its energy counter.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class RankReport:
     skipped: int = 0
     job_energy_j: float | None = None
     temperature_c: Mapping[Mode, float] = field(default_factory=dict)
+    troubles: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ class RankBooks:
         return self._watch.error
 
     def trouble(self) -> str:
-        """Report once why the energy counter is not believed."""
+        """Report what is wrong with the energy counter, each once."""
         return self._watch.trouble()
 
     @property
@@ -180,4 +182,5 @@ class RankBooks:
             skipped=self._skipped,
             job_energy_j=self.job_energy_j(),
             temperature_c={mode: mean_c for mode, (_, mean_c) in self._warm.items()},
+            troubles=tuple(self._watch.troubles),
         )

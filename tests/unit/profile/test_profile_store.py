@@ -133,6 +133,10 @@ DAMAGE = {
     "a point's reasons are text": (change_point("event_reasons", "0x4"), "points[0].event_reasons is '0x4'"),
     "a point's achieved clock is a list": (change_point("achieved_mhz", [1410]), "points[0].achieved_mhz is"),
     "a point's achieved clock is none": (change_point("achieved_mhz", 999_999), "achieved_mhz is 999999"),
+    "a point as hot as no chip": (
+        change_point("temperature_c", 900.0),
+        "temperature_c is 900.0 (expected deg",
+    ),
     "the same clock twice": (
         lambda content: content["points"].append(dict(content["points"][0], energy_j=1.0)),
         "stage 0 forward has a clock twice",

@@ -54,6 +54,21 @@ def test_a_sensor_that_stands_still_or_runs_backwards_shows_nothing() -> None:
         assert warmth.thermal() is None
 
 
+@pytest.mark.parametrize(("sticks_s", "believed"), [(np.inf, True), (100.0, False), (60.0, False)])
+def test_a_sensor_that_sticks_in_the_middle_shows_nothing(sticks_s: float, *, believed: bool) -> None:
+    time_s = np.arange(0.0, 200.0, 0.25)
+    power_w = np.where(time_s % 50.0 < 25.0, 350.0, 200.0)
+    true_c = [60.0]
+    for watts in power_w[1:]:
+        true_c.append(true_c[-1] + 0.25 / 40.0 * (30.0 + 0.085 * watts - true_c[-1]))
+    read_c = np.round(true_c)
+    read_c[time_s >= sticks_s] = read_c[time_s < sticks_s][-1]
+    warmth = Warmth()
+    trace = CounterTrace(time_s.tolist(), np.cumsum(power_w * 0.25).tolist())
+    warmth.over(trace, list(zip(time_s.tolist(), read_c.tolist(), strict=True)))
+    assert (warmth.thermal() is not None) == believed
+
+
 def test_a_counter_that_was_not_watched_for_a_while_begins_it_anew() -> None:
     warmth = Warmth()
     warmth.over(CounterTrace([0.0, 1.0, 2.0], [0.0, 100.0, 200.0]), [(0.5, 50.0), (1.5, 51.0)])

@@ -118,6 +118,19 @@ def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) ->
     session.end(well=True)
 
 
+def test_a_plan_of_a_cooler_room_is_named_by_the_field_that_differs(done: Done) -> None:
+    begins, loop = len(names_of(done.run_dir)), Loop()
+    session = begun(loop, block_of(done.run_dir))
+    gpu().warm_room(20.0)
+    train(loop, done.run_dir, lambda names: "measured" in names[begins:])
+    session.end(well=True)
+    earlier, later = events_of(done.run_dir)[:begins], events_of(done.run_dir)[begins:]
+    assert not [event for event in earlier if event["event"] == "other_temperature"]
+    [told] = [str(event["line"]) for event in later if event["event"] == "other_temperature"]
+    assert told.startswith("temperature_c of the profile is ")
+    assert "remove profile.json and the plan to measure again" in told
+
+
 def test_observe_asks_for_no_clock(tmp_path: Path) -> None:
     loop = Loop()
     session = begun(loop, block_of(tmp_path / "run", mode="observe"))

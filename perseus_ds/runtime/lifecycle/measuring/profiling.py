@@ -9,8 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import cast
 
-from perseus_ds.device.conflict import is_held
-from perseus_ds.errors import IncompleteProfileError, PerseusError, as_perseus_error
+from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
 from perseus_ds.profile import (
     Computation,
     CounterTrace,
@@ -29,10 +28,12 @@ from perseus_ds.profile.following import follows_clock
 from perseus_ds.profile.next_clock import filed
 from perseus_ds.runtime.hardware_groups import HardwareGroup
 from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.measuring.held import held_clocks
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.pooling import Measured, Pooled, joined_loads, pool_groups
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.control_watch import ControlWatch
+from perseus_ds.runtime.observe.troubles import log_troubles, whose
 from perseus_ds.schedule import Kind, Load
 
 CHANGE_S = 1.0
@@ -48,13 +49,20 @@ class Refused:
 
 
 def pooled(
-    context: JobContext, clock_mhz: int, estimated: Callable[[], Estimate], *, refused: bool = False
+    context: JobContext,
+    clock_mhz: int,
+    estimated: Callable[[], Estimate],
+    *,
+    refused: bool = False,
+    troubles: Sequence[str] = (),
 ) -> list[Pooled | None]:
     """Gather what every rank estimates of its window, pool by group; an error of one is an error of all.
 
     ``refused``: this rank's driver does not take the clock. There is nothing of such a rank's group then.
+    ``troubles`` are what is wrong with this rank's energy counter.
 
     Raises:
+        UnmeasurableError: some rank cannot measure at all.
         IncompleteProfileError: some rank could not report anything from its window.
         EngineError: a rank fell silent.
     """
@@ -62,7 +70,7 @@ def pooled(
     everyone = _reports(
         context,
         clock_mhz,
-        lambda: Refused(replica, clock_mhz) if refused else Measured(replica, estimated()),
+        lambda: Refused(replica, clock_mhz) if refused else Measured(replica, estimated(), troubles),
     )
     refusals = {rank: one for rank, one in enumerate(everyone) if isinstance(one, Refused)}
     _log_refused(context, refusals)
@@ -88,19 +96,24 @@ def _reports(
     except Exception as error:  # noqa: BLE001  # whatever it is, the others hear of it
         mine = as_perseus_error(error)
     everyone = cast("list[Measured | Refused | PerseusError]", context.channel.gather(mine))
-    for one in everyone:
+    for rank, one in enumerate(everyone):
         if isinstance(one, PerseusError):
-            raise IncompleteProfileError(f"profiling at {clock_mhz} MHz: {one.message}", hint=one.hint)
-    return cast("list[Measured | Refused]", everyone)
+            again = UnmeasurableError if isinstance(one, UnmeasurableError) else IncompleteProfileError
+            raise again(f"profiling at {clock_mhz} MHz on rank {rank}: {one.message}", hint=one.hint)
+    found = cast("list[Measured | Refused]", everyone)
+    log_troubles(
+        context.log, {rank: one.troubles for rank, one in enumerate(found) if isinstance(one, Measured)}
+    )
+    return found
 
 
 def _log_refused(context: JobContext, refusals: Mapping[int, Refused]) -> None:
     for clock_mhz in sorted({one.clock_mhz for one in refusals.values()}):
         ranks = [rank for rank, one in refusals.items() if one.clock_mhz == clock_mhz]
-        whose = f"rank {ranks[0]}" + (f" and {len(ranks) - 1} more" if len(ranks) > 1 else "")
+        named = whose(ranks)
         context.log.event(
             "clock_refused",
-            f"the driver of {whose} refuses {clock_mhz} MHz: no plan uses it, profiling goes on without it",
+            f"the driver of {named} refuses {clock_mhz} MHz: no plan uses it, profiling goes on without it",
             clock_mhz=clock_mhz,
             ranks=ranks,
         )
@@ -120,8 +133,11 @@ def window_estimate(
     ``past`` is what this GPU took, and how warm it was, before.
 
     Raises:
+        UnmeasurableError: the energy of this rank's GPU cannot be read.
         IncompleteProfileError: the window shows nothing.
     """
+    if watch.useless:
+        raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor --first-hour on its host")
     iterations = _measured(iterations, control)
     intervals, changes = without_changes(iterations)
     start_s, end_s = changes[0][1], iterations[-1].end_s
@@ -194,6 +210,8 @@ def _thermal(watch: EnergyWatch, warmth: Warmth) -> Thermal | None:
 
 def mean_power_w(trace: CounterTrace, start_s: float, end_s: float) -> float | None:
     """The mean power of a stretch of time; None where the counter was not watched over all of it."""
+    if not len(trace):
+        return None
     begin_s, until_s = max(start_s, float(trace.time_s[0])), min(end_s, float(trace.time_s[-1]))
     return trace.energy_between(begin_s, until_s) / (until_s - begin_s) if until_s > begin_s else None
 
@@ -259,20 +277,6 @@ def load_fits(windows: Sequence[Pooled]) -> dict[Computation, LoadFit]:
     """Fit relative durations to the loads of all windows, whatever their clocks; empty where none differ."""
     fits = {key: fit_of(sums) for key, sums in joined_loads(window.loads for window in windows).items()}
     return {key: fit for key, fit in fits.items() if fit is not None}
-
-
-def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozenset[int]:
-    """The clocks that every GPU held under load, and the highest, which stands for its own choice.
-
-    What was measured at a clock that does not hold is of another one: whatever power or heat allowed just
-    then. A clock that nobody read counts as held.
-    """
-    held = {
-        clock
-        for clock, window in zip(clocks_mhz, windows, strict=False)
-        if all(one.achieved_mhz is None or is_held(clock, one.achieved_mhz) for one in window.points.values())
-    }
-    return frozenset({clocks_mhz[0]} | held)
 
 
 def _follows(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> dict[Computation, float]:

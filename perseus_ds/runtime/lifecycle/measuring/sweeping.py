@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from perseus_ds.device.conflict import is_held
-from perseus_ds.errors import IncompleteProfileError, PerseusError
+from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
@@ -23,8 +23,9 @@ from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_length
+from perseus_ds.runtime.lifecycle.measuring.held import held_alone, held_clocks, same_clock
 from perseus_ds.runtime.lifecycle.measuring.profiling import (
-    held_clocks,
+    CHANGE_S,
     pooled,
     profile_of,
     window_estimate,
@@ -75,7 +76,7 @@ class Sweeping:
 
     def _begin_anew(self) -> None:
         """Forget earlier windows: ranks that lost each other may know different ones of them."""
-        self._short_windows = self._void = 0
+        self._short_windows = self._void = self._held_mhz = 0
         self._loads = WindowLoads(self._context)
         self._past = Heat(), Warmth()
 
@@ -267,7 +268,7 @@ class Sweeping:
         The highest clock is never left out: where it is refused, what the GPU chooses itself stands for it.
 
         Raises:
-            IncompleteProfileError: longer windows showed nothing either.
+            IncompleteProfileError: longer windows showed nothing either, or would not.
         """
         self._void += sum(one.void or one.skipped for one in window)
         refused = clock_mhz in self._monitor.refused_mhz - {max(self._context.capabilities.clocks_mhz)}
@@ -278,10 +279,11 @@ class Sweeping:
                 clock_mhz,
                 lambda: self._estimate(clock_mhz, told, loads),
                 refused=refused,
+                troubles=tuple(self._watch.troubles),
             )
         except IncompleteProfileError as error:
             self._short_windows += 1
-            if self._short_windows > _SHORT_WINDOWS:
+            if self._short_windows > _SHORT_WINDOWS or isinstance(error, UnmeasurableError):
                 raise
             self._context.log.event(
                 "window_too_short", f"{error.message}: once more, twice as long", clock_mhz=clock_mhz
@@ -291,6 +293,8 @@ class Sweeping:
         return seen
 
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
+        looks = self._watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
+        self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
         return window_estimate(
             self._watch,
             self._monitor.control,
@@ -302,16 +306,19 @@ class Sweeping:
 
     def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
         """What temperatures show, or what stands for them: alike on all ranks, from what all know."""
-        found = warming_of(warm.points, cool.points, thermal=cool.thermal, settled_c=cool.settled_c)
+        again = cool.points if same_clock(warm, cool) else {}
+        found = warming_of(warm.points, again, thermal=cool.thermal, settled_c=cool.settled_c)
         if found is not None:
             return found
         reason = self._watch.temperatures.reason or "what was read and what the GPUs took do not fit together"
+        if not again:
+            reason = "the highest clock was another one at the end of the sweep than at its begin"
         self._context.log.event(
             "no_temperature",
             f"temperatures are not used: {reason}. Energies are brought to one temperature by what the GPUs "
             "took before",
         )
-        return Warming(leakage_of(warm.points, cool.points, warm.heat_w - cool.heat_w))
+        return Warming(leakage_of(warm.points, again, warm.heat_w - cool.heat_w))
 
     def _write(
         self,

@@ -50,6 +50,7 @@ class EnergyWatch:
     microseconds per look. A device without a counter (``period_s`` is None) is not watched. The first error
     ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
     ``noted`` is called with every reading, and with whether its source counts from another start than before.
+    ``troubles`` are what was reported of the counter.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class EnergyWatch:
         self._last_j: float | None = None
         self._looked_s = 0.0
         self._looks = 0
-        self._said = False
+        self.troubles: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self.error: PerseusError | None = None
@@ -104,10 +105,18 @@ class EnergyWatch:
             self.period_s = period_s
             self.start()
 
+    @property
+    def useless(self) -> str:
+        """Explain why no energy can be measured, now and later; empty where it can."""
+        if not self.watching:
+            return "its GPU has no energy counter"
+        return f"its energy counter {self._source.useless}" if self._source.useless else ""
+
     def trouble(self) -> str:
-        """Report once why the counter is not believed; empty where it is, or after the first report."""
-        reason, self._said = ("", True) if self._said else (self._source.reason, bool(self._source.reason))
-        return reason
+        """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
+        new = [one for one in self._source.reasons() if one not in self.troubles][:1]
+        self.troubles += new
+        return "".join(new)
 
     def close(self) -> None:
         """Stop watching; a look that the driver holds up is left behind."""

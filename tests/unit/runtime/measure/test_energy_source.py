@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from personality_gpu import Character, PersonalityGpu, Power
@@ -82,6 +83,51 @@ def test_a_counter_that_stands_still_is_replaced(host: VirtualHost) -> None:
     host.sleep(6.0)
     assert "stands still" in watch.trouble()
     assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+NO_POWER = "and no power is shown: energy is not measured"
+
+
+@pytest.mark.parametrize(
+    ("character", "why"),
+    [
+        ({"stops_s": 60.0}, "stands still"),
+        ({"shows": lambda counted_j: 1e6 - counted_j}, "steps back, or far ahead, again and again"),
+        ({"wraps_j": 4000.0}, "steps back, or far ahead, again and again"),
+        ({"shows": lambda counted_j: counted_j + 1e9 * (counted_j // 4000.0)}, "steps back, or far ahead"),
+        ({"shows": lambda _: math.nan}, "stands still"),
+    ],
+    ids=["stops", "counts down", "wraps often", "leaps", "is no number"],
+)
+@pytest.mark.parametrize("tells_power", [True, False])
+def test_a_counter_that_is_none_any_more_is_replaced_or_of_no_use(
+    host: VirtualHost, character: dict[str, Any], why: str, *, tells_power: bool
+) -> None:
+    watch = watched(host, Character(**character, tells_power=tells_power))
+    lines = []
+    for _ in range(80):
+        host.sleep(1.0)
+        lines.append(watch.trouble())
+    [last] = [line for line in lines if why in line and line]
+    assert ("power is integrated instead" if tells_power else NO_POWER) in last
+    assert (why in watch.useless) is not tells_power
+    if tells_power:
+        assert watts(host, watch) == pytest.approx(400.0, rel=0.01)
+
+
+def test_a_counter_that_wraps_now_and_then_is_kept_and_reported_once(host: VirtualHost) -> None:
+    watch = watched(host, Character(wraps_j=40_000.0))
+    lines = [watch.trouble() for _ in range(250) if host.sleep(1.0) is None]
+    assert [line for line in lines if line] == [
+        "the energy counter stepped back, or far ahead: what was counted around that is left out"
+    ]
+    assert not watch.useless
+
+
+def test_a_driver_that_hung_for_a_minute_has_no_counter_that_stands_still(host: VirtualHost) -> None:
+    watch = watched(host, Character(hangs=(30.0, 90.0)))
+    host.sleep(120.0)
+    assert watch.trouble() == ""
 
 
 @pytest.mark.parametrize("without", [{"tells_power": False}, {"power_fails": True}])

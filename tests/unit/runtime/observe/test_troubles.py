@@ -1,0 +1,26 @@
+"""What is wrong with other ranks' counters stands in rank 0's log once."""
+
+from pathlib import Path
+
+import pytest
+from lone_job import events_of
+
+from perseus_ds.run_directory import RunDirectory
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.troubles import log_troubles
+
+
+def test_each_trouble_is_reported_once_with_its_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(0)
+    log.writes_to(RunDirectory(tmp_path))
+    for _ in range(2):
+        log_troubles(
+            log, {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
+        )
+    assert capsys.readouterr().out.splitlines() == [
+        "perseus: rank 1 and 1 more: it stands still",
+        "perseus: rank 3: it counts",
+    ]
+    assert [event["ranks"] for event in events_of(tmp_path)] == [[1, 3], [3]]
