@@ -206,6 +206,12 @@ class SimulatedGpu(Gpu):
             self._timeline.limit(self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
             self._changed.notify_all()
 
+    def grow_hungry(self, times: float) -> None:
+        """Have it take so many times the power of its model for no reason that it gives, from now on."""
+        with self._changed:
+            self._advance()
+            self._timeline.grow_hungry(times)
+
     def warm_room(self, by_k: float) -> None:
         """Have it breathe air that is so much warmer than its model's, from now on."""
         with self._changed:

@@ -56,6 +56,7 @@ class Timeline:
         self.requested_mhz = model.max_clock_mhz
         self.memory_mhz = model.memory_clocks_mhz[0]
         self.limit_mhz = model.max_clock_mhz
+        self._hunger = 1.0
         self.task: Task | None = None
         self._counter = counter
         self._power_cap_w = power_cap_w
@@ -80,6 +81,11 @@ class Timeline:
     def limit(self, clock_mhz: int) -> None:
         """Hold the clock at or below a limit from now on."""
         self.limit_mhz = clock_mhz
+        self._refresh()
+
+    def grow_hungry(self, times: float) -> None:
+        """Take so many times as much power as the model, from now on."""
+        self._hunger = times
         self._refresh()
 
     def begin(self, work: AnyWork | KernelSequence) -> Task:
@@ -134,7 +140,7 @@ class Timeline:
 
     def _refresh(self) -> None:
         held_mhz = self.held_mhz()
-        self._base_w = laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
+        self._base_w = self._hunger * laws.power_w(self.model, held_mhz, self.memory_mhz, self._work)
         self._rate_now = laws.rate(self.model, held_mhz, self.memory_mhz, self._work)
 
     def _held_mhz(self, clock_mhz: int, memory_mhz: int, work: AnyWork | None) -> float:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from perseus_ds.device import EventReason
-from perseus_ds.profile.drift.cusum import ALLOWANCE, LEAST_NOISE
+from perseus_ds.profile.drift.cusum import LEAST, LEAST_NOISE
 
-LEAST = ALLOWANCE * LEAST_NOISE
-"""What a mean has to move by, in parts of it."""
 PER_K = 0.004
 """What a kelvin counts for in the series of a GPU's temperature: 3 K are the least that moves it."""
 

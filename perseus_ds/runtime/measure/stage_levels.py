@@ -127,6 +127,8 @@ class StageLevels:
         waited_s = max(0.0, sample.iterations * sample.time_s - busy_s)
         spent_j = sample.iterations * sample.energy_j - self._promise.waiting_w * waited_s
         if spent_j > 0.0:
+            if not self._levels.energy.seen:
+                self._levels.energy.per = sample.iterations
             self._levels.energy.observe(spent_j / promised_j)
             self._levels.sampled += sample.iterations
 

@@ -111,3 +111,14 @@ def test_a_room_that_becomes_15_k_warmer_is_found_with_its_reason(tmp_path: Path
     assert job.until("drift") <= 20
     assert "K warmer" in str(job.facts("drift")["cause"])
     job.end()
+
+
+def test_a_drift_is_judged_once(tmp_path: Path) -> None:
+    """What ranks report of levels that are forgotten by then was judged once more, and was nothing."""
+    job = job_of(tmp_path / "run", "report")
+    gpu().grow_hungry(1.05)
+    assert job.until("drift") <= 20
+    assert job.facts("drift")["cause"] == "more power"
+    job.goes_on(5)
+    assert "no_drift" not in names_of(job.run_dir)
+    job.end()

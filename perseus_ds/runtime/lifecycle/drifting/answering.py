@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Computation, Point, Profile, smoothed, write_profile
+from perseus_ds.profile.drift.cusum import LEARNING
 from perseus_ds.profile.drift.renewal import Ratio, renewed
 from perseus_ds.profile.drift.verdict import DriftVerdict
 from perseus_ds.runtime.job import Job
@@ -58,6 +59,7 @@ class DriftAnswers:
         if self.under_way or index < self._not_before:
             return None
         verdict = self._watch.judged(job)
+        self._not_before = index + LEARNING  # what ranks reported before that is of levels that are forgotten
         if not verdict.moved:
             self._context.log.event("no_drift", stragglers=verdict.slow_replicas)
             return None

@@ -49,6 +49,21 @@ def test_nothing_is_found_in_5000_iterations_where_nothing_changes() -> None:
         assert not any(level.observe(drawn.gauss(3.0, 3.0 * NOISE)) for _ in range(5000)), seed
 
 
+def test_numbers_of_three_iterations_find_a_step_as_soon_and_nothing_else() -> None:
+    """Energy is known for 3 s at once: 50 iterations of 1.2 s it took where each number counted as one."""
+    delays, noise = [], 0.01 / math.sqrt(3.0)
+    for seed in range(100):
+        drawn, level = random.Random(seed), CusumLevel(per=3)
+        assert not any(level.observe(drawn.gauss(1.0, noise)) for _ in range(FROM)), seed
+        found = (level.observe(1.03 * drawn.gauss(1.0, noise)) for _ in range(40))
+        delays.append(3 * (1 + list(found).index(True)))
+    assert median(delays) <= 15
+    assert max(delays) <= 24
+    for seed in range(10):
+        drawn, level = random.Random(seed), CusumLevel(per=3)
+        assert not any(level.observe(drawn.gauss(1.0, NOISE / math.sqrt(3.0))) for _ in range(5000)), seed
+
+
 def test_noise_that_is_wider_widens_what_is_taken_for_a_drift() -> None:
     for seed in range(20):
         drawn, level = random.Random(seed), CusumLevel()
@@ -58,6 +73,9 @@ def test_noise_that_is_wider_widens_what_is_taken_for_a_drift() -> None:
 
 def test_two_hiccups_are_no_drift() -> None:
     level = CusumLevel()
+    for index in range(500):
+        assert not level.observe(3.0 if index in {100, 101, 300} else 1.0)
+    level = CusumLevel(per=15)
     for index in range(500):
         assert not level.observe(3.0 if index in {100, 101, 300} else 1.0)
 
