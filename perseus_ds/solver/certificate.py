@@ -55,21 +55,25 @@ def check_plans(problem: Problem, plans: Plans, *, frontier: Frontier | None = N
     Cost: linear in activities and precedences, per plan.
     """
     scale_j = _scale(problem)
-    sizes = np.array([len(table) for table in problem.tables])[problem.table_of]
     graph = graph_of(problem)
-    for index in range(len(plans)):
+    for first in range(0, len(plans), BLOCK):
+        _check_block(problem, graph, plans, range(first, min(first + BLOCK, len(plans))), scale_j)
+    if frontier is not None:
+        _check_bounds(problem, plans, frontier, scale_j)
+
+
+def _check_block(problem: Problem, graph: Graph, plans: Plans, block: Sequence[int], scale_j: float) -> None:
+    sizes = np.array([len(table) for table in problem.tables])[problem.table_of]
+    for index in block:
         _check_options(index, plans, sizes)
-        row = plans.choice[index], plans.other[index], plans.share[index]
-        duration_s, cost_j = blended(problem, *row)
-        path_s = longest_seconds(problem, graph, duration_s)
+    duration_s, cost_j = blended(problem, plans.choice[block], plans.other[block], plans.share[block])
+    paths_s, costs_j = longest_seconds(problem, graph, duration_s), cost_j.sum(axis=1)
+    for index, path_s, spent_j in zip(block, paths_s.tolist(), costs_j.tolist(), strict=True):
         _same(f"longest path of plan {index}", path_s, plans.time_s[index])
-        spent_j = float(cost_j.sum())
         if not abs(spent_j - plans.cost_j[index]) <= ROUNDING * scale_j:
             raise CertificateError(f"plan {index} costs {spent_j:.9g}, stated as {plans.cost_j[index]:.9g}")
         if not plans.bound_j[index] <= spent_j + ROUNDING * scale_j:
             raise CertificateError(f"plan {index} costs {spent_j:.9g}, less than its bound")
-    if frontier is not None:
-        _check_bounds(problem, plans, frontier, scale_j)
 
 
 def _check_options(index: int, plans: Plans, sizes: Ints) -> None:
@@ -115,8 +119,8 @@ def _check_schedules(given: _Given, frontier: Frontier, snapshots: Sequence[int]
         if ((own_s < hull.duration_s[0] - slack_s) | (own_s > hull.duration_s[-1] + slack_s)).any():
             raise CertificateError(f"a duration at breakpoints from {kept[0]} on is outside table {number}")
         cost_j += hull.cost_at(own_s).sum(axis=1)
-    for at, own_s, found_j in zip(kept.tolist(), duration_s, cost_j.tolist(), strict=True):
-        path_s = longest_seconds(given.problem, given.graph, own_s)
+    paths_s = longest_seconds(given.problem, given.graph, duration_s)
+    for at, path_s, found_j in zip(kept.tolist(), paths_s.tolist(), cost_j.tolist(), strict=True):
         if path_s > frontier.time_s[at] * (1.0 + ROUNDING):
             raise CertificateError(
                 f"a path takes {path_s:.9g} s at the breakpoint {frontier.time_s[at]:.9g} s"

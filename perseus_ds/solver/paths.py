@@ -9,13 +9,15 @@ from perseus_ds.schedule.graph import Graph, cycle, packed
 from perseus_ds.solver.compiling.compiled import tiered
 from perseus_ds.solver.problem import Floats, Ints, Problem
 
+FEW = 400
+"""Activities up to which longest paths of many plans are followed at once, by vectors."""
+
 __all__ = [
     "Graph",
     "earliest_starts",
     "graph_of",
     "latest_starts",
     "longest",
-    "longest_float",
     "longest_seconds",
 ]
 
@@ -67,20 +69,34 @@ def longest(graph: Graph, delay: Ints, duration: Ints) -> int:
     return int((earliest_starts(graph, delay, duration) + duration).max())
 
 
-def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> float:
+def longest_seconds(problem: Problem, graph: Graph, duration_s: Floats) -> Floats:
     """Length of the longest path in seconds, summed in floats and apart from the solver's whole numbers.
 
-    Cost: linear in activities and precedences.
+    Shape: ``duration_s`` [plans, activities]; returns [plans].
+    Cost: linear in activities and precedences. Plans of few activities are followed all at once.
     """
-    return float(longest_float(graph, problem.delay_s, duration_s))
+    if len(problem) > FEW:
+        return np.array([_longest_float(graph, problem.delay_s, row) for row in duration_s])
+    return _longest_abreast(graph, problem.delay_s, duration_s)
 
 
 @tiered
-def longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
-    """Length of the longest path of a packed graph, in seconds."""
+def _longest_float(graph: Graph, delay_s: Floats, duration_s: Floats) -> float:
     end_s = np.zeros(len(duration_s))
     for activity in graph.order:
         for row in range(graph.first_before[activity], graph.first_before[activity + 1]):
             end_s[activity] = max(end_s[activity], end_s[graph.before[row]] + delay_s[graph.before_arc[row]])
         end_s[activity] += duration_s[activity]
     return float(end_s.max())
+
+
+def _longest_abreast(graph: Graph, delay_s: Floats, duration_s: Floats) -> Floats:
+    first, before, arc = graph.first_before.tolist(), graph.before.tolist(), graph.before_arc.tolist()
+    lasts_s = np.ascontiguousarray(duration_s.T)
+    end_s, delays_s = np.zeros(lasts_s.shape), delay_s.tolist()
+    for activity in graph.order.tolist():
+        own_s = end_s[activity]
+        for row in range(first[activity], first[activity + 1]):
+            np.maximum(own_s, end_s[before[row]] + delays_s[arc[row]], out=own_s)
+        own_s += lasts_s[activity]
+    return np.asarray(end_s.max(axis=0))

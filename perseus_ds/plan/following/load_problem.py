@@ -18,7 +18,7 @@ from perseus_ds.plan.playing.clock_requests import (
     opening_clocks,
     requests_of,
 )
-from perseus_ds.plan.playing.play import Part, Played
+from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.record import FrequencyPlan, PlanSet
 from perseus_ds.plan.solving.order import in_order
 from perseus_ds.plan.solving.problem import problem_of
@@ -256,8 +256,9 @@ class LoadProblem:
 
 def _begun_at(plan: FrequencyPlan, change: ClockChange) -> list[Clocks]:
     """The clocks that each rank begins an iteration of a plan at, as the next one will."""
-    ranks = range(plan.of.schedule.ranks)
-    return [opening_clocks(plan, rank, clock_requests(plan, rank, change)) for rank in ranks]
+    played = play(plan)
+    asked = (clock_requests(plan, rank, change, played=played) for rank in range(plan.of.schedule.ranks))
+    return [opening_clocks(plan, rank, requests) for rank, requests in enumerate(asked)]
 
 
 def why_not(

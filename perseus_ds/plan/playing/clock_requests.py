@@ -92,6 +92,7 @@ def clock_requests(
     *,
     on_pace: bool = True,
     tables: Sequence[ClockTable] | None = None,
+    played: Sequence[Played] | None = None,
 ) -> tuple[ClockRequest, ...]:
     """List one rank's requests of one iteration in the order of asking.
 
@@ -102,13 +103,14 @@ def clock_requests(
     vary, it is asked for at that end. The last requests are for the next iteration's first computation, as
     far as they cannot wait until that iteration has begun. With ``tables`` of the plan's feedback these are
     the clocks that computations begin at; corrections come on top. Two requests are apart by at least the
-    time that a call takes; what that delays comes late.
+    time that a call takes; what that delays comes late. ``played`` is the plan as `play` runs it, where it is
+    known.
 
     Shape: ``position`` from ``OPENING`` to the rank's computations less one.
     Cost: one pass over the schedule's graph.
     """
     mine = {instruction for _, instruction in plan.of.computations_of(rank)}
-    own = [one for one in play(plan) if one.parts and one.instruction in mine]
+    own = [one for one in played or play(plan) if one.parts and one.instruction in mine]
     if tables is not None:
         own = corrected(own, tables)
     low = plan.low_waits(rank)

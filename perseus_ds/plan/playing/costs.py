@@ -50,7 +50,8 @@ def costs_of(plan: FrequencyPlan) -> PlanCosts:
     Cost: a pass over the schedule's graph for each rank.
     """
     plans, after, before = plan.of, play(plan), play_baseline(plan.of)
-    changes = max(len(clock_requests(plan, rank, plans.change)) for rank in range(plans.schedule.ranks))
+    every = range(plans.schedule.ranks)
+    changes = max(len(clock_requests(plan, rank, plans.change, played=after)) for rank in every)
     high_w, ranks = plans.baseline.blocking_power_w, plans.schedule.ranks
     before_s = plans.baseline.iteration_time_s
     return PlanCosts(

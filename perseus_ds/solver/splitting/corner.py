@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.solver.compiling.compiled import inlined, inner, number, tiered
 from perseus_ds.solver.parametric.frontier import Frontier
 from perseus_ds.solver.parametric.heap import pop, push
-from perseus_ds.solver.parametric.network import SINK, SOURCE
+from perseus_ds.solver.parametric.network import SINK, SOURCE, Network
 from perseus_ds.solver.problem import Indices, Ints
 
 OPEN = 2**62
@@ -84,8 +84,7 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     way = frontier.event[right] - frontier.event[left]
     event = frontier.event[left] + np.floor(way * share).astype(np.int64)
     flow = frontier.flow[left]
-    least, most = np.empty_like(flow), np.empty_like(flow)
-    _fill_windows(flow, network.bottom, network.length, network.top, least, most)
+    least, most = _windows(flow, network)
     tail, head = network.to[network.back], network.to[network.ahead]
     if share:
         _move(event, ArcWindows(network.first, network.arc, network.ahead, tail, head, least, most))
@@ -93,19 +92,17 @@ def corner_durations(frontier: Frontier, time_s: float) -> Ints:
     return np.asarray(np.clip(event[head[:count]] - event[tail[:count]], whole.fastest, whole.slowest))
 
 
-@tiered
-def _fill_windows(flow: Ints, bottom: Indices, length: Ints, top: Ints, least: Ints, most: Ints) -> None:
+def _windows(flow: Ints, network: Network) -> tuple[Ints, Ints]:
     """Between which lengths every arc may be without a loss, at this flow."""
-    for arc in range(len(flow)):
-        rung = bottom[arc]
-        while top[rung] <= flow[arc]:
-            rung += 1
-        least[arc] = length[rung]
-        most[arc] = length[rung]
-        if flow[arc] == 0:
-            most[arc] = OPEN
-        elif rung > bottom[arc] and top[rung - 1] == flow[arc]:
-            most[arc] = length[rung - 1]
+    bottom, length, top = network.bottom, network.length, network.top
+    rung = bottom.copy()
+    higher = np.flatnonzero(top[rung] <= flow)
+    while len(higher):
+        rung[higher] += 1
+        higher = higher[top[rung[higher]] <= flow[higher]]
+    at_edge = (rung > bottom) & (top[rung - 1] == flow)
+    most = np.where(flow == 0, OPEN, length[np.where(at_edge, rung - 1, rung)])
+    return length[rung], most
 
 
 @tiered

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.paths import longest_float
+from perseus_ds.solver.paths import longest_seconds
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Ints, Problem
 from perseus_ds.solver.splitting.corner import TICKS, corner_durations
@@ -14,6 +16,8 @@ from perseus_ds.solver.splitting.reclaim import reclaimed
 
 FARTHEST = 2**51
 """Further than any two lengths can be apart in ticks."""
+BLOCK = 64
+"""Plans whose options are looked up at once."""
 GRAIN = 2**20
 """Shares of work are whole multiples of 1 / GRAIN: less than any clock change can be timed by."""
 
@@ -33,8 +37,7 @@ def split(problem: Problem, frontier: Frontier, times_s: Floats, *, least_part_s
     frontier.refuse_below(times_s)
     choice, other, share = optimal_shares(frontier, np.sort(np.asarray(times_s)), least_part_s)
     duration_s, cost_j = blended(problem, choice, other, share)
-    graph = frontier.whole.graph
-    time_s = np.array([longest_float(graph, problem.delay_s, row) for row in duration_s])
+    time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     total_j = cost_j.sum(axis=1)
     best = undominated(time_s, total_j)
     bound_j = bounds_at(frontier, np.maximum(time_s, frontier.t_min_s))
@@ -48,23 +51,30 @@ def optimal_shares(
 
     Shape: returns [times, activities] each.
     """
-    rows = [_plan(frontier, float(time_s), least_part_s) for time_s in times_s]
-    choice, other, share = (np.array(column) for column in zip(*rows, strict=True))
+    blocks = np.split(np.asarray(times_s), range(BLOCK, len(times_s), BLOCK))
+    rows = [_plans(frontier, block_s.tolist(), least_part_s) for block_s in blocks]
+    choice, other, share = (np.concatenate(column) for column in zip(*rows, strict=True))
     return choice, other, share
 
 
-def _plan(frontier: Frontier, time_s: float, least_part_s: float) -> tuple[Indices, Indices, Floats]:
-    """The two options of every activity and the share of the first, which is the faster."""
-    duration = corner_durations(frontier, time_s)
+def _plans(
+    frontier: Frontier, times_s: Sequence[float], least_part_s: float
+) -> tuple[Indices, Indices, Floats]:
+    duration = np.array([corner_durations(frontier, time_s) for time_s in times_s])
     choice, other, share = _around(frontier, duration, least_part_s)
     if least_part_s <= 0.0:
         return choice, other, share
     duration_s, _ = blended(frontier.whole.problem, choice, other, share)
-    return _around(frontier, reclaimed(frontier, duration_s, time_s, least_part_s), least_part_s)
+    rows = zip(duration_s, times_s, strict=True)
+    duration = np.array([reclaimed(frontier, row_s, time_s, least_part_s) for row_s, time_s in rows])
+    return _around(frontier, duration, least_part_s)
 
 
 def _around(frontier: Frontier, duration: Ints, least_part_s: float) -> tuple[Indices, Indices, Floats]:
-    """Name the options on the hull around every duration; no part is shorter than allowed."""
+    """Name the options on the hull around every duration; no part is shorter than allowed.
+
+    Shape: ``duration`` [plans, activities]; returns the same.
+    """
     whole = frontier.whole
     table, hulls = whole.problem.table_of.astype(np.int64), whole.hulls
     sizes = np.array([len(hull.option) for hull in hulls])

@@ -13,7 +13,7 @@ from perseus_ds.solver.beam.choices import places_within
 from perseus_ds.solver.beam.guide import BAND, Guide, guide_at
 from perseus_ds.solver.dual import bounds_at
 from perseus_ds.solver.parametric.frontier import Frontier
-from perseus_ds.solver.paths import longest_float
+from perseus_ds.solver.paths import longest_seconds
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Problem
 from perseus_ds.solver.timeline.allowance import Allowance, Rung
@@ -83,8 +83,7 @@ def timelines(
         raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
     duration_s, cost_j = blended(problem, choice, other, share)
-    graph = frontier.whole.graph
-    time_s = np.array([longest_float(graph, problem.delay_s, row) for row in duration_s])
+    time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     kept = search.allowed(Timelines(choice, other, share), time_s)
     if not kept.any():
         raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
