@@ -29,9 +29,11 @@ COLUMNS = (
     "time_se_s",
     "energy_se_j",
     "samples",
+    "temperature_c",
     "measurement",
 )
 _MOST_BYTES = 64 << 20  # half a million rows
+_COLDEST_C = -273.15
 _FIRST, _SECOND = "first", "second"
 
 Row = Mapping[str, str | None]
@@ -83,7 +85,7 @@ def write_kernel_csv(profile: KernelProfile, path: Path) -> None:
             for point in measured:
                 named = (kernel.name, shapes, kernel.dtype, kernel.note, *str(point.pair).split("/"))
                 numbers = (point.time_s, point.energy_j, point.time_se_s, point.energy_se_j, point.samples)
-                rows.writerow((*named, *numbers, name))
+                rows.writerow((*named, *numbers, point.temperature_c, name))
     write_whole(path, text.getvalue())
 
 
@@ -109,6 +111,7 @@ def _point(row: Row, where: str) -> KernelPoint:
     for column in ("time_se_s", "energy_se_j"):
         if row.get(column):
             numbers[column] = _number(row, column, where, low=0.0)
+    warm = _number(row, "temperature_c", where, low=_COLDEST_C) if row.get("temperature_c") else None
     samples = _number(row, "samples", where, low=1.0) if row.get("samples") else 1.0
     return KernelPoint(
         pair,
@@ -117,6 +120,7 @@ def _point(row: Row, where: str) -> KernelPoint:
         numbers["time_se_s"],
         numbers["energy_se_j"],
         int(samples),
+        warm,
     )
 
 

@@ -9,7 +9,8 @@ from perseus_ds.device import Gpu
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
-from perseus_ds.kernels.measure import Replay, WindowPatience, measure
+from perseus_ds.kernels.counter_window import Replay
+from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.record import KernelClass

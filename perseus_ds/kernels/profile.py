@@ -13,7 +13,10 @@ from perseus_ds.kernels.record import KernelClass
 
 @dataclass(frozen=True, slots=True)
 class KernelPoint:
-    """One class at one pair: means per launch over ``samples`` windows, and their standard errors."""
+    """One class at one pair: means per launch over ``samples`` windows, and their standard errors.
+
+    ``temperature_c`` is how warm the GPU was, or to what its energy was brought; None: not known.
+    """
 
     pair: ClockPair
     time_s: float
@@ -21,6 +24,7 @@ class KernelPoint:
     time_se_s: float = 0.0
     energy_se_j: float = 0.0
     samples: int = 1
+    temperature_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,12 @@ class KernelProfile:
             if kernel not in self.points:
                 raise ProfileError(f"{kernel} has a second measurement and no first one")
             _check_points(kernel, points)
+
+    @property
+    def temperature_c(self) -> float | None:
+        """The temperature that all energies are brought to; None where each has its own, or none."""
+        found = {point.temperature_c for points in self.points.values() for point in points}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def pairs(self) -> tuple[ClockPair, ...]:

@@ -4,6 +4,7 @@ import pytest
 
 from perseus_ds.device import NullGpu, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.record import Capabilities
 from perseus_ds.device.simulated import VirtualTime
 from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
@@ -15,6 +16,8 @@ from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_repla
 
 PRODUCT = KernelClass("aten::mm", ((8192, 2048), (2048, 8192)), "bfloat16")
 NORM = KernelClass("aten::native_layer_norm", ((8192, 2048),), "bfloat16")
+
+LONG = KernelClass("aten::mm", ((32_768, 2048), (2048, 50_304)), "bfloat16")
 
 
 def gpu_of(key: str = "rtx-3080-ti", *, noise: float = 0.0) -> SimulatedGpu:
@@ -36,6 +39,43 @@ def test_measured_as_it_truly_is(kernel: KernelClass, pair: ClockPair) -> None:
     assert 0 < point.time_se_s < 0.01 * time_s
     assert 0 < point.energy_se_j < 0.01 * energy_j
     assert point.samples == 3
+
+
+class Misdeclared(SimulatedGpu):
+    """A counter that steps every 100 ms, of which the driver states another period."""
+
+    def __init__(self, declared_s: float) -> None:
+        super().__init__(
+            SimulatedSettings(gpu="rtx-3080-ti", noise=0.0, counter_noise=0.0), time=VirtualTime()
+        )
+        self._declared_s = declared_s
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), counter_period_s=self._declared_s)
+
+
+@pytest.mark.parametrize("declared_s", [0.1, 0.03, 0.25])
+@pytest.mark.parametrize("kernel", [LONG, PRODUCT], ids=str)
+def test_a_launch_may_last_as_long_as_a_step_of_the_counter(kernel: KernelClass, declared_s: float) -> None:
+    gpu = Misdeclared(declared_s)
+    replay = simulated_replay(gpu, kernel)
+    patience = WindowPatience(window_s=0.5, windows=2)
+    for pair in (DEFAULT_PAIR, ClockPair(None, 1050)):
+        (point,) = measure(gpu, replay, [pair], patience)
+        warmer_k = gpu.true_now().temperature_c - gpu.model.reference_c
+        time_s, energy_j = gpu.truth.kernel_cost(replay.work, pair.clock_mhz or 1890, 9501)
+        energy_j += warmer_k * gpu.model.leakage_w_per_k * time_s
+        assert point.energy_j == pytest.approx(energy_j, rel=0.003)
+
+
+def test_a_counter_that_stands_still_ends_the_measurement() -> None:
+    class Still(SimulatedGpu):
+        def energy_j(self) -> float:
+            return 1.0
+
+    gpu = Still(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
+    with pytest.raises(DeviceError, match="the energy counter stands still"):
+        measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
 
 
 def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
