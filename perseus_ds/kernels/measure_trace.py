@@ -12,9 +12,10 @@ from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_tabl
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
-from perseus_ds.kernels.profile import KernelProfile
+from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.record import KernelClass
 from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 
 Find = Callable[[KernelClass], Replay]
 Progress = Callable[[float], None]
@@ -33,7 +34,8 @@ def measure_trace(
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
 
-    After the first measurement the pairs that would be chosen are measured once more, with the default pair.
+    All energies are brought to the temperature that default clocks end at, where it can be read. After the
+    first measurement the pairs that would be chosen are measured once more, with the default pair.
     Choices are strict, with tolerance ``tau``, or by least product; local and global; per kernel and per
     pass.
 
@@ -50,6 +52,8 @@ def measure_trace(
         points[kernel] = measure(gpu, replay, tried, patience)
         if progress is not None:
             progress(0.9 * (done + 1) / len(replays))
+    warmth = warmth_of(gpu, replays[usual_class(points, trace)])
+    points = _brought(points, warmth)
     identity = gpu.identify()
     profile = KernelProfile(
         points,
@@ -59,10 +63,19 @@ def measure_trace(
     )
     again = chosen_pairs(profile, trace, tau)
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
+    second = _brought(second, warmth)
     if progress is not None:
         progress(1.0)
-    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience)  # last: it cools the GPU down
+    spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience, warmth)  # last: it cools
     return replace(profile, second=second, spared_w=spared_w)
+
+
+def _brought(
+    points: Mapping[KernelClass, tuple[KernelPoint, ...]], warmth: WarmGpu | None
+) -> dict[KernelClass, tuple[KernelPoint, ...]]:
+    if warmth is None:
+        return dict(points)
+    return {kernel: tuple(map(warmth.brought, found)) for kernel, found in points.items()}
 
 
 def chosen_pairs(
@@ -116,8 +129,10 @@ class _Rest:
         self.gpu.sleep(launches * _REST_S)
 
 
-def spared_at_rest_w(gpu: Gpu, patience: WindowPatience) -> tuple[tuple[int, float], ...]:
-    """Watts that each memory clock below the device's own spares while nothing runs.
+def spared_at_rest_w(
+    gpu: Gpu, patience: WindowPatience, warmth: WarmGpu | None
+) -> tuple[tuple[int, float], ...]:
+    """Watts that each memory clock below the device's own spares while nothing runs, equally warm.
 
     How much a waiting GPU takes beside that depends on how it waits; the memory's share does not.
 
@@ -127,10 +142,7 @@ def spared_at_rest_w(gpu: Gpu, patience: WindowPatience) -> tuple[tuple[int, flo
     lower = gpu.capabilities().memory_clocks_mhz[1:]
     if not lower:
         return ()
-    own, *others = measure(
-        gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], patience
-    )
-    own_w = own.energy_j / own.time_s
-    return tuple(
-        (mhz, max(0.0, own_w - one.energy_j / one.time_s)) for mhz, one in zip(lower, others, strict=True)
-    )
+    found = measure(gpu, _Rest(gpu), [DEFAULT_PAIR, *(ClockPair(mhz, None) for mhz in lower)], patience)
+    brought = found if warmth is None else map(warmth.brought, found)
+    own_w, *others_w = (one.energy_j / one.time_s for one in brought)
+    return tuple((mhz, max(0.0, own_w - watts)) for mhz, watts in zip(lower, others_w, strict=True))

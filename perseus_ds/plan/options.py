@@ -31,7 +31,8 @@ class Options:
 
     A timeline changes clocks at moments of its own, between kernels: it is not split. ``spared_w`` is what
     a GPU that waits behind one spares (W) by its memory clock. ``margin_s`` is what a clock is planned longer
-    for the profile's own errors (`plan.solving.margins`); None without errors.
+    for the profile's own errors (`plan.solving.margins`); None without errors. ``leaks_alike`` states whether
+    timelines are as warm as the whole clocks: at the temperature of default clocks.
 
     Shape: ``clock_mhz``, ``margin_s`` [clocks], highest first; ``time_s``, ``energy_j`` [clocks + timelines].
     """
@@ -42,6 +43,7 @@ class Options:
     timelines: tuple[tuple[Segment, ...], ...] = ()
     spared_w: Mapping[int, float] = field(default_factory=dict)
     margin_s: NDArray[np.float64] | None = None
+    leaks_alike: bool = False
 
     def planned_s(self, reserve_pct: float) -> NDArray[np.float64]:
         """Durations to plan with: slower than at the fastest clock they are longer by reserve and margin."""
@@ -84,6 +86,7 @@ class Options:
             energy_j=np.append(self.energy_j, [one.energy_j * joules for one in given.timelines]),
             timelines=self.timelines + lines,
             spared_w={**self.spared_w, **dict(given.spared_w)},
+            leaks_alike=given.temperature_c is not None,
         )
 
 

@@ -73,7 +73,8 @@ class InstructionTimelines:
     """The ways to run one instruction of a stage, fastest first: its options for a pipeline planner.
 
     ``default`` is what it takes at the default pair by the same measurement, where that is known.
-    ``spared_w`` is what a GPU that waits spares (W) at memory clocks below its own.
+    ``spared_w`` is what a GPU that waits spares (W) at memory clocks below its own. ``temperature_c`` is
+    what all energies were brought to; None: each timeline was measured as warm as it makes the GPU.
     """
 
     stage: int
@@ -81,6 +82,7 @@ class InstructionTimelines:
     timelines: tuple[ClockSegments, ...]
     default: AtDefault | None = None
     spared_w: tuple[tuple[int, float], ...] = ()
+    temperature_c: float | None = None
 
     def __post_init__(self) -> None:
         name = f"{self.kind.name.lower()} of stage {self.stage}"

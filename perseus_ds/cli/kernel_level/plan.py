@@ -72,7 +72,10 @@ def run(options: argparse.Namespace) -> int:
     if options.timelines is not None:
         change = ChangeCost(ClockChange.lasting(latencies_s[-1]), options.dwell_ms / 1e3)
         costs = launch_costs(smoothed(profile), trace)
-        write_timelines(timelines_of(costs, trace, change, spared_w=profile.spared_w), options.timelines)
+        lines = timelines_of(
+            costs, trace, change, spared_w=profile.spared_w, temperature_c=profile.temperature_c
+        )
+        write_timelines(lines, options.timelines)
     if options.output is not None:
         write_kernel_plan(plan, options.output)
     say(dumps(asdict(plan), indent=1) if options.json else render(plan))

@@ -57,9 +57,13 @@ def timelines_of(
     change: ChangeCost,
     *,
     spared_w: tuple[tuple[int, float], ...] = (),
+    temperature_c: float | None = None,
     most: int = MOST,
 ) -> tuple[InstructionTimelines, ...]:
-    """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it."""
+    """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it.
+
+    ``spared_w`` and ``temperature_c`` are of the profile that the costs come from.
+    """
     found = []
     for one in trace.sequences:
         kernels = np.array(one.kernels)
@@ -67,9 +71,8 @@ def timelines_of(
         held = replace(change, dwell_s=max(change.dwell_s, steady_s))
         sequence = Sequence(kernels, costs, held)
         default = AtDefault(sequence.default_s, sequence.default_j)
-        found.append(
-            InstructionTimelines(one.stage, one.kind, timelines(sequence, most=most), default, spared_w)
-        )
+        lines = timelines(sequence, most=most)
+        found.append(InstructionTimelines(one.stage, one.kind, lines, default, spared_w, temperature_c))
     return tuple(found)
 
 

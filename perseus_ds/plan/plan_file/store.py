@@ -162,7 +162,10 @@ def _options_row(key: Computation, options: Options) -> dict[str, object]:
         "energy_j": options.energy_j.tolist(),
         "timelines": [[list(segment) for segment in line] for line in options.timelines],
         "spared_w": [list(row) for row in options.spared_w.items()],
-    } | ({} if options.margin_s is None else {"margin_s": options.margin_s.tolist()})
+    } | (
+        ({} if options.margin_s is None else {"margin_s": options.margin_s.tolist()})
+        | ({"leaks_alike": True} if options.leaks_alike else {})
+    )
 
 
 def _plan_set(content: dict[str, object]) -> PlanSet:
@@ -272,6 +275,7 @@ def _options_of(row: Mapping[str, object]) -> Options:
         timelines_of(row),
         spared_of(row),
         reals(row, "margin_s", least=0) if "margin_s" in row else None,
+        row.get("leaks_alike") is True,
     )
 
 

@@ -86,7 +86,7 @@ def expected(
     before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     before_s, before_j = before.beside(replicas, errors.before_s)
     after_s, after_j = after.beside(replicas, errors.after_s)
-    whole_j, leakage = float(before_j.sum()), 0.0 if _has_timelines(plan) else profile.leakage
+    whole_j, leakage = float(before_j.sum()), 0.0 if _has_cool_timelines(plan) else profile.leakage
     spared_j = after_s * float(spared_w(before_j / before_s, after_j / after_s, leakage).sum())
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
@@ -184,11 +184,12 @@ def _planned(
     return _PaperSide(np.diff(ends_s), takes_j, np.array([gpu.waiting_power_w for gpu in pipeline.gpus]))
 
 
-def _has_timelines(plan: FrequencyPlan) -> bool:
-    """Whether something runs along kernels' clocks: those were measured cool, each by itself."""
+def _has_cool_timelines(plan: FrequencyPlan) -> bool:
+    """Whether something runs along kernels' clocks that were measured cool, each by itself."""
     options = plan.of.options
     return any(
         portions[-1].option >= len(options[i.stage, i.kind].clock_mhz)
+        and not options[i.stage, i.kind].leaks_alike
         for i, portions in plan.portions().items()
     )
 

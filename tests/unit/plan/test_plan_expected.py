@@ -167,6 +167,18 @@ def test_a_timeline_begins_when_its_first_clocks_are_in_force() -> None:
     assert late - on_time == pytest.approx((400.0 - 300.0 - guard_j) * 0.028 / 2.8)
 
 
+def test_a_cooler_gpu_leaks_less_behind_timelines_of_one_temperature_alone() -> None:
+    plan = behind_timelines({})
+    leaking = replace(profile_of(plan, SAME), leakage=0.03)
+    options = {key: replace(one, leaks_alike=True) for key, one in plan.of.options.items()}
+    alike = replace(plan.of, options=options).plan(0)
+    cool, warm = (expected(one, leaking, ClockChange()).saving_pct for one in (plan, alike))
+    assert cool == expected(plan, profile_of(plan, SAME), ClockChange()).saving_pct
+    took = 1.0 - cool / 100.0
+    times = 8.0 / 6.0
+    assert warm - cool == pytest.approx(100.0 * times * 0.03 / 0.97 * (1.0 - took / times), rel=0.02)
+
+
 VARY = dict.fromkeys(((stage, kind) for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)), 0.02)
 
 

@@ -14,6 +14,7 @@ from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.errors import PlanError, PlanFormatError, ProfileError
 from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
 from perseus_ds.plan.budget import ChangeBudget
+from perseus_ds.plan.options import Options
 from perseus_ds.plan.playing.clock_requests import requests_of
 from perseus_ds.plan.playing.play import Part, Played, play
 from perseus_ds.plan.solving.switching import Split, Switching
@@ -136,6 +137,16 @@ def test_timelines_survive_the_plan_file() -> None:
         assert again.options[key].spared_w == options.spared_w == SPARED_W
         assert np.array_equal(again.options[key].time_s, options.time_s)
     assert verify(again) == len(plans)
+
+
+def test_timelines_of_one_temperature_survive_the_plan_file() -> None:
+    own = Options(np.array([1400]), np.array([1.0]), np.array([220.0]))
+    assert not own.with_timelines(GOOD[0]).leaks_alike
+    plans = planned(*LINES)
+    warm = {key: replace(options, leaks_alike=True) for key, options in plans.options.items()}
+    again = loads(dumps(replace(plans, options=warm)))
+    assert all(options.leaks_alike for options in again.options.values())
+    assert own.with_timelines(replace(GOOD[0], temperature_c=61.0)).leaks_alike
 
 
 @pytest.mark.parametrize(
