@@ -7,6 +7,7 @@ ranks wait for the same exchange, none is late: the network between them is brok
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from torch.distributed.distributed_c10d import Store
 _QUIET_S = 0.5  # an exchange of which all have their part takes less
 _TIMES = 4.0  # or less than so many of the fastest one
 _POLL_S = 0.05
-_TURNS = 3  # ranks sign in so often before they wait no more
+_TURNS = 3  # ranks sign in so often before they wait no more, where processors are free
 _BEHIND = 3  # waits: a rank may be so far ahead of another, where rank 0 waits for who got its broadcast
 _OFTEN = 1024  # ranks that may ask the store so often; more of them ask less often
 
@@ -89,6 +90,9 @@ class _SignIn:
     Ranks sign in again and again, each only after it has looked once more whether its numbers have come. A
     rank that a busy host keeps from looking does not sign, and nobody takes it for one that waits in vain.
 
+    The threads that carry numbers need processors as well: a host with five times as many programs ready as
+    processors is given five times as many turns.
+
     A link may break when some ranks have their numbers and wait for the next ones already. These sign at the
     exchanges before theirs as well: their part in those is done. ``first`` states whether a rank signs there
     for the first time.
@@ -122,7 +126,7 @@ class _SignIn:
         turns = dict.fromkeys(self._keys, 0)
         try:
             store = self._store()
-            while self._looks() and _TURNS not in turns.values() and not store.check([self._lost]):
+            while self._looks() and max(turns.values()) < _turns() and not store.check([self._lost]):
                 signed = self._signed_at(store, [f"{key}/{turn}" for key, turn in turns.items()])
                 for key, ranks in zip(self._keys, signed, strict=True):
                     turns[key] += ranks >= self._ranks
@@ -146,6 +150,11 @@ class _SignIn:
         if store.has_extended_api():  # type: ignore[attr-defined]  # torch's stub does not know it
             return [int(count) for count in store.multi_get(list(keys))]  # one request
         return [store.add(key, 0) for key in keys]
+
+
+def _turns() -> int:
+    """How many turns of this host's ranks show that nothing comes."""
+    return math.ceil(_TURNS * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0))))
 
 
 def _comes(work: dist.Work, within: timedelta) -> bool:

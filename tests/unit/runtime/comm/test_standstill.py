@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from datetime import timedelta
@@ -59,6 +60,18 @@ def test_ranks_that_all_wait_wait_no_more() -> None:
     for one in waiting:
         one.join(PATIENCE_S / 2)
     assert [one.ended for one in waiting] == ["all ranks wait, and nothing comes through"] * 2
+
+
+def test_on_a_busy_host_ranks_look_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What carries their numbers waits for a processor: nobody has broken the link."""
+    processors = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0 * processors, 0.0, 0.0))
+    store = dist.HashStore()
+    waiting = [Waiting(store, Exchange()) for _ in range(2)]
+    for one in waiting:
+        one.join(PATIENCE_S / 2)
+    assert [one.ended for one in waiting] == ["all ranks wait, and nothing comes through"] * 2
+    assert store.check(["waits/7/11"])
 
 
 def test_a_rank_that_has_its_numbers_already_and_waits_for_the_next_counts() -> None:
