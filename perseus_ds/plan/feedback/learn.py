@@ -19,6 +19,7 @@ _PRICE = 30.0  # of all waiting: where the price of time begins
 _FIRST_WEIGHT = 0.5
 _FORGETS, _FORGETS_SQUARES = 0.9, 0.98
 _PRICE_STEP = 0.03
+_FAR = 50.0  # times the first price: no work is worth as much, and 130 steps in a row raise it so far
 
 
 class Lesson(NamedTuple):
@@ -78,21 +79,38 @@ def learn(lesson: Lesson, begin_s: Floats, lasts_s: Floats) -> Weights:
     Lateness is counted from when computations begin on average, so that what is asked for ahead is right on
     average. A first round finds out when that is, and the next learns from there.
 
+    Along many equal stages lateness may make lateness. Iterations then last ever longer, at any price of
+    time. So all is learned anew: a rank that is late all along goes no slower for it.
+
     Shape: ``begin_s``, ``lasts_s`` [nodes], of a plan to begin at.
     """
     weight = np.zeros((len(lesson.curves.first) - 1, FEATURES))
     weight[:, 0] = _FIRST_WEIGHT
-    found = Weights(begin_s, lasts_s, weight)
+    start = Weights(begin_s, lasts_s, weight)
+    try:
+        return _learned(lesson, start, steady=False)
+    except _RanAwayError:
+        return _learned(lesson, start, steady=True)
+
+
+class _RanAwayError(Exception):
+    """Iterations last far longer than they may, though the price of time rises and rises."""
+
+
+def _learned(lesson: Lesson, found: Weights, *, steady: bool) -> Weights:
     for _ in range(_ROUNDS):
-        found = _centred(lesson, _descended(lesson, found))
+        found = _centred(lesson, _descended(lesson, found, steady=steady))
     return found
 
 
-def _descended(lesson: Lesson, start: Weights) -> Weights:
+def _descended(lesson: Lesson, start: Weights, *, steady: bool) -> Weights:
     """Descend along the gradients of drawn iterations.
 
     The price of time rises while iterations last too long and falls while they do not. So the policy and the
     price that its limit has are found in one descent.
+
+    Raises:
+        _RanAwayError: where weights are not kept ``steady``.
     """
     weights = Weights(start.begin_s.copy(), start.lasts_s.copy(), start.weight.copy())
     nodes, tables = len(start.begin_s), len(start.weight)
@@ -122,19 +140,15 @@ def _descended(lesson: Lesson, start: Weights) -> Weights:
         np.add.at(shared, table, gradient.lasts_s[computed])
         weights.lasts_s[computed] -= rest * step_s * (own + of_table.step(shared)[table])
         weights.lasts_s[:] = np.clip(weights.lasts_s, 0.95 * least_s, 1.02 * most_s)
-        weights.weight[:] = _steady(weights.weight - _WEIGHT_STEP * rest * of_weight.step(gradient.weight))
+        weights.weight[:] -= _WEIGHT_STEP * rest * of_weight.step(gradient.weight)
+        if steady:
+            weights.weight[:] -= np.minimum(weights.weight.mean(axis=1, keepdims=True), 0.0)
+        elif price_w > _FAR * _PRICE * lesson.waiting_w:
+            raise _RanAwayError
         if iteration >= iterations - averaged:
             mean.lasts_s[:] += weights.lasts_s / averaged
             mean.weight[:] += weights.weight / averaged
     return mean
-
-
-def _steady(weight: Floats) -> Floats:
-    """The nearest weights by which a rank that is late all along does not go slower for it.
-
-    Else lateness makes lateness. Of many equal stages iterations then last ever longer, at any price of time.
-    """
-    return np.asarray(weight - np.minimum(weight.mean(axis=1, keepdims=True), 0.0))
 
 
 def judge(lesson: Lesson, weights: Weights, changes: int = 1) -> Judged:

@@ -90,8 +90,8 @@ class _SignIn:
     Ranks sign in again and again, each only after it has looked once more whether its numbers have come. A
     rank that a busy host keeps from looking does not sign, and nobody takes it for one that waits in vain.
 
-    The threads that carry numbers need processors as well: a host with five times as many programs ready as
-    processors is given five times as many turns.
+    The threads that carry numbers need processors as well. A host with five programs ready for each processor
+    is given five times as many turns.
 
     A link may break when some ranks have their numbers and wait for the next ones already. These sign at the
     exchanges before theirs as well: their part in those is done. ``first`` states whether a rank signs there
