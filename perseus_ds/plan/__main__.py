@@ -48,7 +48,7 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
     switching = replace(switching, split=request.split, waits=request.waits, budget=request.budget)
 
     def made(switching: Switching, timelines: Sequence[InstructionTimelines]) -> PlanSet:
-        plans = build(
+        return build(
             profile,
             request.schedule,
             blocking_power_w=request.blocking_power_w,
@@ -56,8 +56,8 @@ def _built(profile: Profile, request: PlanRequest) -> PlanSet:
             switching=switching,
             timelines=timelines,
             verify=True,
+            fingerprint=request.fingerprint,
         )
-        return replace(plans, fingerprint=request.fingerprint)
 
     try:
         return made(switching, timelines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from perseus_ds.errors import PlanError
@@ -33,6 +33,7 @@ def build(
     switching: Switching = FREE,
     timelines: Sequence[InstructionTimelines] = (),
     verify: bool = False,
+    fingerprint: Mapping[str, str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlanSet:
     """Plan every kept point of the frontier of ``schedule`` with the measurements of ``profile``.
@@ -40,7 +41,8 @@ def build(
     ``reserve_pct`` plans computations below their fastest clock as if they took that much longer. Durations
     that vary then push no path beyond the critical one. A margin is kept for the profile's own errors.
     ``timelines`` are further ways to run an instruction, not split: plans with them never need more than
-    without. ``verify`` runs the solver's own checkers over frontier and plans.
+    without. ``verify`` runs the solver's own checkers over frontier and plans. ``fingerprint`` names the job
+    that they are for.
 
     Raises:
         CertificateError: a check failed.
@@ -66,7 +68,8 @@ def build(
         _verify(problem, solved.frontier, sets)
     plans, waits = _with_waits(problem, sets, wait_clock, switching)
     made = _plan_set(problem, solved.frontier, plans, switching, baseline)
-    return replace(_with_errors(made, profile, known), waits=waits, wait_clock=wait_clock)
+    made = replace(made, fingerprint=dict(fingerprint or {}), waits=waits, wait_clock=wait_clock)
+    return _with_errors(made, profile, known)
 
 
 def _with_errors(made: PlanSet, profile: Profile, known: Profile) -> PlanSet:

@@ -188,9 +188,9 @@ def run(options: argparse.Namespace) -> int:
             switching=switching_of(request, options, profile),
             timelines=() if request.timelines is None else read_timelines(Path(request.timelines)),
             verify=options.verify,
+            fingerprint=request.fingerprint,
             progress=progress,
         )
-    plans = replace(plans, fingerprint=request.fingerprint)
     plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
     if request.feedback == "auto":
         plans = with_feedback(plans, profile, request.objective)

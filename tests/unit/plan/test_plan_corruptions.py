@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,7 @@ def plans() -> PlanSet:
     switching = Switching(ClockChange(0.002, 0.004, 0.003), waits="auto")
     schedule = textbook("1f1b", stages=3, microbatches=4)
     fingerprint = {"gpu": "A100", "stages": "3"}
-    plans = build(profile, schedule, blocking_power_w=70.0, switching=switching)
-    return replace(plans, fingerprint=fingerprint)
+    return build(profile, schedule, blocking_power_w=70.0, switching=switching, fingerprint=fingerprint)
 
 
 def loader_refuses(text: str) -> bool:

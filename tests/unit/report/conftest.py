@@ -1,7 +1,6 @@
 """Run directories as jobs leave them, made through the record writers."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def profile() -> Profile:
 @pytest.fixture(scope="session")
 def plans(profile: Profile) -> PlanSet:
     schedule = textbook("1f1b", stages=2, microbatches=4)
-    return replace(build(profile, schedule, blocking_power_w=BLOCKING_W), fingerprint=FINGERPRINT)
+    return build(profile, schedule, blocking_power_w=BLOCKING_W, fingerprint=FINGERPRINT)
 
 
 @pytest.fixture(scope="session")
