@@ -1,7 +1,6 @@
 """How few clocks does a sweep need, and what does a plan lose by the rest being predicted? See README.md.
 
-python scripts/bench/sweep/main.py results.json [--seeds 5] [--first-seed 0] [--error-pct 0.3]
-    [--only GPU]
+python scripts/bench/sweep/main.py results.json [--seeds 5] [--error-pct 0.3] [--only GPU]
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ MICROBATCHES = 12
 WEIGHTS = (1.02, 1.0, 1.0, 1.1)
 WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
 TARGET_PCT = 0.3
-NORMAL_95 = 1.96
 _SAME = 1.0 + 1e-9
 
 
@@ -85,24 +83,6 @@ class Truth:
             100.0 * ((float(cost_j.sum()) + waiting_j) / (best_j + waiting_j) - 1.0),
         )
 
-    def off(self, believed: Profile) -> NDArray[np.float64]:
-        """By what share times and energies are off, and their stated standard errors as shares.
-
-        Shape: [times and energies, off and stated, points of all computations].
-        """
-        found = []
-        for key in believed.points:
-            true = {point.clock_mhz: point for point in self.profile.points[key]}
-            for one in believed.of(*key):
-                own = true[one.clock_mhz]
-                found.append(
-                    (
-                        (one.time_s / own.time_s - 1.0, one.time_se_s / one.time_s),
-                        (one.energy_j / own.energy_j - 1.0, one.energy_se_j / one.energy_j),
-                    )
-                )
-        return np.array(found).transpose(1, 2, 0)
-
     def _numbered(self, planned: PlanProblem, choice: NDArray[np.int32]) -> NDArray[np.int32]:
         """The same clocks by their numbers in truth."""
         found, keys = np.array(choice).copy(), list(planned.options)
@@ -137,27 +117,6 @@ def swept(truth: Truth, share: float, seed: int) -> tuple[Profile, Sequence[int]
     return replace(truth.profile, points=whole, grid_mhz=grid), asked
 
 
-def row(gpu: str, share: float, seeds: Sequence[int]) -> dict[str, object]:
-    """What sweeps of a GPU lose, and how far their curves are off."""
-    truth, counts = Truth.of(gpu), list[int]()
-    lost, off = list[tuple[float, float]](), list[NDArray[np.float64]]()
-    for seed in seeds:
-        profile, asked = swept(truth, share, seed)
-        believed = smoothed(profile)
-        counts.append(len(asked))
-        lost.append(truth.judged(believed))
-        off.append(truth.off(believed))
-    times, energies = zip(*lost, strict=True)
-    found = {"gpu": gpu, "of": len(truth.grid_mhz), "seeds": len(seeds)}
-    found |= {"clocks": statistics.fmean(counts), "most_clocks": max(counts)}
-    found |= {"slower_pct": statistics.fmean(times)}
-    found |= {"energy_lost_pct": statistics.fmean(energies), "energy_lost_worst_pct": max(energies)}
-    for name, (error, stated) in zip(("time", "energy"), np.concatenate(off, axis=2), strict=True):
-        found[f"{name}_off_pct"] = 100.0 * float(np.abs(error).mean())
-        found[f"{name}_inside_pct"] = 100.0 * float(np.mean(np.abs(error) <= NORMAL_95 * stated))
-    return found
-
-
 def main() -> None:
     """Write a row for every GPU."""
     parser = argparse.ArgumentParser(
@@ -165,13 +124,22 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--error-pct", type=float, default=0.3)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    seeds, rows = range(options.first_seed, options.first_seed + options.seeds), list[dict[str, object]]()
+    rows: list[dict[str, object]] = []
     for gpu in (one for one in GPUS if options.only in one):
-        rows.append(row(gpu, options.error_pct / 100.0, seeds))
+        truth, counts, lost = Truth.of(gpu), list[int](), list[tuple[float, float]]()
+        for seed in range(options.seeds):
+            profile, asked = swept(truth, options.error_pct / 100.0, seed)
+            counts.append(len(asked))
+            lost.append(truth.judged(smoothed(profile)))
+        times, energies = zip(*lost, strict=True)
+        rows.append(
+            {"gpu": gpu, "of": len(truth.grid_mhz), "clocks": statistics.fmean(counts)}
+            | {"most_clocks": max(counts), "slower_pct": statistics.fmean(times)}
+            | {"energy_lost_pct": statistics.fmean(energies), "energy_lost_worst_pct": max(energies)}
+        )
         sys.stderr.write(f"{rows[-1]}\n")
         options.results.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -107,15 +107,15 @@ def test_a_lost_device_takes_all_ranks_out_together(
 
 @pytest.mark.slow
 def test_what_one_driver_refuses_no_rank_measures_or_plans(tmp_path: Path) -> None:
-    """The sweep of three clocks would measure 1065 MHz, and its neighbour 1050 next."""
-    simulated = {"ranks": {str(FAILING_RANK): {"refuses_mhz": [1065, 1050]}}}
+    """The sweep of three clocks would measure 1095 MHz, and its neighbour 1110 next."""
+    simulated = {"ranks": {str(FAILING_RANK): {"refuses_mhz": [1095, 1110]}}}
     content = config(gradient_clipping=1.0, perseus=block(tmp_path, simulated=simulated))
     said = run_ranks(4, train_until, content, STAGES, happened("running"))
     refused = [event for event in events(tmp_path) if event["event"] == "clock_refused"]
-    assert [(event["clock_mhz"], event["ranks"]) for event in refused] == [(1065, [2]), (1050, [2])]
+    assert [(event["clock_mhz"], event["ranks"]) for event in refused] == [(1095, [2]), (1110, [2])]
     profile, plans = read_profile(tmp_path / "profile.json"), read_plans(tmp_path / "plan.json")
-    assert profile.clocks_mhz == (1410, 1080, 705)
-    assert not {1065, 1050} & {mhz for one in plans.options.values() for mhz in one.clock_mhz}
+    assert profile.clocks_mhz == (1410, 1080, 840)
+    assert not {1095, 1110} & {mhz for one in plans.options.values() for mhz in one.clock_mhz}
     losses = said[0].value.losses
     assert [one.value.losses for one in said] == plain_losses(len(losses))
 
