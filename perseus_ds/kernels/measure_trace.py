@@ -53,21 +53,19 @@ def measure_trace(
         if progress is not None:
             progress(0.9 * (done + 1) / len(replays))
     warmth = warmth_of(gpu, replays[usual_class(points, trace)])
-    points = _brought(points, warmth)
     identity = gpu.identify()
     profile = KernelProfile(
-        points,
+        _brought(points, warmth),
         left_out=left_out,
         why_not_memory=why_not,
         fingerprint={**trace.fingerprint, "gpu": identity.name, "driver": identity.driver},
     )
     again = chosen_pairs(profile, trace, tau)
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
-    second = _brought(second, warmth)
     if progress is not None:
         progress(1.0)
     spared_w = () if why_not is not None else spared_at_rest_w(gpu, patience, warmth)  # last: it cools
-    return replace(profile, second=second, spared_w=spared_w)
+    return replace(profile, second=_brought(second, warmth), spared_w=spared_w)
 
 
 def _brought(

@@ -106,8 +106,7 @@ def _learned(lesson: Lesson, found: Weights, *, steady: bool) -> Weights:
 def _descended(lesson: Lesson, start: Weights, *, steady: bool) -> Weights:
     """Descend along the gradients of drawn iterations.
 
-    The price of time rises while iterations last too long and falls while they do not. So the policy and the
-    price that its limit has are found in one descent.
+    The price of time rises while iterations last too long, else it falls: policy and price are found at once.
 
     Raises:
         _RanAwayError: where weights are not kept ``steady``.

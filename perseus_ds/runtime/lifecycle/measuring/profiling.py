@@ -157,8 +157,7 @@ def window_estimate(
     )
     heat, warmth = past
     heat_w = heat.over(watch.trace(heat.until_s), start_s)
-    thermal = _thermal(watch, warmth)
-    power_w = mean_power_w(window.counter, start_s, end_s)
+    thermal, power_w = _thermal(watch, warmth), mean_power_w(window.counter, start_s, end_s)
     watch.forget(min(end_s, warmth.until_s))
     return replace(
         estimate(window, heat_w=heat_w),
