@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.kernels.choose.rest import Curve, cost_of, curve_from, steps_of
-from perseus_ds.solver.compiling.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
 from perseus_ds.solver.problem import Floats, Ints
 
 FEWEST_STATES, WIDER = 256, 8
@@ -133,7 +133,7 @@ def _rest(more: Curve, less: Curve, left_s: float, price_w: float) -> float:
     return cost_of(more, left_s, price_w) if left_s >= 0.0 else cost_of(less, -left_s, np.inf)
 
 
-@inner
+@allocating
 def _followers(states: _States, span: Ints, longer_s: Floats, reduced_j: Floats, limit_j: float) -> _States:
     """Every state with the row's base or one of its options, in ascending time."""
     most = len(states.cost_j) * (span[1] - span[0] + 1)
@@ -153,7 +153,7 @@ def _followers(states: _States, span: Ints, longer_s: Floats, reduced_j: Floats,
     return _States(time[order], cost[order], parent[order], via[order])
 
 
-@inner
+@allocating
 def _undominated(states: _States, least_j: Floats, price_w: float, limit_j: float) -> Ints:
     """States that no other beats in time and energy, and that can still end below the limit."""
     keep = np.empty(len(least_j), dtype=np.int64)
@@ -167,7 +167,7 @@ def _undominated(states: _States, least_j: Floats, price_w: float, limit_j: floa
     return keep[:count]
 
 
-@inner
+@allocating
 def _with(keep: Ints, state: int) -> tuple[Ints, int]:
     """Keep this state too; return where it stands then."""
     at = int(np.searchsorted(keep, state))
@@ -176,7 +176,7 @@ def _with(keep: Ints, state: int) -> tuple[Ints, int]:
     return np.append(keep, state), len(keep)
 
 
-@inner
+@allocating
 def _walk_back(layers: list[_States], layer: int, state: int) -> Ints:
     taken = np.empty(layer, dtype=np.int64)
     count = 0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import inner
+from perseus_ds.solver.compiling.compiled import allocating, inner
 from perseus_ds.solver.problem import Floats, Ints
 
 
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     cost_j: Floats
 
 
-@inner
+@allocating
 def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> HullSteps:
     """Find the hull of each row's options on one side of its base, which costs and takes nothing."""
     layer = np.empty(len(longer_s), dtype=np.int64)
@@ -52,7 +52,7 @@ def steps_of(spans: Ints, longer_s: Floats, reduced_j: Floats, sign: float) -> H
     return HullSteps(layer[order], length[order], price[order])
 
 
-@inner
+@allocating
 def _hull_of(hull: Ints, low: int, high: int, longer_s: Floats, reduced_j: Floats, sign: float) -> int:  # noqa: PLR0917  # compiled
     """Write one row's options on the hull, the least time first; return how many."""
     size = 0
@@ -77,7 +77,7 @@ def _hull_of(hull: Ints, low: int, high: int, longer_s: Floats, reduced_j: Float
     return size
 
 
-@inner
+@allocating
 def curve_from(steps: HullSteps, layer: int, highest_w: float) -> Curve:
     """Take the steps of the rows from ``layer`` on, up to a price."""
     length, cost = np.zeros(len(steps.layer) + 1), np.zeros(len(steps.layer) + 1)

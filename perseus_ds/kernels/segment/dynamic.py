@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perseus_ds.solver.compiling.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import allocating, compiled
 from perseus_ds.solver.problem import Floats, Ints
 
 
@@ -53,7 +53,7 @@ def cheapest_runs(
     return _walk_back(start, cheapest, next_cheapest)
 
 
-@inner
+@allocating
 def _sums(kernels: Ints, values: Floats, time_s: Floats) -> Floats:
     """Running sums along the sequence; what cannot run adds nothing, since no run contains it.
 
@@ -68,7 +68,7 @@ def _sums(kernels: Ints, values: Floats, time_s: Floats) -> Floats:
     return sums
 
 
-@inner
+@allocating
 def _best_only(kernels: Ints, time_s: Floats, spent: Floats) -> int:
     """The pair that is cheapest for the whole sequence."""
     able = np.ones(spent.shape[1], dtype=np.bool_)
@@ -82,7 +82,7 @@ def _best_only(kernels: Ints, time_s: Floats, spent: Floats) -> int:
     return best
 
 
-@inner
+@allocating
 def _walk_back(start: Ints, cheapest: Ints, next_cheapest: Ints) -> tuple[Ints, Ints]:
     end = len(start) - 1
     starts, runs = np.empty(end, dtype=np.int64), np.empty(end, dtype=np.int64)

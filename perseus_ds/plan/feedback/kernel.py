@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.plan.feedback.course import FEATURES, Floats, HullCurves, Ints, LearningGraph
-from perseus_ds.solver.compiling.compiled import compiled, inlined, inner
+from perseus_ds.solver.compiling.compiled import allocating, compiled, inlined, inner
 
 TOO_FAST, TOO_SLOW = -1, -2
 _LEAK = 0.3  # of a gradient that points back inside, at an end of the hull
@@ -163,7 +163,7 @@ def _changing(  # noqa: PLR0917 - compiled code knows no names
     )
 
 
-@inner
+@allocating
 def _entry(course: LearningGraph, curves: HullCurves, weights: Weights) -> Entry:
     """What computations begin as."""
     nodes = len(course.table)
@@ -230,7 +230,7 @@ def _forward(  # noqa: PLR0917 - compiled code knows no names
     return cost_j
 
 
-@inner
+@allocating
 def _backward(  # noqa: PLR0917 - compiled code knows no names
     course: LearningGraph,
     curves: HullCurves,
@@ -271,7 +271,7 @@ def _backward(  # noqa: PLR0917 - compiled code knows no names
             of_end[track.last[node]] += of_end[node] + of_late[node]
 
 
-@inner
+@allocating
 def _track(nodes: int) -> Track:
     numbers, whole = np.zeros((4, nodes)), np.full((2, nodes), -1, np.int64)
     return Track(numbers[0], numbers[1], numbers[2], whole[0], numbers[3], whole[1])

@@ -18,7 +18,7 @@ from perseus_ds.simulation.emulator.records import (
     Ints,
     Play,
 )
-from perseus_ds.solver.compiling.compiled import compiled, inner
+from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.
 FORCE, DONE, RELEASE, START, ASK = range(5)
@@ -73,7 +73,7 @@ def play_pipelines(play: Play, now: EmulatedIteration) -> None:
             _ask(heap, progress, play, event)
 
 
-@inner
+@allocating
 def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
     """Put what is under way, the releases and the first instructions on the heap."""
     shape, program, gpus = play.shape, play.program, play.gpus
@@ -107,7 +107,7 @@ def _begun(heap: Heap, play: Play, now: EmulatedIteration) -> Progress:
     return Progress(waits_for, ready_s, running, np.zeros((count, shape.ranks)), left, asked, newest)
 
 
-@inner
+@allocating
 def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A clock comes into force: in the next iteration, where this one has nothing left for the rank."""
     when_s, _, gpu, clock = event
@@ -129,7 +129,7 @@ def _force(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
             heappush(heap, (end_s, DONE, place, progress.running[p, rank]))
 
 
-@inner
+@allocating
 def _due(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
     """Number a rank's request for a clock, and put it on the heap."""
     when_s, what, place, clock = event
@@ -140,7 +140,7 @@ def _due(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
     heappush(heap, (when_s, what, place, progress.asked[p, rank] * _CLOCKS + clock))
 
 
-@inner
+@allocating
 def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A rank is let into the iteration."""
     when_s, _, place, _ = event
@@ -157,7 +157,7 @@ def _release(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration,
             _due(heap, progress, play, (when_s + requests.offset_s[k], ASK, place, requests.clock[k]))
 
 
-@inner
+@allocating
 def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node begins; what a clock changes begins on all GPUs of the rank at once."""
     when_s, _, place, node = event
@@ -186,7 +186,7 @@ def _start(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, e
             _due(heap, progress, play, (due_s, ASK, place, requests.clock[k]))
 
 
-@inner
+@allocating
 def _correct(  # noqa: PLR0917 - compiled code knows no names
     heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, place: int, node: int
 ) -> float:
@@ -218,7 +218,7 @@ def _correct(  # noqa: PLR0917 - compiled code knows no names
     return float(min(own.later_s[plan, node], moved_s))
 
 
-@inner
+@allocating
 def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """A node ends, and those that waited for it alone can begin."""
     when_s, _, place, node = event
@@ -247,7 +247,7 @@ def _done(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
             heappush(heap, (ready_s, START, pipeline * shape.ranks + program.rank[after], after))
 
 
-@inner
+@allocating
 def _free(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, event: Event) -> None:
     """All GPUs of a rank are done with a computation; what they ask for at its end or after is due."""
     when_s, _, place, node = event
@@ -261,7 +261,7 @@ def _free(heap: Heap, progress: Progress, play: Play, now: EmulatedIteration, ev
             _due(heap, progress, play, (when_s + after_s, ASK, place, requests.clock[k]))
 
 
-@inner
+@allocating
 def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> bool:
     """Whether a rank's work has ended; where a clock fell meanwhile, look again when it should have."""
     when_s, _, place, node = event
@@ -275,7 +275,7 @@ def _ended(heap: Heap, progress: Progress, play: Play, p: int, event: Event) -> 
     return bool(end_s <= when_s)
 
 
-@inner
+@allocating
 def _ask(heap: Heap, progress: Progress, play: Play, event: Event) -> None:
     """All GPUs of a rank ask for a clock in turn; what was asked for last is not asked for again.
 

@@ -86,7 +86,7 @@ def _dispatcher(function: Callable[..., Any]) -> Any:  # noqa: ANN401  # numba h
 
 def _make_known(callee: Callee) -> None:
     """Let compiled callers compile a function in: no doors, neither for Python nor for C."""
-    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": callee.counted}
 
     def implementation(*_: object) -> Callable[..., Any]:
         return callee.function
