@@ -14,14 +14,21 @@ def least_turn(attempt: Callable[[int], T | None], *, begin: int, turns: int) ->
     ``attempt`` returns None where a turn fails. Where those below a success all fail, this is the first
     success of them all. Where ``begin`` is near it, few turns are tried.
 
-    Cost: turns between the beginning and the least one, and one or two more.
+    Cost: every turn on the way up; on the way down about twice the logarithm of their number.
     """
-    turn, found = begin, attempt(begin)
-    if found is not None:
-        while turn > 0 and (lower := attempt(turn - 1)) is not None:
-            turn, found = turn - 1, lower
-        return turn, found
-    for turn in range(begin + 1, turns):
+    for turn in range(begin, turns):
         if (found := attempt(turn)) is not None:
-            return turn, found
+            return _down(attempt, turn, found) if turn == begin else (turn, found)
     return None
+
+
+def _down(attempt: Callable[[int], T | None], turn: int, found: T) -> tuple[int, T]:
+    """Go down from a success in steps that double, then halve what lies between it and a turn that fails."""
+    fails, step = -1, 1
+    while turn - 1 > fails:
+        lower = max(turn - step, (turn + fails) // 2)
+        if (other := attempt(lower)) is None:
+            fails = lower
+        else:
+            turn, found, step = lower, other, 2 * step
+    return turn, found
