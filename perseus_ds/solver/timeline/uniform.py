@@ -30,18 +30,17 @@ def one_level_each(
         place[order] = levels.place[levels.table[order], common[lane][0]]
     if whole.longest(choices.length[place]) > wanted:
         return None
+    spent_j = [_spent_j(choices, levels, order, own) for order, own in zip(lanes.orders, common, strict=True)]
     open_lanes = set(range(len(lanes)))
     while open_lanes:
-        tried = {
-            lane: _lower(choices, levels, lanes.orders[lane], place, common=common[lane], at=at[lane])
-            for lane in open_lanes
-        }
-        gains = {lane: gain for lane, (gain, _, _) in tried.items() if gain > 0.0}
+        lower = {lane: _lower(spent_j[lane], at[lane]) for lane in open_lanes}
+        gains = {lane: spent_j[lane][at[lane]] - spent_j[lane][step] for lane, step in lower.items() if step}
         open_lanes &= set(gains)
         for lane in sorted(gains, key=gains.__getitem__, reverse=True):
-            _, moved, step = tried[lane]
+            moved, order = place.copy(), lanes.orders[lane]
+            moved[order] = levels.place[levels.table[order], common[lane][lower[lane]]]
             if whole.longest(choices.length[moved]) <= wanted:
-                place, at[lane] = moved, step
+                place, at[lane] = moved, lower[lane]
                 break
             open_lanes.discard(lane)
     return place
@@ -52,15 +51,11 @@ def _common(levels: Levels, order: Indices) -> Indices:
     return np.flatnonzero((levels.place[levels.table[order]] >= 0).all(axis=0)).astype(np.int32)
 
 
-def _lower(
-    choices: Choices, levels: Levels, order: Indices, place: Indices, *, common: Indices, at: int
-) -> tuple[float, Indices, int]:
-    """The next lower level that costs less, what it gains, and the places then."""
-    now_j = choices.cost[place[order]].sum()
-    for step in range(at + 1, len(common)):
-        moved = place.copy()
-        moved[order] = levels.place[levels.table[order], common[step]]
-        gain = float(now_j - choices.cost[moved[order]].sum())
-        if gain > 0.0:
-            return gain, moved, step
-    return 0.0, place, at
+def _spent_j(choices: Choices, levels: Levels, order: Indices, common: Indices) -> list[float]:
+    """What a lane costs at each of its common levels."""
+    return [float(choices.cost[levels.place[levels.table[order], level]].sum()) for level in common]
+
+
+def _lower(spent_j: list[float], at: int) -> int:
+    """The next lower level that costs less; 0 if no lower level does."""
+    return next((step for step in range(at + 1, len(spent_j)) if spent_j[step] < spent_j[at]), 0)
