@@ -115,12 +115,14 @@ def solve_frontier(
     *,
     until_s: float | None = None,
     down_to_s: float = 0.0,
+    around_s: Floats | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Frontier:
     """Compute the least cost for every iteration time from T_min to T* (or to ``until_s``).
 
     The sweep comes from T* and ends at the first breakpoint within ``down_to_s``: what is shorter is not
-    known then. ``progress`` is called with the completed share of the way from T* to T_min.
+    known then. With ``around_s`` only the breakpoints on either side of these times keep a snapshot.
+    ``progress`` is called with the completed share of the way from T* to T_min.
 
     Raises:
         SolverError: a cycle, or numbers that do not fit the integer scale.
@@ -134,14 +136,30 @@ def solve_frontier(
     until = most if until_s is None else _until(whole, least, until_s)
     network, crossing = network_of(whole)
     state = start_of(whole, network)
-    trail = Trail(until, state)
+    trail = Trail(_wanted(until, None if around_s is None else whole.tick.whole(around_s), most), state)
+    found = room_for(CHUNK, network)
     end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
     while int(trail.total[-1]) > end:
-        found = room_for(CHUNK, network)
         trail.add(found, sweep(state, end, found))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
-    return _frontier(whole, network, crossing, trail, least, began=began)
+    return _frontier(whole, network, crossing, trail, least, until=until, began=began)
+
+
+def _wanted(until: int, around: Ints | None, most: int) -> Callable[[int, int], bool]:
+    """Which breakpoints keep a snapshot, by the totals of the shorter and of the longer one beside each.
+
+    Of those longer than ``until`` only the last does.
+    """
+    times = None if around is None else np.sort(np.minimum(around, most))
+
+    def is_wanted(shorter: int, longer: int) -> bool:
+        if times is None:
+            return shorter < until
+        first = int(np.searchsorted(times, shorter - 1))  # rounded: a tick more or less is beside it
+        return shorter < until and first < len(times) and int(times[first]) <= longer + 1
+
+    return is_wanted
 
 
 def _until(whole: Whole, least: int, until_s: float) -> int:
@@ -155,11 +173,11 @@ def _until(whole: Whole, least: int, until_s: float) -> int:
 
 
 def _frontier(
-    whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, began: float
+    whole: Whole, network: Network, crossing: Indices, trail: Trail, least: int, *, until: int, began: float
 ) -> Frontier:
     total, price = np.array(trail.total[::-1]), np.array(trail.price[::-1])
     time_s = whole.tick.real(total)
-    last = min(int(np.searchsorted(total, trail.until)), len(total) - 1)
+    last = min(int(np.searchsorted(total, until)), len(total) - 1)
     event, flow = trail.snapshots()
     return Frontier(
         whole=whole,

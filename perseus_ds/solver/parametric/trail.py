@@ -1,6 +1,8 @@
-"""The breakpoints that a sweep has found, and snapshots of as many of them as memory allows."""
+"""The breakpoints that a sweep has found, and snapshots of those wanted, as many as memory allows."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,65 +18,62 @@ MEMORY = 2**29
 class Trail:
     """Breakpoints, time falling; those numbered in ``kept`` have a snapshot.
 
-    Of the breakpoints longer than ``until`` only the last keeps its snapshot; the newest always does.
+    The newest always does. Of the others those do whose neighbours ``wanted`` accepts: totals of the shorter
+    and of the longer one.
 
     Units: ticks and units of price.
     """
 
-    def __init__(self, until: int, state: State) -> None:
+    def __init__(self, wanted: Callable[[int, int], bool], state: State) -> None:
         event = state.nodes["time"][state.place]
-        self.until = until
+        rows = max(MEMORY // (8 * (len(event) + len(state.arcs))), 2) + 1
         self.total: list[int] = [int(event[SINK] - event[SOURCE])]
         self.price: list[int] = [0]
-        self.kept: list[int] = [0]
-        self.event: list[Ints] = [event]
-        self.flow: list[Ints] = [np.zeros(len(state.arcs), np.int64)]
-        self._stride = 1
+        self.kept: list[int] = []
+        self._wanted, self._stride = wanted, 1
+        self._event = np.empty((rows, len(event)), np.int64)  # the system gives memory when it is written to
+        self._flow = np.empty((rows, len(state.arcs)), np.int64)
+        self._keep(event, np.zeros(len(state.arcs), np.int64))
 
     def add(self, found: Breakpoints, count: int) -> None:
-        """Append the first ``count`` of a stretch, whose memory is the trail's from now on.
+        """Append the first ``count`` of a stretch, and copy the snapshots that stay.
 
-        The newest of a stretch stays; of the others what the one behind it would drop is not kept at all.
+        The newest of a stretch stays until the next one comes.
         """
         for row in range(count):
-            number, total = len(self.total), int(found.total[row])
-            if self.kept and (self.kept[-1] % self._stride or total >= self.until):
-                self._forget(len(self.kept) - 1)
+            total = int(found.total[row])
+            if self.kept[-1:] == [len(self.total) - 1] and not self._stays(total):
+                self.kept.pop()
             self.total.append(total)
             self.price.append(int(found.price[row]))
-            if row + 1 == count or not (number % self._stride or found.total[row + 1] >= self.until):
-                self._keep(number, found.event[row], found.flow[row])
+            if row + 1 == count or self._stays(int(found.total[row + 1])):
+                self._keep(found.event[row], found.flow[row])
 
     def snapshots(self) -> tuple[Ints, Ints]:
-        """Hand over event times and flows, time ascending, so that they are in memory once.
+        """Return event times and flows, time ascending.
 
         Shape: [snapshots, nodes], [snapshots, arcs].
         """
-        return _taken_out(self.event), _taken_out(self.flow)
+        count = len(self.kept)
+        return self._event[:count][::-1], self._flow[:count][::-1]
 
-    def _keep(self, number: int, event: Ints, flow: Ints) -> None:
-        self.kept.append(number)
-        self.event.append(event if self._stride == 1 else event.copy())
-        self.flow.append(flow if self._stride == 1 else flow.copy())
-        self._fit(event.nbytes + flow.nbytes)
+    def _stays(self, shorter: int) -> bool:
+        """Whether the newest keeps its snapshot when one of this total follows it."""
+        number = len(self.total) - 1
+        return number % self._stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
 
-    def _forget(self, place: int) -> None:
-        del self.kept[place], self.event[place], self.flow[place]
+    def _keep(self, event: Ints, flow: Ints) -> None:
+        row = len(self.kept)
+        self._event[row], self._flow[row] = event, flow
+        self.kept.append(len(self.total) - 1)
+        if len(self.kept) == len(self._event):
+            self._thin()
 
-    def _fit(self, each: int) -> None:
-        if each * len(self.kept) <= MEMORY or len(self.kept) < 3:  # noqa: PLR2004 - two ends and a middle
-            return
+    def _thin(self) -> None:
+        """Drop every second snapshot, but not the ends."""
         self._stride *= 2
-        for place in range(len(self.kept) - 2, 0, -1):
-            if self.kept[place] % self._stride:
-                self._forget(place)
-        self.event[:] = map(np.copy, self.event)  # a row alone holds the memory of its whole stretch
-        self.flow[:] = map(np.copy, self.flow)
-
-
-def _taken_out(rows: list[Ints]) -> Ints:
-    """Stack rows, the last first, each given back once it is copied."""
-    stacked = np.empty((len(rows), len(rows[0])), rows[0].dtype)
-    for place in range(len(rows)):
-        stacked[place] = rows.pop()
-    return stacked
+        last = len(self.kept) - 1
+        stay = [row for row, number in enumerate(self.kept) if row in {0, last} or number % self._stride == 0]
+        for to, row in enumerate(stay):
+            self._event[to], self._flow[to] = self._event[row], self._flow[row]
+        self.kept[:] = [self.kept[row] for row in stay]

@@ -46,7 +46,8 @@ def best_moments(frontier: Frontier, freedom: Freedom, times_s: Floats, *, least
     problem = frontier.whole.problem
     small_problem = _with_two_options(problem, freedom)
     until_s = max(float(np.max(times_s)), frontier.t_min_s) * AS_LONG
-    small = solve_frontier(small_problem, until_s=until_s, down_to_s=float(np.min(times_s)))
+    down_to_s = float(np.min(times_s))
+    small = solve_frontier(small_problem, until_s=until_s, down_to_s=down_to_s, around_s=times_s)
     within_s = np.unique(np.clip(times_s, small.t_min_s, small.t_star_s))
     share = _share_of_first(*optimal_shares(small, within_s, 0.0))
     choice, other = (np.broadcast_to(option, share.shape) for option in freedom)

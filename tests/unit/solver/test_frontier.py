@@ -46,6 +46,18 @@ def test_a_sweep_that_ends_early_is_the_whole_ones_longer_part(share: float) -> 
     assert same < 2 or part.time_s[1] >= wanted_s - 1e-9
 
 
+@pytest.mark.parametrize("wanted_s", [[4.0], [5.2, 5.4], [6.0], [7.5, 4.5], [8.0, 9.0], [3.0, 5.0]])
+def test_breakpoints_keep_snapshots_on_either_side_of_wanted_times_alone(wanted_s: list[float]) -> None:
+    whole, part = solve_frontier(chain()), solve_frontier(chain(), around_s=np.array(wanted_s))
+    np.testing.assert_array_equal(part.time_s, whole.time_s)
+    assert len(part.kept) <= 3 * len(wanted_s) + 1 < len(whole.kept) + 3
+    for time_s in np.clip(wanted_s, 4.0, 8.0):
+        assert part.durations_at(time_s).tolist() == whole.durations_at(time_s).tolist()
+        (left, _, share), (all_left, _, all_share) = part.bracket(time_s), whole.bracket(time_s)
+        assert share == all_share
+        np.testing.assert_array_equal(part.flow[left], whole.flow[all_left])
+
+
 def test_a_sweep_to_shortly_before_the_least_time_ends_there_where_paths_tie() -> None:
     """At the least time a path has no arc left that could be shortened: no flow is sought there."""
     table = OptionTable(np.array([1.0, 1.5, 2.0]), np.array([4.0, 2.0, 1.0]))
