@@ -14,6 +14,7 @@ from perseus_ds.plan.build import build
 from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.playing.expected import expected
+from perseus_ds.plan.playing.expected_power import with_power_ratio
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
         plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
         if request.feedback == "auto":
             plans = with_feedback(plans, profile, request.objective)
+        plans = with_power_ratio(plans, profile, request.change or plans.change)
         write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:
         sys.stderr.write(f"{error}\n")

@@ -165,16 +165,16 @@ def _inserted(
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
         swings_w=None,
-        saving_within_pct=_within_pct(plans, after, figures[0]),
+        saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
+        power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
     )
 
 
-def _within_pct(plans: PlanSet, after: int, time_s: float) -> Floats | None:
-    """Add the interval of the new plan's saving: about a mixture, as the plan is of the two around it."""
-    within = plans.saving_within_pct
-    if within is None:
+def _mixed(plans: PlanSet, column: Floats | None, after: int, time_s: float) -> Floats | None:
+    """Add the new plan's value: about a mixture, as the plan is of the two around it."""
+    if column is None:
         return None
-    return np.insert(within, after, np.interp(time_s, plans.iteration_time_s, within))
+    return np.insert(column, after, np.interp(time_s, plans.iteration_time_s, column))
 
 
 def _moved(known: Mapping[int, Expected], after: int) -> dict[int, Expected]:

@@ -108,6 +108,9 @@ class PlanSet:
     ``saving_within_pct`` is half of the interval that holds each plan's saving 95 times in 100, by the errors
     of the profile's energies alone. It is None where the profile has none.
 
+    ``power_ratio`` is the power that a plan is expected to take, against what it states. It is None where
+    nobody has worked it out.
+
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
     ``swings_w`` is by how much the power of each plan changes within a second, where that was bounded.
 
@@ -147,6 +150,7 @@ class PlanSet:
     feedback: FeedbackWeights | None = None
     swings_w: NDArray[np.float64] | None = None
     saving_within_pct: NDArray[np.float64] | None = None
+    power_ratio: NDArray[np.float64] | None = None
 
     @classmethod
     def from_clocks(

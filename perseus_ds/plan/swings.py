@@ -39,7 +39,7 @@ def _only(plans: PlanSet, kept: NDArray[np.int64]) -> PlanSet:
     place = np.full(len(plans), -1, np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
     splits, waits, feedback = plans.splits, plans.waits, plans.feedback
-    within = plans.saving_within_pct
+    within, ratio = plans.saving_within_pct, plans.power_ratio
     of_splits, of_waits = place[splits.plan] >= 0, place[waits.plan] >= 0
     return replace(
         plans,
@@ -49,6 +49,7 @@ def _only(plans: PlanSet, kept: NDArray[np.int64]) -> PlanSet:
         effective_bound_j=plans.effective_bound_j[kept],
         choice=plans.choice[kept],
         saving_within_pct=within if within is None else within[kept],
+        power_ratio=ratio if ratio is None else ratio[kept],
         splits=Splits(
             place[splits.plan[of_splits]],
             splits.column[of_splits],

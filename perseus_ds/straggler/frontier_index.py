@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
-from perseus_ds.plan.playing.expected_power import ratio_of_all
 from perseus_ds.schedule import dag_of
 from perseus_ds.straggler.decision import TimeBudget
 from perseus_ds.straggler.worth_of_time import WorthOfTime
@@ -46,10 +45,8 @@ class FrontierIndex:
     _blocking_w: float
 
     @classmethod
-    def of(
-        cls, plans: PlanSet, objective: Objective, power_ratios: Mapping[int, float] | None = None
-    ) -> FrontierIndex:
-        """Time every plan once; ``power_ratios`` are expected by planned power of some plans, by index.
+    def of(cls, plans: PlanSet, objective: Objective) -> FrontierIndex:
+        """Time every plan once.
 
         Raises:
             InfeasibleError: no plan meets the objective.
@@ -62,7 +59,7 @@ class FrontierIndex:
         slower = [index for index in cheaper if expected_s[index] > expected_s[chosen]]
         blocking_w, baseline = plans.blocking_total_w, plans.baseline
         power_w = plans.effective_energy_j / expected_s + blocking_w
-        power_w *= ratio_of_all(power_ratios or {}, len(plans))
+        power_w *= 1.0 if plans.power_ratio is None else plans.power_ratio
         return cls(
             expected_s=expected_s,
             scatter=math.nan if plans.scatter_pct is None else plans.scatter_pct / 100.0,

@@ -34,6 +34,7 @@ from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, w
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.feedback.made import with_feedback
+from perseus_ds.plan.playing.expected_power import with_power_ratio
 from perseus_ds.plan.profile_error import EntryError, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
@@ -198,7 +199,7 @@ def run(options: argparse.Namespace) -> int:
     _remark_doubts(plans, error)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
-        write_plans(plans, options.output)
+        write_plans(with_power_ratio(plans, profile, plans.change), options.output)
     if options.frontier_csv is not None:
         _write_frontier(plans, options.frontier_csv)
     summary = summarise(plans, checked=checked, error=error)

@@ -108,6 +108,7 @@ def dumps(plans: PlanSet) -> str:
         "feedback": feedback_row(plans.feedback),
         "swings_w": _column(plans.swings_w),
         "saving_within_pct": _column(plans.saving_within_pct),
+        "power_ratio": _column(plans.power_ratio),
     }
     return json.dumps(content | {KEY: digest_of(content)})
 
@@ -227,6 +228,7 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         saving_within_pct=None
         if content.get("saving_within_pct") is None
         else reals(content, "saving_within_pct", least=0),
+        power_ratio=None if content.get("power_ratio") is None else reals(content, "power_ratio", least=0),
         by_loads=dict(map(_expected_of, cast("list[object]", content.get("expected_by_loads", [])))),
     )
 
@@ -324,7 +326,8 @@ def _check_shapes(plans: PlanSet) -> None:
         )
     bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
     _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
-    for name, column in (("swings_w", plans.swings_w), ("saving_within_pct", plans.saving_within_pct)):
+    for name in ("swings_w", "saving_within_pct", "power_ratio"):
+        column = getattr(plans, name)
         if column is not None:
             _check_columns(name, plans.iteration_time_s, column)
     for (stage, kind), options in plans.options.items():

@@ -117,7 +117,8 @@ class ControlChannel:
         store = self._store()
 
         def made(name: str) -> dist.ProcessGroup | None:
-            return connected_group(name, self._reach, store, patience=_REUNION_PATIENCE)
+            patience = timedelta(seconds=_PATIENCE_S)
+            return connected_group(name, self._reach, store, patience=patience, within=_REUNION_PATIENCE)
 
         return Reunion(store, self._name, made, rank=self.rank, ranks=self.size, losses=self._losses)
 

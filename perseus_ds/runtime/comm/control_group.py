@@ -54,12 +54,17 @@ def control_group(
 
 
 def connected_group(
-    name: str, reach: Reach, store: Store, *, patience: timedelta
+    name: str, reach: Reach, store: Store, *, patience: timedelta, within: timedelta
 ) -> dist.ProcessGroup | None:
-    """Make the group of all ranks and have a number travel in it; None where it does not come back."""
+    """Make the group of all ranks and have a number travel in it; None where it is not back in time.
+
+    ``within`` is for that number alone: whatever comes after it may wait as long as in any group.
+    """
+    options = dist.AllreduceOptions()
+    options.timeout = within
     try:
         group = control_group(name, reach, patience=patience, store=store)
-        group.allreduce([torch.zeros(1)]).wait()
+        group.allreduce([torch.zeros(1)], options).wait()
     except (SilentRankError, RuntimeError):
         return None
     return group

@@ -22,7 +22,6 @@ from perseus_ds.plan import (
     select,
 )
 from perseus_ds.plan.following import Setup, why_not
-from perseus_ds.plan.playing.expected_power import power_ratios
 from perseus_ds.profile import Profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
@@ -96,7 +95,6 @@ class PlannedRun:
         own = self._frontiers[context.job.group]
         rank, able, where = context.job.pipeline_rank, context.capabilities, context.directory.path
         context.channel.gather_results(lambda: check_clocks(own, rank, able, where=where))
-        self._power_ratios = context.channel.broadcast_result(self._ratios)
         self._fits = self._all_fits()
         self._chosen = self._choose(context.config.objective)
         for plans in self._frontiers:
@@ -164,10 +162,7 @@ class PlannedRun:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
         schedules, profiles = self._schedules(self._frontiers[job.group]), self._profiles()
-        indexes = [
-            FrontierIndex.of(one, objective, ratios)
-            for one, ratios in zip(self._frontiers, self._power_ratios, strict=True)
-        ]
+        indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
         every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
         ceiling = HeldCeiling(every, [job.ranks // (job.schedule.ranks * job.replicas)] * job.replicas)
         if job.replicas == 1 or not answers.enabled:
@@ -226,15 +221,6 @@ class PlannedRun:
             clocks_mhz=able.clocks_mhz,
             feedback=self._context.config.objective.feedback == "auto",
         )
-
-    def _ratios(self) -> list[dict[int, float]]:
-        """Expected by planned power, for ceilings; on rank 0, whose the profiles are."""
-        change = self._context.reckoning.change
-        profiles = [profile_in(self._context, group) for group in range(len(self._frontiers))]
-        return [
-            {} if profile is None else power_ratios(plans, profile, change)
-            for plans, profile in zip(self._frontiers, profiles, strict=True)
-        ]
 
     def _profiles(self) -> Sequence[Profile | None] | None:
         """Every group's profile, on all ranks; None where nothing is foretold. Collective."""

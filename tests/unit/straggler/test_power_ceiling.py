@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,7 +193,7 @@ def test_a_ramp_moves_with_the_time_that_passes() -> None:
 
 def test_a_ceiling_of_the_job_is_met_by_all_together() -> None:
     """The second replica's GPUs take twice as much for the same work: all meet at one time."""
-    other = FrontierIndex.of(hand_made(), Objective(), {0: 2.0})
+    other = FrontierIndex.of(replace(hand_made(), power_ratio=np.array([2.0, 2.0])), Objective())
     ceiling = HeldCeiling([INDEX, other], [1, 3])
     together_w = FAST_W + 3 * float(other.power_w[0])
     ceiling.observe(CapNumbers(together_w, of_job=True), 6.0)
@@ -210,9 +211,9 @@ def test_another_unit_starts_where_power_is_now() -> None:
     assert ceiling.plans == (1, 1)
 
 
-def test_power_follows_what_is_expected_between_known_plans() -> None:
-    ratios = {0: 0.9, 1: 0.8}
-    index = FrontierIndex.of(hand_made(), Objective(), ratios)
+def test_power_follows_what_is_expected() -> None:
+    ratio = np.array([0.9, 0.8])
+    index = FrontierIndex.of(replace(hand_made(), power_ratio=ratio), Objective())
     assert index.power_w == pytest.approx(INDEX.power_w * np.array([0.9, 0.8]))
 
 
