@@ -137,7 +137,7 @@ def _likely_misfits(
         return {}, 0.0
     some = [curves[round(at)] for at in np.linspace(0, len(curves) - 1, min(_DECIDE, len(curves)))]
     candidates = [Misfit(*both) for both in product(SMOOTH, SINGLE if known_errors else SINGLE[:1])]
-    logs = np.array([sum(log_evidence(ways, one, seen) for ways, seen in some) for one in candidates])
+    logs = np.sum([log_evidence(ways, candidates, seen) for ways, seen in some], axis=0)
     weights = np.exp(logs - logs.max())
     kept = {one: float(w) for one, w in zip(candidates, weights, strict=True) if w >= _UNLIKELY}
     return {one: weight / sum(kept.values()) for one, weight in kept.items()}, float(logs.max())

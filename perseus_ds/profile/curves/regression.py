@@ -31,12 +31,6 @@ class Misfit:
     smooth: float
     single: float = 0.0
 
-    def covariance(self, place: Floats) -> Floats:
-        """Shape: ``place`` [points], in parts of the highest clock; the answer [points, points]."""
-        apart = np.sqrt(5.0) * np.abs(place[:, None] - place[None, :]) / _WIDTH
-        alike = (1.0 + apart + apart**2 / 3.0) * np.exp(-apart)
-        return np.asarray(self.smooth**2 * alike + self.single**2 * np.eye(len(place)))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Normal:
@@ -102,9 +96,12 @@ class MeasuredCurve:
         return MeasuredCurve(self.place, self.values / unit, self.errors / unit)
 
 
-def log_evidence(ways: Ways, misfit: Misfit, seen: MeasuredCurve) -> float:
-    """How likely the measured values are, on average over the ways (logarithm)."""
-    return _log_mean(_Explanation.of(ways, misfit, seen).logs)
+def log_evidence(ways: Ways, misfits: Sequence[Misfit], seen: MeasuredCurve) -> Floats:
+    """How likely each misfit makes the measured values, on average over the ways (logarithm).
+
+    Shape: the answer [misfits].
+    """
+    return _log_mean(_Explanation.of(ways, misfits, seen).logs)
 
 
 def after(groups: Sequence[Explained], seen: MeasuredCurve) -> Normal:
@@ -114,46 +111,57 @@ def after(groups: Sequence[Explained], seen: MeasuredCurve) -> Normal:
 
     Cost: a factor of [points, points] per misfit, and products of [points, terms] per way.
     """
-    found, logs, weights = [], [], []
-    for group in groups:
-        solved = [_Explanation.of(group.ways, misfit, seen) for misfit in group.misfits]
-        shares = np.array([*group.misfits.values()])
-        logs.append(_log_mean(np.array([_log_mean(one.logs) for one in solved]), shares))
-        weights.append([share * _shares(one.logs) for share, one in zip(shares, solved, strict=True)])
-        found.append(solved)
-    means, covariances, counted = [], np.zeros((len(seen.place), len(seen.place))), []
-    for of_group, group_weights, solved in zip(_shares(np.array(logs)), weights, found, strict=True):
-        for weight, one in zip(group_weights, solved, strict=True):
-            mean, covariance = one.known(of_group * weight)
-            means.append(mean)
-            counted.append(of_group * weight)
-            covariances += covariance
-    every, weight = np.concatenate(means), np.concatenate(counted)
+    found = [_Explanation.of(one.ways, [*one.misfits], seen) for one in groups]
+    shares = [np.array([*one.misfits.values()]) for one in groups]
+    logs = [_log_mean(_log_mean(one.logs), share) for one, share in zip(found, shares, strict=True)]
+    means, weights, covariance = [], [], np.zeros((len(seen.place), len(seen.place)))
+    for of_group, share, one in zip(_softmax(np.array(logs)), shares, found, strict=True):
+        weight = of_group * share[:, None] * _softmax(one.logs)
+        mean, within = one.known(weight)
+        means.append(mean.reshape(-1, len(seen.place)))
+        weights.append(weight.ravel())
+        covariance += within
+    every, weight = np.concatenate(means), np.concatenate(weights)
     mean = weight @ every
     between = (every - mean).T @ ((every - mean) * weight[:, None])
-    return Normal(mean, covariances + between)
+    return Normal(mean, covariance + between)
 
 
-def _shares(logs: Floats) -> Floats:
-    weight: Floats = np.exp(logs - logs.max())
-    weight /= weight.sum()
+def _covariances(misfits: Sequence[Misfit], place: Floats) -> Floats:
+    """Covariance of what each misfit leaves at every place. Shape: [misfits, points, points]."""
+    apart = np.sqrt(5.0) * np.abs(place[:, None] - place[None, :]) / _WIDTH
+    alike = (1.0 + apart + apart**2 / 3.0) * np.exp(-apart)
+    smooth, single = (np.array([getattr(one, name) for one in misfits]) for name in ("smooth", "single"))
+    return np.asarray(
+        smooth[:, None, None] ** 2 * alike + single[:, None, None] ** 2 * np.eye(len(place)), np.float64
+    )
+
+
+def _softmax(logs: Floats) -> Floats:
+    """Shares in proportion to what these are the logarithms of. Shape: [..., some]; they add up to 1."""
+    weight: Floats = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    weight /= weight.sum(axis=-1, keepdims=True)
     return weight
 
 
-def _log_mean(logs: Floats, shares: Floats | None = None) -> float:
-    """Logarithm of the mean of what these are the logarithms of."""
-    return float(logs.max() + np.log(np.average(np.exp(logs - logs.max()), weights=shares)))
+def _log_mean(logs: Floats, shares: Floats | None = None) -> Floats:
+    """Logarithm of the mean of what these are the logarithms of. Shape: [..., some]; the answer [...]."""
+    most = logs.max(axis=-1, keepdims=True)
+    mean = np.average(np.exp(logs - most), axis=-1, weights=shares)
+    return np.asarray(most[..., 0] + np.log(mean), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Explanation:
-    """Ways after the measurement: how likely each made it (logarithm), its weights, and what they leave.
+    """Ways after the measurement, by misfit: how likely each made it, its weights, and what they leave.
 
     All in units of the error of measurement and misfit together, whose factor is ``lower``. Few terms make
-    this a problem of their number, not of that of points.
+    this a problem of their number, not of that of points. All misfits are solved together: one by one most
+    of the time would go into calls.
 
-    Shape: ``logs`` [ways]; ``lower`` [points, points]; ``spread``, ``seen`` [ways, points, terms]; ``gram``
-    [ways, terms, terms]; ``weights`` [ways, terms]; ``left`` [ways, points].
+    Shape: ``logs`` [misfits, ways]; ``lower``, ``around`` [misfits, points, points]; ``spread`` [ways,
+    points, terms]; ``seen`` [misfits, ways, points, terms]; ``gram`` [misfits, ways, terms, terms];
+    ``weights`` [misfits, ways, terms]; ``left`` [misfits, ways, points].
     """
 
     ways: Ways
@@ -167,35 +175,38 @@ class _Explanation:
     logs: Floats
 
     @classmethod
-    def of(cls, ways: Ways, misfit: Misfit, curve: MeasuredCurve) -> _Explanation:
+    def of(cls, ways: Ways, misfits: Sequence[Misfit], curve: MeasuredCurve) -> _Explanation:
         count, points, terms = ways.columns.shape
-        around = misfit.covariance(curve.place) + ways.around
+        around = _covariances(misfits, curve.place) + ways.around
         of_errors = np.diag(np.maximum(curve.errors, LEAST_ERROR) ** 2)
         lower = np.asarray(np.linalg.cholesky(around + of_errors), np.float64)
         spread = ways.columns * ways.scale[:, None, :]
         off = curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre)
         stacked = np.column_stack([spread.transpose(1, 0, 2).reshape(points, -1), off.T])
         solved = np.linalg.solve(lower, stacked)
-        seen = solved[:, :-count].reshape(points, count, terms).transpose(1, 0, 2)
-        whole = solved[:, -count:].T
-        turned = seen.transpose(0, 2, 1)
+        seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
+        whole = solved[..., -count:].transpose(0, 2, 1)
+        turned = seen.transpose(0, 1, 3, 2)
         gram = np.eye(terms) + turned @ seen
-        weights = np.linalg.solve(gram, turned @ whole[:, :, None])[:, :, 0]
-        left = whole - (seen @ weights[:, :, None])[:, :, 0]
-        logs = -0.5 * ((left**2).sum(axis=1) + (weights**2).sum(axis=1) + np.linalg.slogdet(gram)[1])
-        logs = np.asarray(logs - np.log(np.diagonal(lower)).sum(), np.float64)
+        weights = np.linalg.solve(gram, turned @ whole[..., None])[..., 0]
+        left = whole - (seen @ weights[..., None])[..., 0]
+        logs = -0.5 * ((left**2).sum(axis=2) + (weights**2).sum(axis=2) + np.linalg.slogdet(gram)[1])
+        scale = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        logs = np.asarray(logs - scale[:, None], np.float64)
         return cls(ways, around, lower, spread, seen, gram, weights, left, logs)
 
     def known(self, share: Floats) -> tuple[Floats, Floats]:
         """Mean of every way, and the sum of their covariances by these shares.
 
-        Shape: ``share`` [ways]; [ways, points], [points, points].
+        Shape: ``share`` [misfits, ways]; [misfits, ways, points], [points, points].
         """
         explained = np.linalg.solve(self.lower, self.around)
+        turned = explained.transpose(0, 2, 1)
         mean = np.einsum("wpt,wt->wp", self.ways.columns, self.ways.centre)
-        mean = mean + (self.spread @ self.weights[:, :, None])[:, :, 0] + self.left @ explained
-        some = share > _NEGLIGIBLE
-        open_ = self.spread[some] - explained.T @ self.seen[some]
-        by_weights = np.linalg.solve(self.gram[some], open_.transpose(0, 2, 1)) * share[some, None, None]
-        covariance = share.sum() * (self.around - explained.T @ explained)
+        mean = mean + (self.spread @ self.weights[..., None])[..., 0] + self.left @ explained
+        misfit, way = np.nonzero(share > _NEGLIGIBLE)
+        open_ = self.spread[way] - turned[misfit] @ self.seen[misfit, way]
+        by_weights = np.linalg.solve(self.gram[misfit, way], open_.transpose(0, 2, 1))
+        by_weights *= share[misfit, way, None, None]
+        covariance = np.tensordot(share.sum(axis=1), self.around - turned @ explained, 1)
         return mean, covariance + (open_ @ by_weights).sum(axis=0)
