@@ -159,9 +159,9 @@ class _Explanation:
     this a problem of their number, not of that of points. All misfits are solved together: one by one most
     of the time would go into calls.
 
-    Shape: ``logs`` [misfits, ways]; ``lower``, ``around`` [misfits, points, points]; ``spread`` [ways,
-    points, terms]; ``seen`` [misfits, ways, points, terms]; ``gram`` [misfits, ways, terms, terms];
-    ``weights`` [misfits, ways, terms]; ``left`` [misfits, ways, points].
+    Shape: all [misfits, ways, ...], but for ``lower`` and ``around`` [misfits, points, points] and ``spread``
+    [ways, points, terms]. ``seen`` goes on with [points, terms], ``gram`` with [terms, terms], ``weights``
+    with [terms], ``left`` with [points], ``logs`` with nothing.
     """
 
     ways: Ways
