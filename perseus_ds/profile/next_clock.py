@@ -18,13 +18,16 @@ from perseus_ds.profile.record import Computation, Point, Profile
 
 MOST_CLOCKS = 8
 """Clocks of a sweep where no other number is set."""
-_FIRST = (1.0, 0.78, 0.6, 0.89)
-"""Places of the first clocks, in parts of the highest that holds."""
+_FIRST = (1.0, 0.78, 0.5, 0.89)
+"""Places of the first clocks, in parts of the highest that holds. The lowest worth measuring is one.
+
+Who waits anyway takes the clock of least energy beyond that of waiting. It lies below the one of least
+energy, and no clock below those measured is planned.
+"""
 _FEWEST = 5
 """Clocks, whatever the curves state: plans on four lost half a percent of energy."""
 _LOWEST = 0.5
 """Below, time grows faster than power falls on every part in ``facts``."""
-_FALLS = 0.02
 _COARSE = 10
 _APART = 0.04
 _DECIDE = 8
@@ -59,13 +62,9 @@ def next_clock(
     if len(asked_mhz) < min(len(_FIRST), most):
         place = _FIRST[len(asked_mhz)]
         return NextClock(_nearest(open_mhz, place * top_mhz))
-    apart_mhz = _APART * top_mhz
-    lower_mhz = _lower(open_mhz, min(asked_mhz) - apart_mhz, curves)
-    if lower_mhz is not None:
-        return NextClock(lower_mhz, error_pct)
     if known is None or (known.error_pct <= target_error_pct and len(asked_mhz) >= _FEWEST):
         return NextClock(None, error_pct)
-    between = _between(open_mhz, asked_mhz, apart_mhz)
+    between = _between(open_mhz, asked_mhz, _APART * top_mhz)
     return NextClock(max(between, key=lambda mhz: (known.at(mhz), mhz)), error_pct)
 
 
@@ -73,12 +72,6 @@ def _open(grid_mhz: Sequence[int], asked_mhz: Sequence[int], top_mhz: float) -> 
     """The clocks worth measuring that were not asked so far, highest first."""
     grid = sorted(set(grid_mhz) - set(asked_mhz), reverse=True)
     return [mhz for mhz in grid if _LOWEST * max(grid_mhz) <= mhz <= top_mhz]
-
-
-def _lower(open_mhz: Sequence[int], below_mhz: float, curves: Sequence[Sequence[Point]]) -> int | None:
-    """The lowest open clock, where it is below and energy still falls; None elsewhere."""
-    lower = [mhz for mhz in open_mhz if mhz < below_mhz]
-    return lower[-1] if lower and _still_falls(curves) else None
 
 
 def _between(open_mhz: Sequence[int], asked_mhz: Sequence[int], apart_mhz: float) -> Sequence[int]:
@@ -135,13 +128,6 @@ def _known(points: Points) -> _Known | None:
     more = len(keys) / len(some)
     error_pct = 100.0 * float(np.sqrt(mean_j2 / more) / total_j.mean())
     return _Known(coarse.astype(float), np.sqrt(off_j2 / more) / total_j, error_pct)
-
-
-def _still_falls(curves: Sequence[Sequence[Point]]) -> bool:
-    """Whether all computations together take less at the lowest clock than at the one above it."""
-    ordered = [sorted(curve, key=lambda point: point.clock_mhz)[:2] for curve in curves]
-    lowest_j, above_j = (sum(pair[at].energy_j for pair in ordered if len(pair) > 1) for at in (0, 1))
-    return lowest_j < (1.0 - _FALLS) * above_j
 
 
 def _nearest(clocks_mhz: Sequence[int], wanted_mhz: float) -> int:

@@ -1,6 +1,7 @@
 """How few clocks does a sweep need, and what does a plan lose by the rest being predicted? See README.md.
 
-python scripts/bench/sweep/main.py results.json [--seeds 5] [--error-pct 0.3] [--only GPU]
+python scripts/bench/sweep/main.py results.json [--seeds 5] [--first-seed 0] [--error-pct 0.3]
+    [--only GPU]
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ MICROBATCHES = 12
 WEIGHTS = (1.02, 1.0, 1.0, 1.1)
 WORKS = {Kind.FORWARD: Work(0.03, 0.2, 0.85), Kind.BACKWARD: Work(0.06, 0.2, 0.9)}
 TARGET_PCT = 0.3
+NORMAL_95 = 1.96
 _SAME = 1.0 + 1e-9
 
 
@@ -64,24 +66,47 @@ class Truth:
         problem = problem_of(profile, schedule, profile.blocking_power_w or 0.0)
         return cls(profile, tuple(model.clocks_mhz), problem, solve_frontier(problem.activities))
 
-    def judged(self, believed: Profile) -> tuple[float, float]:
-        """Plan for no slowdown with another profile and run that in truth; time and energy lost (%)."""
+    def judged(self, believed: Profile) -> tuple[float, float, float]:
+        """Plan for no slowdown with another profile and run that in truth.
+
+        Returns the time and the energy lost (%), and how many points of saving were expected too much.
+        """
         planned = problem_of(believed, self.problem.schedule, self.problem.waiting_w)
         limit_s = planned.baseline(0.0).iteration_time_s
         every = fastest(planned, FREE, also_s=limit_s)
         within = np.flatnonzero(every.time_s <= max(limit_s, every.time_s[0]) * _SAME)
         plan = every.at(within[-1:].astype(np.int32))
         choice, other = (self._numbered(planned, one) for one in (plan.choice, plan.other))
-        lasts_s, cost_j = blended(self.problem.activities, choice, other, plan.share)
-        starts_s = self.problem.dag.earliest_starts(lasts_s[0].tolist(), self.problem.fixed_s)
-        time_s = float((np.array(starts_s) + lasts_s[0]).max())
-        waiting_j, order = self.problem.total_w * time_s, np.argsort(self.frontier.time_s)
+        highest = np.zeros_like(choice)
+        time_s, cost_j = spent(self.problem, choice, other, plan.share)
+        own_s, own_j = spent(self.problem, highest, highest, plan.share)
+        _, expected_j = spent(planned, plan.choice, plan.other, plan.share)
+        _, default_j = spent(planned, highest, highest, plan.share)
+        order = np.argsort(self.frontier.time_s)
         best_j = float(np.interp(time_s, self.frontier.time_s[order], self.frontier.cost_j[order]))
-        own_s = self.problem.baseline(self.problem.waiting_w).iteration_time_s
         return (
             100.0 * (time_s / own_s - 1.0),
-            100.0 * ((float(cost_j.sum()) + waiting_j) / (best_j + waiting_j) - 1.0),
+            100.0 * (cost_j / (best_j + self.problem.total_w * time_s) - 1.0),
+            100.0 * (cost_j / own_j - expected_j / default_j),
         )
+
+    def off(self, believed: Profile) -> NDArray[np.float64]:
+        """By what share times and energies are off, and their stated standard errors as shares.
+
+        Shape: [times and energies, off and stated, points of all computations].
+        """
+        found = []
+        for key in believed.points:
+            true = {point.clock_mhz: point for point in self.profile.points[key]}
+            for one in believed.of(*key):
+                own = true[one.clock_mhz]
+                found.append(
+                    (
+                        (one.time_s / own.time_s - 1.0, one.time_se_s / one.time_s),
+                        (one.energy_j / own.energy_j - 1.0, one.energy_se_j / one.energy_j),
+                    )
+                )
+        return np.array(found).transpose(1, 2, 0)
 
     def _numbered(self, planned: PlanProblem, choice: NDArray[np.int32]) -> NDArray[np.int32]:
         """The same clocks by their numbers in truth."""
@@ -92,6 +117,16 @@ class Truth:
                 true_mhz = self.problem.options[keys[table]].clock_mhz
                 found[0, column] = int(np.flatnonzero(true_mhz == mhz)[0])
         return found
+
+
+def spent(
+    problem: PlanProblem, choice: NDArray[np.int32], other: NDArray[np.int32], share: NDArray[np.float64]
+) -> tuple[float, float]:
+    """How long an iteration lasts (s), and what it takes with all waiting (J)."""
+    lasts_s, cost_j = blended(problem.activities, choice, other, share)
+    starts_s = problem.dag.earliest_starts(lasts_s[0].tolist(), problem.fixed_s)
+    time_s = float((np.array(starts_s) + lasts_s[0]).max())
+    return time_s, float(cost_j.sum()) + problem.total_w * time_s
 
 
 def swept(truth: Truth, share: float, seed: int) -> tuple[Profile, Sequence[int]]:
@@ -117,6 +152,28 @@ def swept(truth: Truth, share: float, seed: int) -> tuple[Profile, Sequence[int]
     return replace(truth.profile, points=whole, grid_mhz=grid), asked
 
 
+def row(gpu: str, share: float, seeds: Sequence[int]) -> dict[str, object]:
+    """What sweeps of a GPU lose, and how far their curves are off."""
+    truth, counts = Truth.of(gpu), list[int]()
+    lost, off = list[tuple[float, float, float]](), list[NDArray[np.float64]]()
+    for seed in seeds:
+        profile, asked = swept(truth, share, seed)
+        believed = smoothed(profile)
+        counts.append(len(asked))
+        lost.append(truth.judged(believed))
+        off.append(truth.off(believed))
+    times, energies, too_much = zip(*lost, strict=True)
+    found = {"gpu": gpu, "of": len(truth.grid_mhz), "seeds": len(seeds)}
+    found |= {"clocks": statistics.fmean(counts), "most_clocks": max(counts)}
+    found |= {"slower_pct": statistics.fmean(times)}
+    found |= {"energy_lost_pct": statistics.fmean(energies), "energy_lost_worst_pct": max(energies)}
+    found |= {"expected_too_much_points": statistics.fmean(too_much)}
+    for name, (error, stated) in zip(("time", "energy"), np.concatenate(off, axis=2), strict=True):
+        found[f"{name}_off_pct"] = 100.0 * float(np.abs(error).mean())
+        found[f"{name}_inside_pct"] = 100.0 * float(np.mean(np.abs(error) <= NORMAL_95 * stated))
+    return found
+
+
 def main() -> None:
     """Write a row for every GPU."""
     parser = argparse.ArgumentParser(
@@ -124,22 +181,13 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--error-pct", type=float, default=0.3)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    seeds, rows = range(options.first_seed, options.first_seed + options.seeds), list[dict[str, object]]()
     for gpu in (one for one in GPUS if options.only in one):
-        truth, counts, lost = Truth.of(gpu), list[int](), list[tuple[float, float]]()
-        for seed in range(options.seeds):
-            profile, asked = swept(truth, options.error_pct / 100.0, seed)
-            counts.append(len(asked))
-            lost.append(truth.judged(smoothed(profile)))
-        times, energies = zip(*lost, strict=True)
-        rows.append(
-            {"gpu": gpu, "of": len(truth.grid_mhz), "clocks": statistics.fmean(counts)}
-            | {"most_clocks": max(counts), "slower_pct": statistics.fmean(times)}
-            | {"energy_lost_pct": statistics.fmean(energies), "energy_lost_worst_pct": max(energies)}
-        )
+        rows.append(row(gpu, options.error_pct / 100.0, seeds))
         sys.stderr.write(f"{rows[-1]}\n")
         options.results.write_text(json.dumps(rows, indent=1) + "\n")
 

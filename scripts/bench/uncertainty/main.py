@@ -139,13 +139,13 @@ def found_by(folder: Path, job: int, shape: Shape) -> Found:
 
 
 def refuse_disabled(run_dir: Path, job: int) -> None:
-    """A job that went back to default clocks is no figure: on a busy host ranks fall silent.
+    """A job that went back to default clocks, even for a while, is no figure: busy ranks fall silent.
 
     Raises:
         SystemExit: with the job's own reason.
     """
     for event in read_events(RunDirectory(run_dir).events):
-        if event["event"] == "disabled":
+        if event["event"] in ("disabled", "alone"):
             raise SystemExit(
                 f"job {job} ran at default clocks ({event.get('reason')}): no figure. Run --only {job} again"
             )

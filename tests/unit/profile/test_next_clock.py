@@ -78,6 +78,20 @@ def test_no_more_clocks_than_allowed(most: int) -> None:
     assert len(usual_clocks(model_named("a40").clocks_mhz, most)) == most
 
 
+@pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "a100-pcie-80gb", "h200"])
+def test_the_clock_of_who_waits_anyway_is_measured(gpu: str) -> None:
+    grid, points = model_named(gpu).clocks_mhz, swept(gpu, share=0.0, most=4)
+    useful = [mhz for mhz in grid if mhz >= 0.5 * max(grid)]
+    for (stage, kind), own in points.items():
+        work = WORKS[kind].scaled(WEIGHTS[stage])
+        waiting_w = model_named(gpu).blocking_w[-1][1]
+        beyond_j = {
+            one.clock_mhz: one.energy_j - waiting_w * one.time_s
+            for one in (true_point(gpu, mhz, work) for mhz in useful)
+        }
+        assert min(beyond_j, key=beyond_j.__getitem__) == own[-1].clock_mhz
+
+
 def test_a_grid_of_one_clock_is_measured_once() -> None:
     assert next_clock({}, [], [900], most=8, target_error_pct=0.3) == NextClock(900)
     points = {(0, Kind.FORWARD): [Point(900, 1.0, 100.0)]}
