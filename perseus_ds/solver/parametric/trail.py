@@ -14,6 +14,9 @@ from perseus_ds.solver.problem import Ints
 MEMORY = 2**29
 """Bytes that snapshots may take; when they would take more, every second one is dropped."""
 
+FEW = 8
+"""Snapshots that fill less than this part of the memory are copied out of it."""
+
 
 class Trail:
     """Breakpoints, time falling; those numbered in ``kept`` have a snapshot.
@@ -50,12 +53,13 @@ class Trail:
                 self._keep(found.event[row], found.flow[row])
 
     def snapshots(self) -> tuple[Ints, Ints]:
-        """Return event times and flows, time ascending.
+        """Return event times and flows, time ascending; few are copied: they do not hold all the memory.
 
         Shape: [snapshots, nodes], [snapshots, arcs].
         """
         count = len(self.kept)
-        return self._event[:count][::-1], self._flow[:count][::-1]
+        event, flow = self._event[:count][::-1], self._flow[:count][::-1]
+        return (event.copy(), flow.copy()) if FEW * count < len(self._event) else (event, flow)
 
     def _stays(self, shorter: int) -> bool:
         """Whether the newest keeps its snapshot when one of this total follows it."""

@@ -42,13 +42,19 @@ def test_beyond_the_wanted_time_only_the_last_is_kept_however_stretches_fall(
     assert event[: len(kept), 1].tolist() == flow[: len(kept), 0].tolist() == EVERY[::-1][: len(kept)]
 
 
-def test_a_stretch_may_be_written_anew_and_snapshots_are_handed_over_without_a_copy() -> None:
-    found, rows = trail(1000), stretch(EVERY)
-    found.add(rows, len(EVERY))
-    rows.event[:], rows.flow[:] = -1, -1
+@pytest.mark.parametrize(("rows", "copied"), [(10, False), (1000, True)])
+def test_a_stretch_may_be_written_anew_and_few_snapshots_do_not_hold_all_the_memory(
+    rows: int,
+    copied: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trails, "MEMORY", 24 * rows)
+    found, written = trail(1000), stretch(EVERY)
+    found.add(written, len(EVERY))
+    written.event[:], written.flow[:] = -1, -1
     event, flow = found.snapshots()
     assert flow[:-1, 0].tolist() == EVERY[::-1]
-    assert np.shares_memory(event, found.snapshots()[0])
+    assert (event.base is None, flow.base is None) == (copied, copied)
 
 
 def test_where_snapshots_would_fill_the_memory_every_second_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
