@@ -6,6 +6,7 @@ is re-raised here with its traceback as text.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -75,8 +76,10 @@ def run_ranks(
         processes = [
             context.Process(target=_rank, args=(rank, ranks), kwargs=shared) for rank in range(ranks)
         ]
+        gc.freeze()  # a rank that destroyed a group of an earlier test would wait for threads that it has not
         for process in processes:
             process.start()
+        gc.unfreeze()
         try:
             answers = _collect(queue, processes)
         finally:
