@@ -1,4 +1,7 @@
-"""The plan file: JSON to read, with the matrix of choices packed; nothing in it can be executed."""
+"""The plan file: JSON to read, with the matrix of choices packed; nothing in it can be executed.
+
+Writer and reader are one file: whoever adds a key sees both, and the shapes that are checked, side by side.
+"""
 
 from __future__ import annotations
 
