@@ -12,8 +12,7 @@ import torch
 from perseus_ds.adapters.deepspeed.hooks import Hooks
 from perseus_ds.adapters.deepspeed.orders import order_of, unknown_of
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine, PipeSchedule, check
-from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
-from perseus_ds.adapters.deepspeed_engine.experts import coupled_by_experts
+from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter, coupled_by_experts
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.joining import joined

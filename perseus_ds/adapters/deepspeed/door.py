@@ -13,8 +13,7 @@ from perseus_ds.adapters.deepspeed.seam import (
     crashes_with_timers,
     is_training,
 )
-from perseus_ds.adapters.deepspeed_engine.block import asked
-from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version, is_pipeline, switched_on
+from perseus_ds.adapters.deepspeed_engine.facts import asked, deepspeed_version, is_pipeline, switched_on
 from perseus_ds.adapters.replacing import after_building, before_first, take_back
 
 

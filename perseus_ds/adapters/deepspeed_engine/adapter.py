@@ -1,4 +1,4 @@
-"""What adapters of DeepSpeed's engines have alike: where the engine computes, its release, its monitor."""
+"""What adapters of DeepSpeed's engines have alike: device, release, monitor, and groups of experts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 import torch
+import torch.distributed as dist
 
 from perseus_ds.adapters.deepspeed_engine.facts import TESTED_DEEPSPEED, deepspeed_version
 from perseus_ds.runtime.adapter import untested
@@ -72,3 +73,15 @@ class EngineAdapter:
     @property
     def _untested(self) -> str:
         return untested("DeepSpeed", deepspeed_version(), TESTED_DEEPSPEED)
+
+
+def coupled_by_experts(module: torch.nn.Module) -> tuple[int, ...]:
+    """The ranks that this one meets in its layers of experts; none where there are none, or all are here.
+
+    ``MOELayer`` and ``AutoEPMoELayer`` carry their group; layers may spread over groups of several sizes.
+
+    Source: ``_set_ep_group`` in deepspeed/moe/sharded_moe.py@0.19.8.
+    """
+    groups = (getattr(one, "ep_group", None) for one in module.modules())
+    found = {rank for group in groups if group is not None for rank in dist.get_process_group_ranks(group)}
+    return tuple(sorted(found)) if len(found) > 1 else ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import cast
 
 from perseus_ds.adapters.required_names import Release
+from perseus_ds.config import ENABLED_BY_FILE, is_enabled
 
 TESTED_DEEPSPEED = ("0.15.4", "0.16.9", "0.17.6", "0.18.9", "0.19.8")
 """Releases on which engines, with a pipeline and without, were run with us attached."""
@@ -41,3 +44,26 @@ def switched_on(section: object) -> bool:
 def is_pipeline(engine: object) -> bool:
     """Whether an engine runs a pipeline: DeepSpeed's own class for it, or one below it."""
     return any(kind.__name__ == "PipelineEngine" for kind in type(engine).__mro__)
+
+
+@dataclass(frozen=True, slots=True)
+class AskingEngine:
+    """An engine that asks for us; ``block`` is None where ``PERSEUS_CONFIG`` names it."""
+
+    content: Mapping[str, object]
+    block: object
+
+    @property
+    def tunes_itself(self) -> bool:
+        """Whether DeepSpeed's autotuning is on, which measures the job itself."""
+        return switched_on(self.content.get("autotuning"))
+
+
+def asked(engine: object, config: Mapping[str, object] | None) -> AskingEngine | None:
+    """Return what an engine asks for: in code, in its JSON, by ``PERSEUS_CONFIG``; None where nobody does."""
+    content = dict(raw_config(engine))
+    if config is not None:
+        content["perseus"] = {"enabled": True, **config}
+    if not is_enabled(content) and not os.environ.get(ENABLED_BY_FILE):
+        return None
+    return AskingEngine(content, content.get("perseus"))

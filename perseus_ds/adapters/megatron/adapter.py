@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Protocol, Self
 
 import torch
 import torch.distributed as dist
@@ -13,12 +15,62 @@ from perseus_ds.adapters.megatron.hooks import Hooks, reducing
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.orders import check_table, left_out_of, order_of
 from perseus_ds.adapters.megatron.seam import TESTED_MEGATRON, check, megatron_version, refuse_unsupported
-from perseus_ds.adapters.megatron.writers import Writers
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint, untested
 from perseus_ds.runtime.joining import joined
 from perseus_ds.runtime.matmul_weight import matmul_weight
 from perseus_ds.runtime.module_words import modules_in_words
 from perseus_ds.schedule import Order, Schedule, with_rendezvous
+
+_SCRIPT = "megatron.training.global_vars"
+_NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "power/gpu"}
+
+
+class _Board(Protocol):
+    def add_scalar(self, name: str, value: float, iteration: int) -> None: ...
+
+
+class _Log(Protocol):
+    def log(self, values: Mapping[str, float], iteration: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Megatron-LM's own TensorBoard and Weights & Biases writers, where its training script runs.
+
+    The script makes them on the last rank; ``every`` is how often they are written to.
+
+    Source: megatron/training/{global_vars,training}.py @ core_r0.16.0, which names both scalars.
+    """
+
+    board: _Board | None
+    log: _Log | None
+    every: int
+    iteration: Callable[[], int]
+
+    @classmethod
+    def found(cls) -> Self | None:
+        """Look for them; None where there are none, or Megatron's energy monitor writes (--log-energy)."""
+        script = sys.modules.get(_SCRIPT)
+        try:
+            arguments = getattr(script, "get_args")()  # noqa: B009  # another release's names end nothing
+            board = getattr(script, "get_tensorboard_writer")()  # noqa: B009
+            log = getattr(script, "get_wandb_writer")()  # noqa: B009
+        except (AttributeError, AssertionError):
+            return None
+        if (board is None and log is None) or getattr(arguments, "log_energy", False):
+            return None
+        every = getattr(arguments, "tensorboard_log_interval", None) or 1
+        return cls(board, log, int(every), lambda: int(getattr(arguments, "curr_iteration", 0) or 0))
+
+    def write(self, scalars: Mapping[str, float]) -> None:
+        """Write what this rank's GPU took, under Megatron's names."""
+        values = {name: scalars[ours] for ours, name in _NAMES.items() if ours in scalars}
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, self.iteration())
+        if self.log is not None and values:
+            self.log.log(values, self.iteration())
+
 
 _PLAIN = (bool, int, float, str, torch.dtype)
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch.distributed as dist
 
-from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter
-from perseus_ds.adapters.deepspeed_engine.experts import coupled_by_experts
+from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter, coupled_by_experts
 from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from perseus_ds.adapters.deepspeed_engine.block import asked
-from perseus_ds.adapters.deepspeed_engine.facts import is_pipeline
+from perseus_ds.adapters.deepspeed_engine.facts import asked, is_pipeline
 from perseus_ds.adapters.replacing import after_building, before_first, take_back
 
 if TYPE_CHECKING:  # every DeepSpeed job passes here: those without us import nothing more
