@@ -14,7 +14,7 @@ from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 
-from perseus_ds.cli.kernel_level.table import render
+from perseus_ds.cli.kernel_level.show import render
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
 from perseus_ds.device import ClockChange

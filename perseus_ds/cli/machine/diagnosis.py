@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseus_ds.cli.job.job_config import Finding, read_block_file, read_job_config
-from perseus_ds.cli.machine.backend_answer import BackendAnswer, answers
 from perseus_ds.cli.machine.calibrate_gpus import Timed, calibrate_gpus
 from perseus_ds.cli.machine.findings import (
+    BackendAnswer,
+    answers,
     of_container,
     of_control_group,
     of_device,

@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from perseus_ds.cli.job.job_config import Finding
-from perseus_ds.cli.machine.backend_answer import BackendAnswer
 from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.cli.machine.local_gpus import LocalGpus
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.choose import backends
 from perseus_ds.device.guard import container, control_group, is_held, left_behind
 from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.errors import DeviceError
 from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
+
+
+@dataclass(frozen=True, slots=True)
+class BackendAnswer:
+    """What one backend states when ``auto`` asks it; ``refusal`` is empty where it can serve."""
+
+    name: str
+    summary: str
+    priority: float | None
+    refusal: str
+
+
+def answers() -> Iterator[BackendAnswer]:
+    """Ask every backend as a training job would."""
+    for backend in backends():
+        try:
+            priority = backend.priority(DeviceRequest("auto"))
+        except DeviceError as error:
+            yield BackendAnswer(backend.name, backend.summary, None, str(error))
+        else:
+            yield BackendAnswer(backend.name, backend.summary, priority, "")
+
 
 _LEAST_CLOCKS = 2
 

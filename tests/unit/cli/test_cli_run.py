@@ -13,8 +13,8 @@ from cli_program import Program
 
 from perseus_ds.cli.job.follow import Follower, in_words
 from perseus_ds.cli.job.job_config import read_job_config
-from perseus_ds.cli.job.launch import launch
 from perseus_ds.cli.job.named_config import deepspeed_config_of
+from perseus_ds.cli.job.run import launch
 from perseus_ds.cli.machine.hook_status import HookStatus
 from perseus_ds.errors import ConfigError
 from perseus_ds.run_directory import append_event
@@ -203,7 +203,7 @@ def test_signals_reach_the_job_once(tmp_path: Path, number: signal.Signals, code
         "    time.sleep(0.05)\n",
     )
     ours = (
-        "import os, sys; from perseus_ds.cli.job.launch import launch;"
+        "import os, sys; from perseus_ds.cli.job.run import launch;"
         " sys.exit(launch(sys.argv[1:], os.environ))"
     )
     with subprocess.Popen([sys.executable, "-c", ours, *job], stdout=subprocess.PIPE, text=True) as launcher:
