@@ -10,9 +10,8 @@ from perseus_ds.kernels.json_file import (
     write_trace,
 )
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
-from perseus_ds.kernels.record import KernelClass
 from perseus_ds.kernels.summary import KernelPlan, kernel_plan
-from perseus_ds.kernels.trace import KernelTrace, LaunchSequence
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 
 __all__ = [
     "KernelClass",

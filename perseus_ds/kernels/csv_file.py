@@ -12,7 +12,7 @@ from pathlib import Path
 from perseus_ds.device.clock_pair import AUTO, ClockPair
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
-from perseus_ds.kernels.record import KernelClass, shape_text
+from perseus_ds.kernels.trace import KernelClass, shape_text
 from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.run_directory import write_whole
 

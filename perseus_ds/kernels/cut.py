@@ -14,8 +14,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels.record import KernelClass
-from perseus_ds.kernels.trace import KernelTrace, LaunchSequence
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Instruction, Kind
 
 MARK = "perseus."

@@ -13,8 +13,7 @@ from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
-from perseus_ds.kernels.record import KernelClass
-from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.kernels.trace import KernelClass, KernelTrace
 from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 
 Find = Callable[[KernelClass], Replay]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.kernels.record import KernelClass
+from perseus_ds.kernels.trace import KernelClass
 
 
 @dataclass(frozen=True, slots=True)

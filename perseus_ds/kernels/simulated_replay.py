@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perseus_ds.device import SimulatedGpu
 from perseus_ds.device.simulated import KernelWork, work_of_operator
-from perseus_ds.kernels.record import KernelClass
+from perseus_ds.kernels.trace import KernelClass
 
 
 @dataclass(frozen=True, slots=True)

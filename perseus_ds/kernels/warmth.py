@@ -16,8 +16,7 @@ from perseus_ds.device.clock_pair import DEFAULT_PAIR
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
 from perseus_ds.kernels.profile import KernelPoint
-from perseus_ds.kernels.record import KernelClass
-from perseus_ds.kernels.trace import KernelTrace
+from perseus_ds.kernels.trace import KernelClass, KernelTrace
 from perseus_ds.profile.estimating.thermal import Kappa, kappa_along
 
 _REST_S = 60.0

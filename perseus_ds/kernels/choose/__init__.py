@@ -1,7 +1,15 @@
 """Which pair of clocks every kernel, instruction or pass should have: exact, with a certified gap."""
 
-from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, choose_at
-from perseus_ds.kernels.choose.confirm import Confirmed, confirm
+from perseus_ds.kernels.choose.choose import (
+    EDP,
+    ChosenPairs,
+    Confirmed,
+    Goal,
+    Scope,
+    choose,
+    choose_at,
+    confirm,
+)
 from perseus_ds.kernels.choose.knapsack import Picks, solve_knapsack
 from perseus_ds.kernels.choose.smooth import smoothed
 from perseus_ds.kernels.choose.table import (

@@ -12,8 +12,7 @@ import numpy as np
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
 from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
-from perseus_ds.kernels.record import KernelClass
-from perseus_ds.kernels.trace import KernelTrace, LaunchSequence
+from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.solver.problem import Floats
 
 
