@@ -14,8 +14,7 @@ from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.simulated.counter import EnergyCounter
 from perseus_ds.device.simulated.laws import AnyWork
-from perseus_ds.device.simulated.model import GpuModel
-from perseus_ds.device.simulated.models import model_named
+from perseus_ds.device.simulated.models import GpuModel, model_named
 from perseus_ds.device.simulated.sequence import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perseus_ds.device.simulated import physics, roofline
-from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models import GpuModel
+from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.roofline import KernelWork
-from perseus_ds.device.simulated.work import Work
 
 AnyWork = Work | KernelWork
 

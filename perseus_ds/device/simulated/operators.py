@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models import GpuModel
 from perseus_ds.device.simulated.roofline import KernelWork
 
 TILE = 128

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from perseus_ds.device.simulated.model import GpuModel, interpolate
-from perseus_ds.device.simulated.work import Work
+from perseus_ds.device.simulated.models import GpuModel, interpolate
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one instruction asks of a GPU: an amount of computation.
+
+    ``seconds`` is its duration at the maximum clock, held. ``memory_bound`` is the fraction of that which
+    does not follow the core clock. ``intensity`` is its dynamic power over that of the densest kernels.
+    """
+
+    seconds: float
+    memory_bound: float = 0.05
+    intensity: float = 0.85
+
+    def scaled(self, factor: float) -> Work:
+        """The same kind of work, more or less of it."""
+        return replace(self, seconds=self.seconds * factor)
+
 
 _HELD_WITHIN_MHZ = 0.01
 

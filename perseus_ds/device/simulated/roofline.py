@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from perseus_ds.device.simulated.model import GpuModel, interpolate
+from perseus_ds.device.simulated.models import GpuModel, interpolate
 from perseus_ds.device.simulated.physics import switching
 
 _HELD_WITHIN_MHZ = 0.01

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from perseus_ds.device.simulated import laws, physics
 from perseus_ds.device.simulated.counter import EnergyCounter
 from perseus_ds.device.simulated.laws import AnyWork
-from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models import GpuModel
 from perseus_ds.device.simulated.sequence import KernelSequence, pieces
 
 

@@ -6,10 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from perseus_ds.device.simulated import physics
-from perseus_ds.device.simulated.model import GpuModel
+from perseus_ds.device.simulated.models import GpuModel
+from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.roofline import KernelWork, kernel_cost
 from perseus_ds.device.simulated.timeline import Task
-from perseus_ds.device.simulated.work import Work
 
 _KEPT_TASKS = 4096
 

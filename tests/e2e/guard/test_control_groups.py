@@ -14,8 +14,7 @@ from fake_nvml import FakeNvml
 from test_service import eventually
 
 from perseus_ds.device.guard.control_group import NAME
-from perseus_ds.device.guard.service.own_gpus import may_open
-from perseus_ds.device.guard.service.peer import Peer
+from perseus_ds.device.guard.service.peer import Peer, may_open
 from perseus_ds.errors import DevicePermissionError
 
 pytestmark = pytest.mark.e2e

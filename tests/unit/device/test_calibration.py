@@ -16,8 +16,8 @@ from perseus_ds.device import (
 )
 from perseus_ds.device.changing.calibration import Calibration, Switch
 from perseus_ds.device.simulated import VirtualTime
+from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.timeline import Task
-from perseus_ds.device.simulated.work import Work
 
 
 @pytest.fixture

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim import journal, unseen
 from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.patience import insist
-from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.restore import restore
 from perseus_ds.device.guard.container import sees_the_node
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.record import Achieved, Capabilities, EventReason
 from perseus_ds.errors import DeviceUnsupportedError
 
 _LOOKS, _BETWEEN_LOOKS_S = 3, 0.005
@@ -97,3 +97,22 @@ def _look(gpu: Gpu) -> tuple[int | None, str | None]:
     says_so = all(sample.event_reasons & EventReason.GPU_IDLE for sample in samples)
     idle = says_so or (not free and insist(gpu.load_pct, for_s=_READ_S) == 0)
     return preexisting_lock_mhz(samples, able, idle=idle), "idle" if idle else None
+
+
+def preexisting_lock_mhz(
+    samples: Sequence[Achieved], able: Capabilities, *, idle: bool = False
+) -> int | None:
+    """The clock that an operator has locked, as far as it shows; NVML cannot be asked.
+
+    A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
+    throttled), is held by somebody. Anything less clear counts as free, since to restore a lock that was
+    never there would leave a GPU slow. An ``idle`` GPU may stand far below without giving a reason. A clock
+    in the upper half of its range counts for the moment, until the GPU works.
+    """
+    seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
+    if len(seen) != 1:
+        return None
+    clock_mhz, reasons = seen.pop()
+    held = reasons is EventReason.NONE and able.clocks_mhz[-1:] != (clock_mhz,)
+    low = idle and 2 * clock_mhz < able.default_clock_mhz
+    return clock_mhz if held and not low and clock_mhz in able.clocks_mhz[1:] else None

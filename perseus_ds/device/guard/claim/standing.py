@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from perseus_ds.device.guard.claim.found import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
-from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
 from perseus_ds.device.guard.container import sees_the_node
 from perseus_ds.device.record import Achieved
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError

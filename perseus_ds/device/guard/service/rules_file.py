@@ -1,14 +1,17 @@
-"""The operator's rules in a file, ``/etc/perseus/guardd.toml``: read at the start and at each reload."""
+"""The operator's rules in a file, ``/etc/perseus/guardd.toml``: read at the start and at each reload.
+
+A rule is text: ``user=alice gpus=GPU-1,GPU-2``, ``cgroup=/kubepods gpus=own``.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_ds.device.guard.service.allow import UnknownUserError, rule_of
 from perseus_ds.device.guard.service.policy import Policy, Rule
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.files import read_bounded
@@ -67,3 +70,39 @@ def _rules(content: Mapping[str, object]) -> Rules:
         except UnknownUserError as error:
             skipped.append(f"rule {number} is skipped: {error.message}")
     return Rules(Policy(tuple(kept), floor_mhz), tuple(skipped))
+
+
+class UnknownUserError(ConfigError):
+    """A rule for a user whom this node does not know (yet)."""
+
+
+_RULE_KEYS = ("user", "cgroup", "gpus")
+_OF_RULE = "for example: user=alice gpus=own"
+
+
+def rule_of(text: str) -> Rule:
+    """Read one rule; ``gpus`` must be there, so that nobody allows everything by an oversight.
+
+    Raises:
+        ConfigError: an unknown key, no ``gpus``, or no such user.
+    """
+    fields: dict[str, str] = {}
+    for part in text.split():
+        key, equals, value = part.partition("=")
+        if key not in _RULE_KEYS or not equals or not value or key in fields:
+            raise ConfigError(f"allow: cannot read {part!r} in {text!r}", hint=_OF_RULE)
+        fields[key] = value
+    if "gpus" not in fields:
+        raise ConfigError(f"allow: no gpus= in {text!r}", hint=_OF_RULE)
+    gpus = None if fields["gpus"] in {"*", "own"} else frozenset(fields["gpus"].split(","))
+    user = fields.get("user")
+    return Rule(gpus, None if user is None else _uid(user), fields.get("cgroup"), own=fields["gpus"] == "own")
+
+
+def _uid(user: str) -> int:
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise UnknownUserError(f"allow: no user {user!r} on this node", hint="a name or a number") from None

@@ -21,15 +21,13 @@ from perseus_ds.device.guard.complain import complain
 from perseus_ds.device.guard.protocol import Message, Value, encode, refusal
 from perseus_ds.device.guard.service.listener import Listener
 from perseus_ds.device.guard.service.notify import beat_every_s, notify, notify_reloading
-from perseus_ds.device.guard.service.own_gpus import may_open
-from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of
+from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of, may_open
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
 from perseus_ds.device.guard.service.service_log import ServiceLog, Severity
 from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.lease_log import LeaseLog
-from perseus_ds.device.guard.serving.priority import go_first
+from perseus_ds.device.guard.serving.process import ending_signals, go_first
 from perseus_ds.device.guard.serving.serve import serve
-from perseus_ds.device.guard.serving.signals import ending_signals
 from perseus_ds.errors import DeviceError, DeviceUnavailableError, PerseusError
 
 DEFAULT_SOCKET = Path("/run/perseus-guardd/guardd.sock")

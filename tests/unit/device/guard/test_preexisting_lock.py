@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.device import Achieved, Capabilities, EventReason
-from perseus_ds.device.guard.claim.preexisting_lock import preexisting_lock_mhz
+from perseus_ds.device.guard.claim.found import preexisting_lock_mhz
 
 ABLE = Capabilities(
     (1410, 1395, 900, 210), (1593,), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.01

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.device.simulated import MODELS, Work, model_named, physics
-from perseus_ds.device.simulated.model import GpuModel, interpolate
+from perseus_ds.device.simulated.models import GpuModel, interpolate
 
 A100 = model_named("a100-sxm4-80gb")
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", Path(__file__).parents[4].parent / "shared" / "data"))
