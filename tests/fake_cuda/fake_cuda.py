@@ -102,7 +102,7 @@ class Device:
         self.generation = 0
         self.out_of_memory = False
         self.pending: deque[Op] = deque()
-        self.kernels: deque[Op] = deque()
+        self.queued: deque[Op] = deque()
         self.default = Stream(self)
         self.synchronizing_until_s = -NEVER_S
 
@@ -186,7 +186,7 @@ class Device:
         now_s = self._cuda.host.now_s()
         self.generation += 1
         self.pending.clear()
-        self.kernels.clear()
+        self.queued.clear()
         self.default = Stream(self)
         self.shift(-self.rate * now_s)
         self.clock_mhz = self.full_mhz
@@ -220,7 +220,9 @@ class FakeEvent:
             return
         cuda.unsafe("record", only_hip=True)
         self._captured, self._stamp_s = False, None
+        cuda.wait_for_room(stream.device)
         self.op = stream.last = stream.device.add(Op(stream.last, cuda.host.now_s()))
+        stream.device.queued.append(self.op)
 
     def query(self) -> bool:
         cuda = self._cuda
@@ -394,17 +396,21 @@ class FakeCuda:
         if stream.capture is not None:
             stream.capture.ops.append((work_s, fixed_s))
             return Op(None, 0.0)
-        device, now_s = stream.device, self.host.now_s()
-        kernels = device.kernels
-        while kernels and kernels[0].end_s <= now_s:
-            kernels.popleft()
-        if len(kernels) >= self._queue:
-            self.host.native(lambda: kernels[0].end_s if kernels else 0.0)
+        device = stream.device
+        self.wait_for_room(device)
         waited = tuple(event.op for event in after if event.op is not None)
         op = Op(stream.last, self.host.now_s(), work_s=work_s, fixed_s=fixed_s, after=waited, is_kernel=True)
-        kernels.append(op)
+        device.queued.append(op)
         stream.last = device.add(op)
         return op
+
+    def wait_for_room(self, device: Device) -> None:
+        """Wait, without the GIL, for room in the launch queue: kernels and records stand in it, as on an H100."""
+        queued, now_s = device.queued, self.host.now_s()
+        while queued and queued[0].end_s <= now_s:
+            queued.popleft()
+        if len(queued) >= self._queue:
+            self.host.native(lambda: queued[0].end_s if queued else 0.0)
 
     def collective(self, fixed_s: float) -> Op:
         """Queue one that ends so long after all others have come: `join` says when that is."""

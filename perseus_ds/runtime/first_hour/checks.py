@@ -7,6 +7,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
+
 from perseus_ds.device import EventReason
 from perseus_ds.runtime.first_hour.bench import Bench
 from perseus_ds.runtime.first_hour.probes import (
@@ -70,7 +72,8 @@ def cost_of_reads(bench: Bench) -> CheckResult:
         "p99 of an energy read under 0.5 ms, allocations unchanged",
         figures,
         passes=figures["energy_read_p99_ms"] < 0.5 and unharmed,
-        remedy="look for other tools that read this GPU often (DCGM, exporters); nvidia-smi -pm 1",
+        remedy="training does not wait for reads: a thread makes them. Changes of clock may; look for other "
+        "tools that read this GPU often (DCGM, exporters); nvidia-smi -pm 1. Virtual machines took 3 ms",
     )
 
 
@@ -217,13 +220,15 @@ def device_clock(bench: Bench) -> CheckResult:
         "off by less than 50 us once its drift is known",
         {"drift_ppm": 1e6 * drift, "worst_ms": 1e3 * worst_s, "points": len(settled_s)},
         passes=worst_s < 50e-6,
-        remedy="look for a host clock that is stepped or slewed (chrony, a virtual machine); send this",
+        remedy="below 1 ms no figure of a job changes; above, look for a host clock that is stepped or "
+        "slewed (chrony, a virtual machine); send this",
     )
 
 
 def cost_of_marks(bench: Bench) -> CheckResult:
     """8: iterations with marks and without, in turns."""
-    instructions, took_s, host_s = 64, {True: 0.0, False: 0.0}, [0.0]
+    instructions, host_s = 32, [0.0]  # 64 of them filled an H100's launch queue: then any call waits
+    took_s: dict[bool, list[float]] = {True: [], False: []}
 
     def iteration(recorder: Recorder | None) -> None:
         if recorder is not None:
@@ -241,22 +246,29 @@ def cost_of_marks(bench: Bench) -> CheckResult:
         recorder = Recorder(stopwatch)
         iteration(recorder)
         bench.synchronize()
-        for turn in range(24):
+        for turn in range(48):
             marked = turn % 4 in {0, 3}  # on, off, off, on: a GPU that warms up counts for both
             host_s.append(0.0)
             begun_s = bench.threads.now_s()
             iteration(recorder if marked else None)
             bench.synchronize()
-            took_s[marked] += bench.threads.now_s() - begun_s
+            took_s[marked].append(bench.threads.now_s() - begun_s)
             recorder.passed()
-    change = took_s[True] / took_s[False] - 1.0
-    host_ms = 1e3 * median(one for one in host_s[1:] if one)
+    pairs = np.array(took_s[True]).reshape(-1, 2).sum(1) / np.array(took_s[False]).reshape(-1, 2).sum(1) - 1.0
+    change, error = float(pairs.mean()), float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
+    marks = 2 * instructions + 3
+    mark_us = 1e6 * median(one for one in host_s[1:] if one) / marks
     return found(
         8,
         "iterations with our marks and without, in turns",
-        "as long to 0.1 %, under 2 ms of the host",
-        {"change_pct": 100.0 * change, "host_ms": host_ms, "marks": 2 * instructions + 3},
-        passes=change < 1e-3 and host_ms < 2.0,
+        "not longer by 0.1 % and twice the error, under 15 us of the host for a mark",
+        {
+            "change_pct": 100.0 * change,
+            "change_error_pct": 100.0 * error,
+            "mark_us": mark_us,
+            "marks": marks,
+        },
+        passes=change < 1e-3 + 2.0 * error and mark_us < 15.0,
         remedy="run it again on a quiet machine; if it stays, send this",
     )
 

@@ -13,6 +13,7 @@ from personality_gpu import Character
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.runtime.first_hour import CheckResult, Report, Verdict, first_hour
+from perseus_ds.runtime.first_hour.checks import cost_of_marks
 
 PASSES, FAILS = Verdict.PASSES, Verdict.FAILS
 
@@ -73,6 +74,20 @@ def test_a_driver_whose_reads_are_slow_is_found(host: VirtualHost) -> None:
     found = by_number(first_hour(bench_on(host, Character(call_s=2e-3)), {}))
     assert found[2].verdict is FAILS
     assert found[2].figures["energy_read_p99_ms"] > 2.0
+
+
+def test_marks_are_not_charged_for_a_launch_queue_that_training_filled(host: VirtualHost) -> None:
+    cuda = FakeCuda(host, queue=100)
+    (found,) = first_hour(FakeBench(host, cuda), {}, checks=[(8, cost_of_marks)]).findings
+    assert found.verdict is PASSES, found.figures
+    assert found.figures["mark_us"] < 15.0
+
+
+def test_dear_marks_are_found(host: VirtualHost) -> None:
+    cuda = FakeCuda(host, costs_s={"record": 40e-6})
+    (found,) = first_hour(FakeBench(host, cuda), {}, checks=[(8, cost_of_marks)]).findings
+    assert found.verdict is FAILS
+    assert found.figures["mark_us"] > 35.0
 
 
 def test_a_broken_capture_is_counted_and_named(host: VirtualHost) -> None:
