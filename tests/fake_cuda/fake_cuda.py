@@ -405,7 +405,7 @@ class FakeCuda:
         return op
 
     def wait_for_room(self, device: Device) -> None:
-        """Wait, without the GIL, for room in the launch queue: kernels and records stand in it, as on an H100."""
+        """Wait, without the GIL, for room in the launch queue; kernels and records stand in it."""
         queued, now_s = device.queued, self.host.now_s()
         while queued and queued[0].end_s <= now_s:
             queued.popleft()
