@@ -115,8 +115,9 @@ def test_whether_the_memory_clock_can_be_locked_is_told_without_trying(
         ({"app_mhz": 1200, "default_app_mhz": 1155}, 1200),
         ({"boost_mhz": 1305}, 1305),
         ({"app_mhz": 1200, "default_app_mhz": 1155, "boost_mhz": 1305}, 1200),
+        ({"app_mhz": 1410, "default_app_mhz": 1410, "boost_mhz": 1410}, 1410),
     ],
-    ids=["none", "the default is no ceiling", "application clock", "customer boost", "both"],
+    ids=["none", "the default is no ceiling", "application clock", "customer boost", "both", "as an H100's"],
 )
 def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int], highest_mhz: int) -> None:
     """A lock overrides an application clock upwards."""
@@ -124,6 +125,7 @@ def test_an_operators_ceiling_stays_one(node: FakeNvml, numbers: dict[str, int],
         setattr(node.state.gpu[0], name, value)
     with NvmlGpu(DeviceRequest("nvml")) as gpu:
         assert gpu.capabilities().default_clock_mhz == highest_mhz
+        assert (gpu.operator_settings().ceiling_mhz or 1410) == highest_mhz
         with pytest.raises(DeviceUnsupportedError):
             gpu.lock_clock(highest_mhz + 15)
 

@@ -118,6 +118,7 @@ def test_a_binding_that_knows_nothing_of_this_is_served() -> None:
         "nvmlDeviceGetApplicationsClock",
         "nvmlDeviceGetDefaultApplicationsClock",
         "nvmlDeviceGetMaxCustomerBoostClock",
+        "nvmlDeviceGetMaxClockInfo",
     )
     binding = SimpleNamespace(**dict.fromkeys(names, unknown), NVML_CLOCK_GRAPHICS=0)
     found = operator_settings(binding, None, ask)

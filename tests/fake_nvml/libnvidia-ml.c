@@ -340,6 +340,11 @@ int nvmlDeviceGetDefaultApplicationsClock(gpu_t *g, unsigned type, unsigned *clo
   return type == 2 ? NOT_SUPPORTED : told(g->default_app_mhz, clock);
 }
 
+int nvmlDeviceGetMaxClockInfo(gpu_t *g, unsigned type, unsigned *clock) {
+  CHECK(g);
+  return told(type == 2 ? g->memory_mhz : g->high_mhz, clock);
+}
+
 int nvmlDeviceGetMaxCustomerBoostClock(gpu_t *g, unsigned type, unsigned *clock) {
   CHECK(g);
   return type == 2 ? NOT_SUPPORTED : told(g->boost_mhz, clock);

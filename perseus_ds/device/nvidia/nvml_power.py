@@ -52,7 +52,8 @@ def ceiling_mhz(nvml: ModuleType, handle: object, ask: NvmlRead) -> int | None:
     """The clock above which an operator does not want this GPU; 0: there is no such, ``None``: not stated.
 
     That is an application clock other than the default (``nvidia-smi -ac``), or a customer's boost. A lock
-    would override both upwards. The default application clock is not such a ceiling: GPUs boost above it.
+    would override both upwards. The default application clock is not such a ceiling: GPUs boost above it. Nor
+    is a boost at the highest clock.
 
     Raises:
         DeviceLostError: the GPU has fallen off the bus.
@@ -64,7 +65,9 @@ def ceiling_mhz(nvml: ModuleType, handle: object, ask: NvmlRead) -> int | None:
         return 0 if set_mhz == usual_mhz else set_mhz
 
     def boost_mhz() -> int:
-        return int(nvml.nvmlDeviceGetMaxCustomerBoostClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        set_mhz = int(nvml.nvmlDeviceGetMaxCustomerBoostClock(handle, nvml.NVML_CLOCK_GRAPHICS))
+        most_mhz = ask(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_GRAPHICS)))
+        return 0 if most_mhz and set_mhz >= most_mhz else set_mhz  # an H100 states its maximum
 
     def least() -> int | None:
         stated = [one for one in (ask(application_mhz), ask(boost_mhz)) if one is not None]
