@@ -1,0 +1,210 @@
+"""A DeepSpeed job on one GPU that observes, and without the plugin, in turns: times, losses. See README.md.
+
+python scripts/bench/real_gpu/main.py [--engine pipeline|zero] [--compile] [-o FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import deepspeed
+import torch
+from deepspeed.pipe import PipelineModule
+from torch import Tensor, nn
+from torch.nn import functional
+
+import perseus_ds
+
+VOCABULARY = 8192
+_USUAL = {"attached", "no_slack", "warming_up", "observed", "ended"}
+
+
+def layers(options: argparse.Namespace) -> list[nn.Module]:
+    """Return the model, layer by layer."""
+    width = options.width
+    heads = max(1, width // 128)
+    blocks: list[Any] = [
+        nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        for _ in range(options.layers)
+    ]
+    if options.compile:
+        blocks = [torch.compile(block, mode="reduce-overhead") for block in blocks]
+    return [nn.Embedding(VOCABULARY, width), *blocks, nn.Linear(width, VOCABULARY, bias=False)]
+
+
+def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy."""
+    return functional.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
+
+
+class Training:
+    """One engine and its data, from the same seed each time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        torch.manual_seed(1234)
+        self._options = options
+        config = {
+            "train_micro_batch_size_per_gpu": options.batch,
+            "gradient_accumulation_steps": options.microbatches,
+            "steps_per_print": 10**9,
+            "bf16": {"enabled": options.device == "cuda"},
+            "zero_optimization": {"stage": 1 if options.engine == "zero" else 0},
+        }
+        model: Any = layers(options)
+        if options.engine == "pipeline":
+            model = PipelineModule(model, num_stages=1, loss_fn=loss_of)
+        else:
+            model = nn.Sequential(*model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        generator = torch.Generator().manual_seed(7)
+        shape = (64, options.batch, options.context)
+        self._tokens = torch.randint(VOCABULARY, shape, generator=generator).to(self.engine.device)
+        self._next = 0
+
+    def __iter__(self) -> Self:
+        """Go on for ever."""
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        """Return tokens and what follows each."""
+        self._next += 1
+        tokens = self._tokens[self._next % len(self._tokens)]
+        return tokens, tokens.roll(-1, 1)
+
+    def step(self) -> Tensor:
+        """One iteration; the last loss, not read."""
+        if self._options.engine == "pipeline":
+            loss: Tensor = self.engine.train_batch(data_iter=self)
+            return loss.detach().clone()
+        for _ in range(self._options.microbatches):
+            tokens, targets = next(self)
+            if self._options.compile:
+                torch.compiler.cudagraph_mark_step_begin()
+            loss = loss_of(self.engine(tokens), targets)
+            self.engine.backward(loss)
+            self.engine.step()
+        return loss.detach().clone()
+
+    def block(self, iterations: int) -> tuple[float, list[str]]:
+        """Some iterations: seconds of each in the mean, and the losses to the last bit."""
+        self._synchronize()
+        began = time.perf_counter()
+        losses = [self.step() for _ in range(iterations)]
+        self._synchronize()
+        return (time.perf_counter() - began) / iterations, [float(loss).hex() for loss in losses]
+
+    def _synchronize(self) -> None:
+        if self._options.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def events_of(run_dir: Path) -> list[dict[str, object]]:
+    """What the job logged."""
+    return [
+        json.loads(line) for file in run_dir.rglob("events.jsonl") for line in file.read_text().splitlines()
+    ]
+
+
+def turns(training: Training, options: argparse.Namespace, block: Mapping[str, object]) -> dict[str, object]:
+    """Time blocks without and with the plugin: off, on, on, off, ..."""
+    took: dict[bool, list[float]] = {True: [], False: []}
+    training.block(options.iterations)
+    for turn in range(4 * options.turns):
+        served = turn % 4 in {1, 2}
+        if served:
+            perseus_ds.attach(training.engine, config=block)
+            training.block(options.leave_out)
+        took[served].append(training.block(options.iterations)[0])
+        if served:
+            perseus_ds.detach(training.engine)
+        print(f"turn {turn}: {'with' if served else 'without'} {1e3 * took[served][-1]:.3f} ms", flush=True)
+    pairs = [
+        statistics.mean(took[True][two : two + 2]) / statistics.mean(took[False][two : two + 2]) - 1.0
+        for two in range(0, 2 * options.turns, 2)
+    ]
+    error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else float("nan")
+    return {
+        "iteration_ms": 1e3 * statistics.mean(took[False]),
+        "change_pct": 100.0 * statistics.mean(pairs),
+        "change_error_pct": 100.0 * error,
+        "turns_ms": {
+            "with": [1e3 * one for one in took[True]],
+            "without": [1e3 * one for one in took[False]],
+        },
+    }
+
+
+def losses_of(options: argparse.Namespace, block: Mapping[str, object] | None) -> list[str]:
+    """Train a fresh engine for some iterations, by a block or without the plugin."""
+    training = Training(options)
+    if block is not None:
+        perseus_ds.attach(training.engine, config=block)
+    losses = training.block(options.losses)[1]
+    if block is not None:
+        perseus_ds.detach(training.engine)
+    training.engine.destroy()
+    del training
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
+    return losses
+
+
+def main() -> None:
+    """Compare losses, then times; print and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--engine", choices=("pipeline", "zero"), default="pipeline")
+    parser.add_argument("--compile", action="store_true", help="torch.compile(mode='reduce-overhead')")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--microbatches", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=16, help="of one turn")
+    parser.add_argument(
+        "--leave-out", type=int, default=4, help="iterations after attach that count for nothing"
+    )
+    parser.add_argument("--losses", type=int, default=8, help="iterations whose losses are compared")
+    parser.add_argument("--turns", type=int, default=3, help="times off, on, on, off")
+    parser.add_argument("-o", type=Path, dest="output")
+    options = parser.parse_args()
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "RANK": "0"}.items():
+        os.environ.setdefault(name, value)
+    os.environ |= {"LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, on a CPU
+    deepspeed.init_distributed()
+    with tempfile.TemporaryDirectory() as folder:
+        block = {"enabled": True, "run_dir": folder, "mode": "observe"}  # sets no clock
+        torch.use_deterministic_algorithms(True)  # torch's own; else two runs differ anyway
+        plain = [losses_of(options, None) for _ in range(2)]
+        served = losses_of(options, block)
+        torch.use_deterministic_algorithms(False)
+        found: dict[str, object] = {
+            "torch": torch.__version__,
+            "gpu": torch.cuda.get_device_name() if options.device == "cuda" else "none",
+            "engine": options.engine,
+            "compiled": options.compile,
+            "two_runs_without_agree": plain[0] == plain[1],
+            "with_agrees": served == plain[1],
+            "last_losses": [one[-1] for one in (*plain, served)],
+        }
+        found |= turns(Training(options), options, block)
+        found["events"] = [event for event in events_of(Path(folder)) if event["event"] not in _USUAL]
+    text = json.dumps(found, indent=1)
+    if options.output is not None:
+        options.output.write_text(text)
+    print(text)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
