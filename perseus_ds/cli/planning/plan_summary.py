@@ -175,8 +175,12 @@ def _headings(summary: PlanSummary) -> list[str]:
 
 def _stages(summary: PlanSummary) -> str:
     if summary.stages == summary.ranks:
-        return f"{summary.stages} stages"
-    return f"{summary.stages} stages on {summary.ranks} GPU{'s' if summary.ranks > 1 else ''}"
+        return _counted(summary.stages, "stage")
+    return f"{_counted(summary.stages, 'stage')} on {_counted(summary.ranks, 'GPU')}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:
@@ -207,10 +211,10 @@ def _cells(row: Row) -> list[str]:
     return [
         row.name,
         f"{row.iteration_time_s:.6g}",
-        f"{row.slowdown_pct:.2f}",
+        f"{row.slowdown_pct:z.2f}",
         f"{row.energy_j:.6g}",
-        f"{row.saving_pct:.2f}",
+        f"{row.saving_pct:z.2f}",
         *([] if row.saving_within_pct is None else [f"{row.saving_within_pct:.2f}"]),
-        f"{row.gap_pct:.3f}",
-        f"{row.straggler_saving_pct:.2f}",
+        f"{row.gap_pct:z.3f}",
+        f"{row.straggler_saving_pct:z.2f}",
     ]

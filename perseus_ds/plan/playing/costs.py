@@ -58,8 +58,8 @@ def costs_of(plan: FrequencyPlan) -> PlanCosts:
         changes=changes,
         changes_per_s=changes / plan.iteration_time_s,
         splits=sum(len(one.parts) > 1 for one in after),
-        waiting_j=plan.energy_j - sum(one.energy_j for one in after),
-        waiting_before_j=plans.baseline.energy_j - sum(one.energy_j for one in before),
+        waiting_j=max(0.0, plan.energy_j - sum(one.energy_j for one in after)),
+        waiting_before_j=max(0.0, plans.baseline.energy_j - sum(one.energy_j for one in before)),
         power=_power(after, _lowered(plan, after), plan.iteration_time_s, ranks * high_w, high_w),
         power_before=_power(before, [], before_s, ranks * high_w, high_w),
     )

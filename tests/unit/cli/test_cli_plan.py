@@ -33,6 +33,22 @@ def test_prints_the_figures(perseus: Program, profile_csv: Path) -> None:
     assert max(map(len, answer.out.splitlines())) <= 80
 
 
+def test_one_stage_waits_for_nobody(perseus: Program, tmp_path: Path) -> None:
+    """Sums of energies come to nothing only to the last digit: no "-5.7e-14 J", and no "-0.000"."""
+    path = tmp_path / "one.csv"
+    clocks = range(1410, 900, -45)
+    rows = [
+        f"0,{kind},{clock},{at_top * 1410 / clock},{at_top * (90 + 210 * (clock / 1410) ** 2.2)}"
+        for kind, at_top in (("forward", 0.0145), ("backward", 0.029))
+        for clock in clocks
+    ]
+    path.write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]))
+    answer = perseus("plan", path, "--stages", "1", "--microbatches", "8", "--blocking-power-w", "80")
+    assert "1 stage, 8 microbatches" in answer.out
+    assert "Waiting takes 0 J (before 0 J)" in " ".join(answer.out.split())
+    assert "-0.0" not in answer.out
+
+
 def test_an_assumed_blocking_power_is_said(perseus: Program, profile_csv: Path) -> None:
     answer = perseus("plan", profile_csv, *SIZES, "--json")
     assert answer.err == (

@@ -355,7 +355,7 @@ class Sweeping:
         self._loads.log_mean()
         where = (
             f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}, in which training was "
-            f"{course['slower_pct']:.1f} % slower"
+            f"{max(0.0, course['slower_pct']):.1f} % slower"
         )
         if context.config.mode == "profile":
             context.log.event("profiled", f"{where}; mode is profile: default clocks from here on", **course)
