@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 LEAST_ERROR = 1e-5
 """Of a measured value, as a share of it: less is rounding, and no matrix could be inverted."""
+_NOTHING = 30.0
+"""Error, in the largest value, from which on a point was not measured: it explains nothing."""
 _NEGLIGIBLE = 1e-9
 """Share of a way that does not count."""
 _WIDTH = 0.12
@@ -91,6 +93,11 @@ class MeasuredCurve:
     values: Floats
     errors: Floats
 
+    @property
+    def measured(self) -> NDArray[np.intp]:
+        """Numbers of the points whose values state anything. Shape: [measured]."""
+        return np.flatnonzero(self.errors < _NOTHING * np.abs(self.values).max())
+
     def over(self, unit: float) -> MeasuredCurve:
         """The same in another unit."""
         return MeasuredCurve(self.place, self.values / unit, self.errors / unit)
@@ -156,15 +163,17 @@ class _Explanation:
     """Ways after the measurement, by misfit: how likely each made it, its weights, and what they leave.
 
     All in units of the error of measurement and misfit together, whose factor is ``lower``. Few terms make
-    this a problem of their number, not of that of points. All misfits are solved together: one by one most
-    of the time would go into calls.
+    this a problem of their number, not of that of points. Points that were not measured have no part but in
+    ``known``. All misfits are solved together: one by one most of the time would go into calls.
 
-    Shape: all [misfits, ways, ...], but for ``lower`` and ``around`` [misfits, points, points] and ``spread``
-    [ways, points, terms]. ``seen`` goes on with [points, terms], ``gram`` with [terms, terms], ``weights``
-    with [terms], ``left`` with [points], ``logs`` with nothing.
+    Shape: all [misfits, ways, ...], but for ``lower`` [misfits, measured, measured], ``around`` [misfits,
+    points, points] and ``spread`` [ways, points, terms]. ``seen`` goes on with [measured, terms], ``gram``
+    with [terms, terms], ``weights`` with [terms], ``left`` with [measured], ``logs`` with nothing;
+    ``measured`` [measured] numbers points.
     """
 
     ways: Ways
+    measured: NDArray[np.intp]
     around: Floats
     lower: Floats
     spread: Floats
@@ -176,13 +185,15 @@ class _Explanation:
 
     @classmethod
     def of(cls, ways: Ways, misfits: Sequence[Misfit], curve: MeasuredCurve) -> _Explanation:
-        count, points, terms = ways.columns.shape
+        measured = curve.measured
+        count, points, terms = len(ways.columns), len(measured), ways.columns.shape[2]
         around = _covariances(misfits, curve.place) + ways.around
-        of_errors = np.diag(np.maximum(curve.errors, LEAST_ERROR) ** 2)
-        lower = np.asarray(np.linalg.cholesky(around + of_errors), np.float64)
+        of_errors = np.diag(np.maximum(curve.errors[measured], LEAST_ERROR) ** 2)
+        known = around[:, measured[:, None], measured]
+        lower = np.asarray(np.linalg.cholesky(known + of_errors), np.float64)
         spread = ways.columns * ways.scale[:, None, :]
-        off = curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre)
-        stacked = np.column_stack([spread.transpose(1, 0, 2).reshape(points, -1), off.T])
+        off = (curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre))[:, measured]
+        stacked = np.column_stack([spread[:, measured].transpose(1, 0, 2).reshape(points, -1), off.T])
         solved = np.linalg.solve(lower, stacked)
         seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
         whole = solved[..., -count:].transpose(0, 2, 1)
@@ -193,14 +204,14 @@ class _Explanation:
         logs = -0.5 * ((left**2).sum(axis=2) + (weights**2).sum(axis=2) + np.linalg.slogdet(gram)[1])
         scale = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         logs = np.asarray(logs - scale[:, None], np.float64)
-        return cls(ways, around, lower, spread, seen, gram, weights, left, logs)
+        return cls(ways, measured, around, lower, spread, seen, gram, weights, left, logs)
 
     def known(self, share: Floats) -> tuple[Floats, Floats]:
         """Mean of every way, and the sum of their covariances by these shares.
 
         Shape: ``share`` [misfits, ways]; [misfits, ways, points], [points, points].
         """
-        explained = np.linalg.solve(self.lower, self.around)
+        explained = np.linalg.solve(self.lower, self.around[:, self.measured])
         turned = explained.transpose(0, 2, 1)
         mean = np.einsum("wpt,wt->wp", self.ways.columns, self.ways.centre)
         mean = mean + (self.spread @ self.weights[..., None])[..., 0] + self.left @ explained

@@ -1,0 +1,46 @@
+"""What curves are explained by: measured points alone, whatever stands at the clocks between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perseus_ds.profile.curves.offered import UNKNOWN
+from perseus_ds.profile.curves.physics import power_ways
+from perseus_ds.profile.curves.regression import Explained, MeasuredCurve, Misfit, Ways, after, log_evidence
+
+PLACE = np.linspace(0.5, 1.0, 13)
+MEASURED = [0, 4, 7, 10, 12]
+MISFITS = {Misfit(0.0): 0.3, Misfit(0.003): 0.5, Misfit(0.01, 0.003): 0.2}
+
+
+def curve(made_up: float, *, share: float = 0.01) -> MeasuredCurve:
+    """Power over the clock; what was not measured stands at a number of its own."""
+    values = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
+    values[[at for at in range(len(PLACE)) if at not in MEASURED]] = made_up
+    errors = UNKNOWN * np.abs(values)
+    errors[MEASURED] = share * values[MEASURED]
+    return MeasuredCurve(PLACE, values, errors)
+
+
+def at_measured(ways: Ways) -> Ways:
+    return Ways(ways.columns[:, MEASURED], ways.centre, ways.scale, ways.around[np.ix_(MEASURED, MEASURED)])
+
+
+def test_what_was_not_measured_makes_nothing_likelier() -> None:
+    ways, whole = power_ways(PLACE), curve(0.8)
+    alone = MeasuredCurve(PLACE[MEASURED], whole.values[MEASURED], whole.errors[MEASURED])
+    found = log_evidence(ways, list(MISFITS), whole)
+    assert found == pytest.approx(log_evidence(at_measured(ways), list(MISFITS), alone), abs=1e-9)
+    assert found == pytest.approx(log_evidence(ways, list(MISFITS), curve(1.1)), abs=1e-9)
+
+
+def test_a_prediction_comes_from_measured_points_and_is_less_sure_between_them() -> None:
+    ways, whole = power_ways(PLACE), curve(0.8)
+    known = after([Explained(ways, MISFITS)], whole)
+    assert known.mean == pytest.approx(after([Explained(ways, MISFITS)], curve(1.1)).mean, abs=1e-9)
+    truth = 0.4 + 0.5 * PLACE + np.where(PLACE > 0.7, (PLACE - 0.7) ** 2, 0.0)
+    sure = np.sqrt(np.diag(known.covariance))
+    assert np.all(np.abs(known.mean - truth) < 3.0 * sure)
+    assert sure[2] > sure[0]
+    assert sure.max() < 0.02
