@@ -220,8 +220,8 @@ def device_clock(bench: Bench) -> CheckResult:
         "off by less than 50 us once its drift is known",
         {"drift_ppm": 1e6 * drift, "worst_ms": 1e3 * worst_s, "points": len(settled_s)},
         passes=worst_s < 50e-6,
-        remedy="below 1 ms no figure of a job changes; above, look for a host clock that is stepped or "
-        "slewed (chrony, a virtual machine); send this",
+        remedy="below 1 ms no figure of a job changes. Above: is the host's clock stepped or slewed "
+        "(chrony, a virtual machine)? Send this",
     )
 
 
