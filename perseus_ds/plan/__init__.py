@@ -1,6 +1,6 @@
 """From a profile to a frontier of plans, to the one that a job runs at.
 
-``plan.bound_by_lp`` is imported by those who prove bounds: it brings scipy.
+``plan.checking.by_another_road`` is imported by those who prove bounds: it brings scipy.
 """
 
 from perseus_ds.plan.budget import ChangeBudget

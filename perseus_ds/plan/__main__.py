@@ -13,8 +13,7 @@ from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
 from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.plan_file.store import write_plans
-from perseus_ds.plan.playing.expected import expected
-from perseus_ds.plan.playing.expected_power import with_power_ratio
+from perseus_ds.plan.playing.expected import expected, with_power_ratio
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select

@@ -34,7 +34,7 @@ from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, w
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.feedback.made import with_feedback
-from perseus_ds.plan.playing.expected_power import with_power_ratio
+from perseus_ds.plan.playing.expected import with_power_ratio
 from perseus_ds.plan.profile_error import EntryError, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait

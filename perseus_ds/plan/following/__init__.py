@@ -1,7 +1,6 @@
 """Plans of single iterations that follow the loads of their microbatches, made beside the training."""
 
-from perseus_ds.plan.following.followed import Followed
-from perseus_ds.plan.following.frames import READY, AnswerFrame, QuestionFrame, Setup
+from perseus_ds.plan.following.frames import READY, AnswerFrame, Followed, QuestionFrame, Setup
 from perseus_ds.plan.following.load_problem import LoadProblem, why_not
 from perseus_ds.plan.playing.clock_requests import RankClocks
 

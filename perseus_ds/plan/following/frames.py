@@ -10,12 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.following.followed import Followed
 from perseus_ds.plan.idle import columns_of
 from perseus_ds.plan.playing.clock_requests import ClockRequest, RankClocks
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Load
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What the plan of one iteration, whose loads were known, asks of the ranks of a pipeline.
+
+    ``time_s`` is what it takes as predicted. ``ends_s`` is when each of the first rank's computations is
+    over, ``energy_j`` what the computations of a pipeline use beyond the power of waiting.
+
+    Shape: ``clocks`` [ranks].
+    """
+
+    time_s: float
+    energy_j: float
+    ends_s: Sequence[float]
+    clocks: tuple[RankClocks, ...]
+
 
 Floats = NDArray[np.float64]
 READY = 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.device import ClockChange
-from perseus_ds.plan.following.followed import Followed
+from perseus_ds.plan.following.frames import Followed
 from perseus_ds.plan.idle import Idle, idles
 from perseus_ds.plan.playing.clock_requests import (
     Clocks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from perseus_ds.device import ClockChange
 from perseus_ds.plan.playing.pipeline import PaperPipeline
 from perseus_ds.plan.playing.saving_errors import TWICE, error_of_saving
 from perseus_ds.plan.playing.time_errors import time_errors
-from perseus_ds.plan.record import Expected, FrequencyPlan
+from perseus_ds.plan.record import Expected, FrequencyPlan, PlanSet
 from perseus_ds.profile import Computation, Profile, smoothed
 from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag, dag_of
@@ -204,3 +204,29 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
 
 def _error_of_mean(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+_PLAYED_NODES = 30_000  # played in all: about half a second
+_FEWEST, _MOST = 2, 12
+
+
+def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> PlanSet:
+    """Add expected by planned power of every plan, for ceilings; of some, and between them by a line.
+
+    GPUs wait at the clock of what follows.
+
+    Cost: a pass over the schedule's graph for each of these, `_PLAYED_NODES` nodes in all; nothing of a
+    profile without a power of waiting. Not for the training's own thread.
+    """
+    if not profile.blocking_w:
+        return plans
+    profile = smoothed(profile)  # once: it takes longer than all that follows
+    points = int(np.clip(_PLAYED_NODES // len(dag_of(plans.schedule).nodes), _FEWEST, _MOST))
+    baseline, ratios = plans.baseline, {}
+    for index in sorted(set(np.linspace(0, len(plans) - 1, points).astype(int).tolist())):
+        hope = expected(plans.plan(index), profile, change)
+        energy_j = baseline.energy_j * (1.0 - hope.saving_pct / 100.0)
+        time_s = baseline.iteration_time_s * (1.0 + hope.slowdown_pct / 100.0)
+        planned_w = plans.effective_energy_j[index] / time_s + plans.blocking_total_w
+        ratios[index] = float(energy_j / time_s / planned_w)
+    return replace(plans, power_ratio=np.interp(np.arange(len(plans)), [*ratios], [*ratios.values()]))

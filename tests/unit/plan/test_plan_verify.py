@@ -7,8 +7,7 @@ import pytest
 
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import PlanSet, build, doubt, verify
-from perseus_ds.plan.checking.bound_by_lp import check_bounds_by_lp
-from perseus_ds.plan.checking.times_by_networkx import check_times_by_networkx
+from perseus_ds.plan.checking.by_another_road import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.playing.play import play, play_baseline
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.schedule import Kind, textbook
