@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from perseus_ds.report.contents.comparison import Comparison, Run, labels
 from perseus_ds.report.contents.gpus import courses
 from perseus_ds.report.page.figure_data import shown_plans
-from perseus_ds.report.page.packing import rounded
-from perseus_ds.report.page.render import figure, render_page, section
+from perseus_ds.report.page.render import figure, render_page, rounded, section
 
 _LOOKS = ("before", "after")
 _LEGEND = ("before", "accent")

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.report.number import short
-from perseus_ds.report.page.packing import rounded
-from perseus_ds.report.page.render import figure, render_page, section
+from perseus_ds.report.page.render import figure, render_page, rounded, section
 from perseus_ds.run_directory import write_whole
 
 _LOOKS = ("before", "after")

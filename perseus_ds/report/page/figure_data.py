@@ -11,7 +11,7 @@ from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.report.contents.figures import PerPipeline
 from perseus_ds.report.contents.gpus import Course
-from perseus_ds.report.page.packing import packed, rounded
+from perseus_ds.report.page.render import packed, rounded
 from perseus_ds.report.timeline.lanes import energy_j, lanes, panel_name
 from perseus_ds.run_directory import RecordedIteration, Span
 from perseus_ds.schedule import Instruction, Kind

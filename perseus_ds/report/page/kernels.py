@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perseus_ds.kernels import KernelPlan
-from perseus_ds.report.page.packing import rounded
-from perseus_ds.report.page.render import figure, render_page, section
+from perseus_ds.report.page.render import figure, render_page, rounded, section
 from perseus_ds.run_directory import write_whole
 
 _MOST_CLASSES = 24

@@ -1,14 +1,30 @@
-"""The template with what it is given: every text escaped, style and script from files beside it."""
+"""The template with what it is given: texts escaped, columns of numbers packed, style, script."""
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from functools import cache
 from importlib.resources import files
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
+from numpy.typing import ArrayLike
 
-from perseus_ds.report.page.packing import as_script
+_NOTHING: dict[str, object] = {
+    "simulated": False,
+    "job": "",
+    "head": [],
+    "cards": [],
+    "sentences": [],
+    "notes": [],
+    "hint": "",
+    "sections": [],
+    "details": [],
+}
+_TYPES = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f4": np.float32}
 
 
 @cache
@@ -22,19 +38,6 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.from_string(_file("page.html.j2"))
-
-
-_NOTHING: dict[str, object] = {
-    "simulated": False,
-    "job": "",
-    "head": [],
-    "cards": [],
-    "sentences": [],
-    "notes": [],
-    "hint": "",
-    "sections": [],
-    "details": [],
-}
 
 
 def render_page(*, title: str, data: object, **parts: object) -> str:
@@ -53,3 +56,22 @@ def section(heading: str, **parts: object) -> dict[str, object]:
 def figure(name: str, caption: str, *, alt: str, legend: object = (), hint: str = "") -> dict[str, object]:
     """Return the frame of a figure that the script draws."""
     return {"id": name, "caption": caption, "alt": alt, "legend": legend, "hint": hint}
+
+
+def packed(values: ArrayLike, kind: str) -> dict[str, str]:
+    """Pack a column, or a table row by row, as little-endian numbers of ``kind`` (u1, u2, u4 or f4).
+
+    They are compressed, in base64; the page's own script unpacks them.
+    """
+    column = np.ascontiguousarray(np.asarray(values), dtype=np.dtype(_TYPES[kind]).newbyteorder("<"))
+    return {"as": kind, "packed": base64.b64encode(zlib.compress(column.tobytes(), 9)).decode()}
+
+
+def as_script(content: object) -> str:
+    """Write JSON that may stand inside a script element: nothing in it ends the element."""
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def rounded(values: ArrayLike, digits: int = 7) -> list[float]:
+    """Numbers as short as a reader needs them."""
+    return [float(f"{value:.{digits}g}") for value in np.asarray(values, np.float64).ravel().tolist()]
