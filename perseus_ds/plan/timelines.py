@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perseus_ds.device import ClockPair
 from perseus_ds.errors import ProfileError
-from perseus_ds.run_directory.record_file import read_record, write_record
+from perseus_ds.run_directory.whole_file import read_record, write_record
 from perseus_ds.schedule import Kind
 
 FORMAT = "perseus-kernel-timelines"

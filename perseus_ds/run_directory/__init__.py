@@ -1,7 +1,6 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
-from perseus_ds.run_directory.ending import why_unmeasured
-from perseus_ds.run_directory.events import append_event, read_events
+from perseus_ds.run_directory.events import append_event, read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.places import RankPlace, read_places, write_places
 from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, RankSide, read_ranks
