@@ -7,10 +7,14 @@ whole solver.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
+import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -19,7 +23,6 @@ from numba import config, njit
 from numba.extending import overload
 
 from perseus_ds.solver.compiling.compiled import Callee
-from perseus_ds.solver.compiling.one_at_a_time import one_at_a_time
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +30,9 @@ R = TypeVar("R")
 _DIGITS = 12
 _LOCK = threading.Lock()
 _SOLVER = Path(__file__).parents[1]
+PATIENCE_S = 60.0
+"""How long to wait for another process; then both compile, as if there were no lock."""
+STEP_S = 0.05
 
 
 def machine_code(function: Callable[P, R], callees: list[Callee]) -> Callable[P, R]:
@@ -113,3 +119,43 @@ def _digest(folder: Path) -> str:
     for file in files:
         said.update(file.read_bytes())
     return said.hexdigest()[:_DIGITS]
+
+
+@contextmanager
+def one_at_a_time(file: Path | None, *, patience_s: float = PATIENCE_S) -> Iterator[bool]:
+    """Hold a lock on a file, and state whether it was had: for want of rights, or of patience, go on without.
+
+    Whoever waits finds on disk what the first has compiled.
+
+    The lock ends with the process that holds it, however that ends. The file stays: who removes it would
+    take it from under those who wait.
+    """
+    descriptor = None if file is None else _opened(file)
+    try:
+        yield descriptor is not None and _had(descriptor, patience_s)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _opened(file: Path) -> int | None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+
+
+def _had(descriptor: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(STEP_S)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            return True

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from perseus_ds.solver.parametric.network import SINK, SOURCE, Network
 from perseus_ds.solver.paths import earliest_starts
 from perseus_ds.solver.problem import Indices, Ints
-from perseus_ds.solver.ticks import LONGEST
-from perseus_ds.solver.whole import Whole
+from perseus_ds.solver.whole import LONGEST, Whole
 
 Records = NDArray[Any]
 """A vector of records, whose fields are attributes: what a step needs lies side by side in memory."""

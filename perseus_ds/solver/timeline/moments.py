@@ -1,4 +1,7 @@
-"""The same changes at better moments: where a change falls within an activity is a linear program again."""
+"""When lanes change level: at the best moments, how often, and for how long each holds one.
+
+Where a change falls within an activity is a linear program again.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from perseus_ds.solver.parametric.frontier import Frontier, solve_frontier
+from perseus_ds.solver.paths import earliest_starts
 from perseus_ds.solver.plans import blended
-from perseus_ds.solver.problem import Floats, Indices, OptionTable, Problem
+from perseus_ds.solver.problem import Floats, Indices, Ints, OptionTable, Problem
 from perseus_ds.solver.splitting.split import long_enough, optimal_shares
 from perseus_ds.solver.timeline.freedom import Freedom
+from perseus_ds.solver.timeline.lanes import Lanes
+from perseus_ds.solver.whole import Whole
 
 AS_LONG = 1.0 + 1e-9
 """Times that differ by less are one."""
@@ -81,3 +87,47 @@ def _with_two_options(problem: Problem, freedom: Freedom) -> Problem:
 def _share_of_first(choice: Indices, other: Indices, share: Floats) -> Floats:
     """The share done at option 0 of two; 1 where there is one alone."""
     return np.where(choice == 0, share, 0.0) + np.where(other == 0, 1.0 - share, 0.0)
+
+
+def changes_of(problem: Problem, lanes: Lanes, found: Timelines) -> Ints:
+    """How often each lane changes in an iteration, the way back to its beginning included.
+
+    Shape: returns [plans, lanes].
+    """
+    counts = []
+    for order in lanes.orders:
+        begin, end = (_levels(lanes, problem.table_of[order], option[:, order]) for option in found[:2])
+        counts.append((begin != np.roll(end, 1, axis=1)).sum(axis=1) + (begin != end).sum(axis=1))
+    return np.column_stack(counts)
+
+
+def shortest_holds_s(whole: Whole, lanes: Lanes, timeline: Timelines) -> Floats:
+    """The shortest time that each lane holds a level, activities starting as early as they can.
+
+    Iteration follows iteration, so the last level is held into the next. Infinite where nothing changes.
+
+    Shape: ``timeline`` one row of ``Timelines``; returns [lanes].
+    """
+    problem = whole.problem
+    ones = np.ones(len(timeline.share))
+    first_s, _ = blended(problem, timeline.choice, timeline.choice, ones)
+    duration_s, _ = blended(problem, *timeline)
+    duration = whole.tick.whole(duration_s)
+    start = earliest_starts(whole.graph, whole.delay, duration)
+    start_s = whole.tick.real(start)
+    lasts_s = float(whole.tick.real((start + duration).max()))
+    inside_s = start_s + timeline.share * first_s
+    holds_s = np.full(len(lanes), np.inf)
+    for lane, order in enumerate(lanes.orders):
+        begin, end = (_levels(lanes, problem.table_of[order], option[order]) for option in timeline[:2])
+        changed = begin != np.roll(end, 1), begin != end
+        changes_s = np.sort(np.concatenate((start_s[order][changed[0]], inside_s[order][changed[1]])))
+        if len(changes_s):
+            holds_s[lane] = np.diff(changes_s, append=changes_s[0] + lasts_s).min()
+    return holds_s
+
+
+def _levels(lanes: Lanes, table: Indices, option: Indices) -> Indices:
+    """Levels of options: activities of these tables, last axis."""
+    first = np.concatenate(([0], np.cumsum([len(own) for own in lanes.level_of])))[table]
+    return np.asarray(np.concatenate(lanes.level_of)[first + option])

@@ -18,9 +18,8 @@ from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import Floats, Indices, Problem
 from perseus_ds.solver.timeline.allowance import Allowance, Rung
 from perseus_ds.solver.timeline.freedom import freedom_of
-from perseus_ds.solver.timeline.holding import changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes, leveled
-from perseus_ds.solver.timeline.moments import AS_LONG, Timelines, best_moments
+from perseus_ds.solver.timeline.moments import AS_LONG, Timelines, best_moments, changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.outlook import COUNTED, outlook_of
 from perseus_ds.solver.timeline.prices import Prices, packed, priced
 from perseus_ds.solver.timeline.turns import least_turn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.solver.compiling.one_at_a_time import one_at_a_time
+from perseus_ds.solver.compiling.machine_code import one_at_a_time
 
 ROOM = {
     "callee.py": """

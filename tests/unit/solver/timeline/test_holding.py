@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem
-from perseus_ds.solver.timeline.holding import changes_of, shortest_holds_s
 from perseus_ds.solver.timeline.lanes import Lanes
-from perseus_ds.solver.timeline.moments import Timelines
+from perseus_ds.solver.timeline.moments import Timelines, changes_of, shortest_holds_s
 from perseus_ds.solver.whole import whole_of
 
 TABLE = OptionTable(np.array([1.0, 2.0, 4.0]), np.array([9.0, 4.0, 1.0]))
