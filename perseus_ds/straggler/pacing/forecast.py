@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.plan import PlanSet
 from perseus_ds.profile import Profile
 from perseus_ds.schedule import Instruction, Load, dag_of
-from perseus_ds.schedule.longest_paths import LongestPaths
+from perseus_ds.schedule.graph import LongestPaths
 from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
 
 _DRAWS = 40
