@@ -1,4 +1,4 @@
-"""One frontier, ready for look-up while training runs: which plan fits into how many seconds."""
+"""Frontiers, for look-up while training runs: which plan fits into how many seconds, of all replicas."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, select
 from perseus_ds.schedule import dag_of
-from perseus_ds.straggler.decision import TimeBudget
-from perseus_ds.straggler.worth_of_time import WorthOfTime
+from perseus_ds.solver.hull import hull_of
+from perseus_ds.solver.problem import OptionTable
+from perseus_ds.straggler.decision import StragglerDecision, TimeBudget
 
 _ROUNDED = 1.0 + 1e-12  # a plan's own stretch is the plan again
+_PLACES = 256
+_Floats = NDArray[np.float64]
+_Plans = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,3 +200,99 @@ def _longest_path_s(plans: PlanSet) -> NDArray[np.float64]:
     for _, _, end_s in dag.in_turn(lasts_s, plans.fixed_s):
         longest_s = np.maximum(longest_s, end_s)
     return longest_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorthOfTime:
+    """What a second is worth to a replica that may take longer: the energy that its frontier saves by it.
+
+    Logarithm of the watts that one more second saves, by how many times longer a replica may take.
+
+    It is the slope of the plans' lower convex hull, in a table of equal steps from 1 to the slowest plan.
+    """
+
+    _per_step: float
+    _log_w: _Floats
+
+    @classmethod
+    def of(cls, time_s: _Floats, cost_j: _Floats) -> WorthOfTime:
+        """Take it from plans, time ascending, of which the first takes 1.
+
+        Cost: linear in plans, interpreted.
+        """
+        hull = hull_of(OptionTable(time_s, cost_j))
+        if not len(hull.price_w):
+            return cls(0.0, np.zeros(1))
+        at_s = np.linspace(time_s[0], time_s[-1], _PLACES)
+        place = np.searchsorted(hull.duration_s[:-1], at_s, side="right") - 1
+        log_w = np.log(hull.price_w)[np.maximum(place, 0)]
+        return cls((_PLACES - 1) / float(time_s[-1] / time_s[0] - 1.0), log_w)
+
+    def log_w(self, stretch: _Floats) -> _Floats:
+        """Return it for many; the same for all where no plan is slower.
+
+        Shape: that of ``stretch``.
+        Cost: a look-up for each, as vectors.
+        """
+        place = np.clip((stretch - 1.0) * self._per_step, 0.0, len(self._log_w) - 1.0)
+        log_w: _Floats = self._log_w[place.astype(np.int64)]
+        return log_w
+
+
+class Frontiers:
+    """Plans of every replica by its own frontier, all at once; replicas with the same GPUs share one.
+
+    Shape: ``objective`` and ``objective_s`` [replicas].
+    """
+
+    def __init__(self, indexes: Sequence[FrontierIndex]) -> None:
+        self._indexes = indexes
+        who: dict[int, list[int]] = {}
+        for replica, index in enumerate(indexes):
+            who.setdefault(id(index), []).append(replica)
+        self._groups = [(indexes[replicas[0]], np.array(replicas)) for replicas in who.values()]
+        self.objective: _Plans = np.array([index.objective for index in indexes])
+        self.objective_s: _Floats = np.array([index.objective_s for index in indexes])
+
+    def expected_s(self, plans: _Plans) -> _Floats:
+        """Return what each replica's plan predicts for itself.
+
+        Shape: [replicas].
+        """
+        if len(self._groups) == 1:
+            return self._indexes[0].expected_s[plans]
+        expected_s = np.empty(len(plans))
+        for index, replicas in self._groups:
+            expected_s[replicas] = index.expected_s[plans[replicas]]
+        return expected_s
+
+    def decided(self, decision: StragglerDecision) -> _Plans:
+        """Return what each replica runs by a decision."""
+        plans = self.objective.copy()
+        for replica in np.flatnonzero(np.isfinite(decision.limit_s)).tolist():
+            plans[replica] = self._indexes[replica].choose(decision.budget(replica))
+        return plans
+
+    def stretched(self, stretch: NDArray[np.float64]) -> _Plans:
+        """Return each replica's plan that takes at most so many times longer than its objective's.
+
+        Shape: [replicas].
+        """
+        if len(self._groups) == 1:
+            return self._indexes[0].stretched(stretch)
+        plans = self.objective.copy()
+        for index, replicas in self._groups:
+            plans[replicas] = index.stretched(stretch[replicas])
+        return plans
+
+    def log_worth(self, stretch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a second less costs each replica that may take so many times longer than its objective's plan.
+
+        Shape: [replicas].
+        """
+        if len(self._groups) == 1:
+            return self._indexes[0].log_worth(stretch)
+        log_worth = np.empty(len(stretch))
+        for index, replicas in self._groups:
+            log_worth[replicas] = index.log_worth(stretch[replicas])
+        return log_worth

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.controller import StragglerController
 from perseus_ds.straggler.decision import StragglerDecision
-from perseus_ds.straggler.frontier_index import FrontierIndex
-from perseus_ds.straggler.frontiers import Frontiers
+from perseus_ds.straggler.frontier_index import FrontierIndex, Frontiers
 from perseus_ds.straggler.lost_time import LostTime
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
 from perseus_ds.straggler.pacing import Outlook, PacedIteration, Pacing, ProgressMarks

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.pacing.outlook import Room, stretches
 from perseus_ds.straggler.pacing.paced_iteration import PacedIteration
-from perseus_ds.straggler.pacing.prediction_error import PredictionError
 from perseus_ds.straggler.pacing.progress_marks import ProgressMarks
 from perseus_ds.straggler.tuning import EXCESS_PACED, LEAST_RECOVERY, RECOVERY_SIGMAS
 
 _Replicas = NDArray[np.float64]
+_BEYOND = 1.96  # standard errors that one of twenty predictions is off by
+_USUALLY = 0.05
+_STEP = 0.7  # of the scale's logarithm where all of an iteration's predictions are off by more
+_LEAST, _MOST = 0.1, 1e3
 
 
 class Pacing:
@@ -76,3 +79,28 @@ class Pacing:
             with np.errstate(divide="ignore", invalid="ignore"):
                 residual = measured_s / (told.left_s * paced.pace) - 1.0
             self._errors[mark].learn(np.where(slow, np.nan, residual), told.error)
+
+
+class PredictionError:
+    """A scale for reported errors, such that one prediction in twenty is off by more than 1.96 of them.
+
+    The quantile is followed step by step, each of a bounded length, so that no single iteration, however far
+    off, moves it far. It rises nineteen times faster than it falls.
+
+    Source: H. Robbins and S. Monro, A stochastic approximation method (1951), for a quantile.
+    """
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+
+    def learn(self, residual: NDArray[np.float64], told: NDArray[np.float64]) -> None:
+        """Take in the predictions of one iteration: measured by predicted, less 1; what is not known is left.
+
+        Shape: both [replicas].
+        """
+        known = np.isfinite(residual) & np.isfinite(told) & (told > 0.0)
+        if not known.any():
+            return
+        beyond = float((np.abs(residual[known]) > _BEYOND * self.scale * told[known]).mean())
+        moved = self.scale * math.exp(_STEP * (beyond - _USUALLY))
+        self.scale = min(max(moved, _LEAST), _MOST)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perseus_ds.straggler.pacing.margins import margins_s
-from perseus_ds.straggler.worth_of_time import WorthOfTime
+from perseus_ds.straggler.frontier_index import WorthOfTime
+from perseus_ds.straggler.pacing.outlook import margins_s
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("PERSEUS_SHARED_DATA", ROOT.parent / "shared" / "data"))
