@@ -1,23 +1,63 @@
-"""Measure what a trace is made of: every class at every pair, then again what would be chosen."""
+"""Measure what a trace is made of: every class at every pair of clocks, then again what would be chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perseus_ds.device import Gpu
+from perseus_ds.device import Capabilities, Gpu
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
-from perseus_ds.errors import ProfileError
+from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels.choose import EDP, Goal, Level, Scope, choose, cost_table, launch_costs, smoothed
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience, measure
-from perseus_ds.kernels.pairs import CORE_CLOCKS, candidate_pairs, memory_probe
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace
 from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 
+CORE_CLOCKS = 9
+_LOWEST_SHARE = 0.3
 Find = Callable[[KernelClass], Replay]
 Progress = Callable[[float], None]
+_REST_S = 0.001
+
+
+def memory_probe(gpu: Gpu) -> str | None:
+    """Try to set the memory clock that is there by default, and give it back; state why it cannot be set.
+
+    For a device of one's own only: what another has locked would be lost.
+    """
+    able = gpu.capabilities()
+    if able.memory_why_not is not None:
+        return able.memory_why_not
+    try:
+        gpu.lock_memory_clock(able.memory_clocks_mhz[0])
+        gpu.reset_memory_clock()
+    except DeviceError as error:
+        return error.message
+    return None
+
+
+def candidate_pairs(
+    able: Capabilities, *, memory: bool, core_clocks: int = CORE_CLOCKS
+) -> tuple[ClockPair, ...]:
+    """The default pair first, then each memory clock (and the device's own choice) with each core clock.
+
+    Core clocks are spread evenly from the highest to 30 % of it.
+
+    Raises:
+        DeviceUnsupportedError: the device locks no core clock.
+    """
+    if not able.clocks_mhz:
+        raise DeviceUnsupportedError(f"no core clock can be locked: {able.why_not}")
+    top_mhz = able.clocks_mhz[0]
+    useful = [clock for clock in able.clocks_mhz if clock >= _LOWEST_SHARE * top_mhz]
+    count = min(core_clocks, len(useful))
+    span = len(useful) - 1
+    cores = [useful[round(place * span / max(1, count - 1))] for place in range(count)]
+    memories = (None, *able.memory_clocks_mhz[1:]) if memory else (None,)
+    pairs = [ClockPair(mem, core) for mem in memories for core in (None, *cores)]
+    return (DEFAULT_PAIR, *(pair for pair in pairs if pair != DEFAULT_PAIR))
 
 
 def measure_trace(
@@ -110,9 +150,6 @@ def _replays(trace: KernelTrace, find: Find) -> tuple[dict[KernelClass, Replay],
             hint=next(iter(left_out.values())),
         )
     return replays, left_out
-
-
-_REST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)

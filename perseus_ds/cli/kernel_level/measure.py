@@ -24,8 +24,7 @@ from perseus_ds.device.simulated import MODELS, VirtualTime
 from perseus_ds.kernels import KernelClass, KernelProfile, read_trace, write_kernel_csv, write_kernel_profile
 from perseus_ds.kernels.counter_window import Replay
 from perseus_ds.kernels.measure import WindowPatience
-from perseus_ds.kernels.measure_trace import measure_trace
-from perseus_ds.kernels.pairs import CORE_CLOCKS
+from perseus_ds.kernels.measure_trace import CORE_CLOCKS, measure_trace
 from perseus_ds.kernels.simulated_replay import simulated_replay
 
 

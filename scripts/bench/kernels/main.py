@@ -35,8 +35,7 @@ from perseus_ds.kernels.choose import (
     solve_knapsack,
 )
 from perseus_ds.kernels.measure import WindowPatience
-from perseus_ds.kernels.measure_trace import chosen_pairs, measure_trace
-from perseus_ds.kernels.pairs import candidate_pairs
+from perseus_ds.kernels.measure_trace import candidate_pairs, chosen_pairs, measure_trace
 from perseus_ds.kernels.segment import Sequence, runs_within
 from perseus_ds.kernels.simulated_replay import simulated_replay
 

@@ -11,8 +11,7 @@ from perseus_ds.device.simulated.roofline import memory_saving_w
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError, ProfileError
 from perseus_ds.kernels import KernelClass, KernelPoint, KernelTrace, LaunchSequence
 from perseus_ds.kernels.measure import WindowPatience, measure
-from perseus_ds.kernels.measure_trace import measure_trace, spared_at_rest_w
-from perseus_ds.kernels.pairs import candidate_pairs, memory_probe
+from perseus_ds.kernels.measure_trace import candidate_pairs, measure_trace, memory_probe, spared_at_rest_w
 from perseus_ds.kernels.simulated_replay import SimulatedReplay, simulated_replay
 from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 from perseus_ds.profile.estimating.thermal import Kappa
