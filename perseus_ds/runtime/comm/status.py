@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.patience import Patience
 from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
@@ -32,6 +31,11 @@ anew."""
 _LOADS = 5
 _CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
 _DRIFT, _CROWD, _ANEW = 9, 10, 11
+_PARTING_S = 2.0
+"""How long a rank that leaves waits for the others."""
+_LEAST_S, _MOST_S = 0.8, 2.0
+_TIMES = 4.0
+_FADES = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +181,6 @@ def _or_inf(duration_s: float | None) -> float:
     return math.inf if duration_s is None else duration_s
 
 
-_PARTING_S = 2.0
-"""How long a rank that leaves waits for the others."""
-
-
 class StatusExchange:
     """Gather this rank's report, spread what came back.
 
@@ -296,3 +296,25 @@ class StatusExchange:
         job_status = self._layout.job_status(numbers)
         self._conflict_monitor.learn(job_status.conflicts)
         return job_status
+
+
+class Patience:
+    """How long the other ranks' numbers are waited for, by how long they took so far.
+
+    All ranks have posted an iteration before any has ended the next: what is missing then comes late.
+
+    In most jobs it is always there, so that a second of silence is a broken link. Hosts that run ahead of
+    their GPUs, or are busy, wait every now and then, and are given longer.
+    """
+
+    def __init__(self) -> None:
+        self._longest_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long to wait at most."""
+        return min(_MOST_S, max(_LEAST_S, _TIMES * self._longest_s))
+
+    def waited(self, wait_s: float) -> None:
+        """Take in how long it took this time; what was long before counts for less and less."""
+        self._longest_s = max(wait_s, _FADES * self._longest_s)

@@ -1,11 +1,9 @@
 """CPU runs as if on GPUs: real instructions that take a simulated GPU's time. Off the product's path."""
 
-from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
-from perseus_ds.runtime.emulation.coupled_time import CoupledTime
-from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation.carried_time import CarriedTime, CoupledTime, Neighbours
+from perseus_ds.runtime.emulation.emulated_work import EmulatedWork, StageWork, works_of
 from perseus_ds.runtime.emulation.emulation import Emulation, neighbours_of
 from perseus_ds.runtime.emulation.routes import Buffered, PeerRank, Route, routes_of
-from perseus_ds.runtime.emulation.stage_work import StageWork, works_of
 from perseus_ds.runtime.emulation.time_messages import TimeMessages
 
 __all__ = [

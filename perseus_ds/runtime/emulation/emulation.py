@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import InstructionListener, Place
-from perseus_ds.runtime.emulation.carried_time import CarriedTime, Neighbours
-from perseus_ds.runtime.emulation.coupled_time import CoupledTime
-from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
+from perseus_ds.runtime.emulation.carried_time import CarriedTime, CoupledTime, Neighbours
+from perseus_ds.runtime.emulation.emulated_work import EmulatedWork, StageWork
 from perseus_ds.runtime.emulation.load_share import LoadShare, SharedLoads
 from perseus_ds.runtime.emulation.routes import routes_of
-from perseus_ds.runtime.emulation.stage_work import StageWork
 from perseus_ds.runtime.emulation.time_messages import TimeMessages
 from perseus_ds.runtime.job import Job
 from perseus_ds.schedule import Load

@@ -20,9 +20,8 @@ from perseus_ds.runtime.lifecycle.findings import (
     too_slow,
     with_error,
 )
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
-from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
     beside_stragglers,

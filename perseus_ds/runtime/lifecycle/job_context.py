@@ -1,4 +1,4 @@
-"""What every step of a job's lifecycle stands on."""
+"""What every step of a job's lifecycle stands on, and the profile that it may find."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device import Capabilities
+from perseus_ds.errors import PerseusError
+from perseus_ds.profile import Profile, read_profile
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.runtime.comm.control_channel import ControlChannel
-from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.job import Job, differences
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning
 from perseus_ds.runtime.observe.event_log import EventLog
 
@@ -36,3 +38,12 @@ class JobContext:
     def simulated(self) -> bool:
         """Whether GPUs are simulated: the setting alone brings one."""
         return self.config.device == "simulated"
+
+
+def profile_in(context: JobContext, group: int) -> Profile | None:
+    """Read a group's profile, on rank 0, whose the run directory is; None where it has none of this job."""
+    try:
+        profile = read_profile(context.directory.profile_of(group))
+    except PerseusError:
+        return None
+    return None if differences(context.job.profile_fingerprint(group), profile.fingerprint) else profile

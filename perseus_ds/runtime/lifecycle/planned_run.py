@@ -31,12 +31,11 @@ from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch, Fits
+from perseus_ds.runtime.lifecycle.findings import PlanLines
 from perseus_ds.runtime.lifecycle.following import follower_of, members_of
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.pacing_choice import PacingChoice, chosen_for, ended
 from perseus_ds.runtime.lifecycle.phases import Running
-from perseus_ds.runtime.lifecycle.plan_lines import PlanLines
-from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from perseus_ds.profile import at_size, differ, elasticity
 from perseus_ds.run_directory import MeasuredSide
 from perseus_ds.runtime.measure.accounting import Sample, Total
-from perseus_ds.runtime.measure.aliasing import alike
-from perseus_ds.runtime.measure.robust import Estimated, added, robust_mean
+from perseus_ds.runtime.measure.robust import Estimated, added, alike, robust_mean
 
 _Numbers = NDArray[np.float64]
 _Key = tuple[int, int]  # a sample's first iteration, and how many
@@ -23,8 +22,8 @@ class Side:
     """Iterations of one mode that every rank has measured: as long as the slowest rank, the energy of all.
 
     ``rows`` are the samples rank by rank, for ranks that joined short iterations differently; then the
-    arrays are empty. ``alike`` is how many samples of energy share one error (`aliasing`), of each rank where
-    there are ``rows``. ``size`` is how much all of them worked on, ``longest`` the most that any of them did.
+    arrays are empty. ``alike`` is how many samples of energy share one error, of each rank where there are
+    ``rows``. ``size`` is how much all of them worked on, ``longest`` the most that any of them did.
 
     Shape: arrays [samples]; ``rows``, ``alike`` [ranks].
     """

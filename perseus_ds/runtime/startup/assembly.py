@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from perseus_ds.device import AskedClocks, Capabilities
+from perseus_ds.device.conflict import is_capped
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
@@ -31,7 +32,6 @@ from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.arrivals import Arrivals
-from perseus_ds.runtime.measure.capped import is_capped
 from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness

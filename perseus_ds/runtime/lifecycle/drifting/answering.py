@@ -14,10 +14,9 @@ from perseus_ds.profile.drift.verdict import DriftVerdict
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.drifting.again import Again, clocks_again
 from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
-from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.phases import Phase
-from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 
 _QUIET = 100

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.planning.known_profile import profile_in
+from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.planning.plan_requests import budget_of
 
 _STEADY = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perseus_ds.runtime.comm.patience import Patience
+from perseus_ds.runtime.comm.status import Patience
 
 
 def after(*waits_s: float) -> float:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from perseus_ds.runtime.measure.accounting import Sample, Total
-from perseus_ds.runtime.measure.aliasing import alike
-from perseus_ds.runtime.measure.robust import robust_mean
+from perseus_ds.runtime.measure.robust import alike, robust_mean
 from perseus_ds.runtime.observe.sides import Side
 
 PERIOD_S, LOOK_S = 0.1, 0.025

@@ -1,7 +1,7 @@
 """Whether a device is held below what is asked: by its clock, and never by its reasons."""
 
 from perseus_ds.device import Achieved, AskedClocks, DatedClock, EventReason
-from perseus_ds.runtime.measure.capped import is_capped
+from perseus_ds.device.conflict import is_capped
 
 SETTLE_S = 0.1
 

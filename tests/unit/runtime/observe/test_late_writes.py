@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from perseus_ds.run_directory import RunDirectory, read_events
-from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.runtime.observe.late_writes import LateWrites
+from perseus_ds.runtime.observe.event_log import EventLog, LateWrites
 
 
 def test_on_an_ordinary_disk_a_write_is_over_and_leaves_no_thread() -> None:
