@@ -23,6 +23,7 @@ from perseus_ds.schedule import Order, Schedule, with_rendezvous
 
 _SCRIPT = "megatron.training.global_vars"
 _NAMES = {"rank0_energy_per_iteration_j": "iter-energy/gpu", "rank0_power_w": "power/gpu"}
+_PLAIN = (bool, int, float, str, torch.dtype)
 
 
 class _Board(Protocol):
@@ -70,9 +71,6 @@ class Writers:
                 self.board.add_scalar(name, value, self.iteration())
         if self.log is not None and values:
             self.log.log(values, self.iteration())
-
-
-_PLAIN = (bool, int, float, str, torch.dtype)
 
 
 class MegatronAdapter:

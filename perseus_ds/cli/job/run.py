@@ -33,6 +33,10 @@ from perseus_ds.config.settings import DeviceSetting
 from perseus_ds.errors import ConfigError, EngineError
 from perseus_ds.run_directory import RunDirectory
 
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_THE_KEYBOARD = {signal.SIGINT, signal.SIGQUIT}
+_BY_SIGNAL = 128  # as shells number an end by signal
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds run``."""
@@ -114,11 +118,6 @@ def _run_dir(config: PerseusConfig | None, environment: Mapping[str, str]) -> Pa
         return Path(config.run_dir)
     given = environment.get("PERSEUS_RUN_DIR")
     return Path(given) if given else None
-
-
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_THE_KEYBOARD = {signal.SIGINT, signal.SIGQUIT}
-_BY_SIGNAL = 128  # as shells number an end by signal
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -14,6 +14,8 @@ from perseus_ds.cli.terminal import grid, sentences
 from perseus_ds.kernels import KernelPlan, read_kernel_plan
 from perseus_ds.kernels.summary import KernelTotal
 
+_NAME = 28
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels show``."""
@@ -33,9 +35,6 @@ def run(options: argparse.Namespace) -> int:
         write_kernels(plan, options.picture, title="A pair of clocks for every kernel", subtitle=subtitle)
         remark(f"drew {options.picture}")
     return DONE
-
-
-_NAME = 28
 
 
 def render(plan: KernelPlan, *, most: int = 20) -> str:

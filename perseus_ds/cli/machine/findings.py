@@ -16,6 +16,8 @@ from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.errors import DeviceError
 from perseus_ds.runtime.comm.interfaces import VARIABLE, reach_of
 
+_LEAST_CLOCKS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswer:
@@ -36,9 +38,6 @@ def answers() -> Iterator[BackendAnswer]:
             yield BackendAnswer(backend.name, backend.summary, None, str(error))
         else:
             yield BackendAnswer(backend.name, backend.summary, priority, "")
-
-
-_LEAST_CLOCKS = 2
 
 
 def of_hook(hook: HookStatus) -> Iterator[Finding]:

@@ -16,6 +16,10 @@ from perseus_ds.schedule import Instruction, dag_of
 
 _RELATIVE = 1e-9  # sums of up to a million doubles
 _END = "end"
+CLOSE = 1e-3
+"""Share of the total energy by which a stated bound may lie below what the linear program proves."""
+EXACT = 1e-6
+"""Share by which it may lie above: the tolerance of the linear program."""
 
 
 def check_times_by_networkx(plans: PlanSet, indexes: list[int]) -> None:
@@ -65,12 +69,6 @@ class _Paths:
             lasts_s = computed_s[node] if node in computed_s else self._fixed_s[self._key[before]]
             edge["weight"] = lasts_s + (self._fixed_s[edge["transfer"]] if "transfer" in edge else 0.0)
         return float(nx.dag_longest_path_length(self._graph))
-
-
-CLOSE = 1e-3
-"""Share of the total energy by which a stated bound may lie below what the linear program proves."""
-EXACT = 1e-6
-"""Share by which it may lie above: the tolerance of the linear program."""
 
 
 def check_bounds_by_lp(plans: PlanSet, indexes: list[int]) -> None:

@@ -27,6 +27,8 @@ LEFT_OUT_OF_TIME = 0.0004
 """The same of the iteration time."""
 
 Floats = NDArray[np.float64]
+_PLAYED_NODES = 30_000  # played in all: about half a second
+_FEWEST, _MOST = 2, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +206,6 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
 
 def _error_of_mean(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-
-
-_PLAYED_NODES = 30_000  # played in all: about half a second
-_FEWEST, _MOST = 2, 12
 
 
 def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> PlanSet:

@@ -16,6 +16,14 @@ from perseus_ds.errors import DevicePermissionError
 _SO_PEERPIDFD = 77  # linux/socket.h, since 6.5
 _CREDENTIALS = struct.Struct("iii")
 _DESCRIPTOR = struct.Struct("i")
+_ROOT = Path("/sys/fs/cgroup")
+_LIMIT_S = 5.0
+_MAY, _CANNOT_JOIN = 0, 3
+_TRY = f"""
+device=$1; shift
+for group; do echo $$ > "$group" || {{ echo "$group"; exit {_CANNOT_JOIN}; }}; done
+[ -c "$device" ] && exec 3<> "$device"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +93,6 @@ def _groups_of(pid: int) -> dict[str, str]:
             _, controllers, path = line.split(":", 2)
             groups.update(dict.fromkeys(controllers.split(","), path))
     return groups
-
-
-_ROOT = Path("/sys/fs/cgroup")
-_LIMIT_S = 5.0
-_MAY, _CANNOT_JOIN = 0, 3
-_TRY = f"""
-device=$1; shift
-for group; do echo $$ > "$group" || {{ echo "$group"; exit {_CANNOT_JOIN}; }}; done
-[ -c "$device" ] && exec 3<> "$device"
-"""
 
 
 def may_open(peer: Peer, device: str) -> bool:

@@ -22,6 +22,8 @@ _MOST_BYTES = 1 << 20
 _MOST_MHZ = 100_000
 _KEYS = ("allow", "floor_mhz")
 _EXAMPLE = 'for example: allow = ["user=alice gpus=own"]'
+_RULE_KEYS = ("user", "cgroup", "gpus")
+_OF_RULE = "for example: user=alice gpus=own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,6 @@ def _rules(content: Mapping[str, object]) -> Rules:
 
 class UnknownUserError(ConfigError):
     """A rule for a user whom this node does not know (yet)."""
-
-
-_RULE_KEYS = ("user", "cgroup", "gpus")
-_OF_RULE = "for example: user=alice gpus=own"
 
 
 def rule_of(text: str) -> Rule:

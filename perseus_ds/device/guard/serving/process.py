@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NICENESS = -10
 
 
 @contextmanager
@@ -30,9 +31,6 @@ def ending_signals() -> Iterator[int]:
         signal.set_wakeup_fd(-1)
         ours.close()
         theirs.close()
-
-
-_NICENESS = -10
 
 
 def go_first() -> None:
