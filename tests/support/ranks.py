@@ -7,6 +7,7 @@ is re-raised here with its traceback as text.
 from __future__ import annotations
 
 import gc
+import importlib
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkProcess
 from multiprocessing.queues import SimpleQueue
@@ -35,6 +37,24 @@ from torch import nn
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 torch.set_num_threads(1)
+
+# Ranks train on CPUs alone, yet torch notes every seed, with a traceback, for devices that it may find later.
+# DeepSpeed seeds before each layer: that was two fifths of a rank's time.
+for device in (torch.cuda, torch.xpu, torch.mtia):
+    device.manual_seed_all = lambda seed: None
+
+# What DeepSpeed and torch import when an engine is made is imported once here, and not in every rank.
+for late in (
+    "deepspeed.comm.mori",
+    "deepspeed.module_inject.auto_ep_config",
+    "deepspeed.module_inject.auto_ep_layer",
+    "omegaconf",
+    "omegaconf.grammar_parser",
+    "torch.profiler._cupti_monitor",
+):
+    with suppress(ImportError), warnings.catch_warnings():  # other releases have other modules
+        warnings.simplefilter("ignore")
+        importlib.import_module(late)
 
 PATIENCE_S = 240.0
 
