@@ -6,6 +6,7 @@ Units are decimal, as fine as sums along a path leave room for.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -131,8 +132,9 @@ def whole_of(problem: Problem) -> Whole:
     graph = graph_of(problem)
     hulls = tuple(hull_of(table) for table in problem.tables)
     tick = _tick(problem)
-    price = _price(problem, hulls)
-    rungs = _pack([_climb(hull, tick, price) for hull in hulls])
+    prices_w = [hull.price_w for hull in hulls]
+    price = _price(problem, prices_w)
+    rungs = _rungs(hulls, prices_w, tick, price)
     return Whole(problem, graph, hulls, tick, price, rungs, tick.whole(problem.delay_s))
 
 
@@ -144,23 +146,24 @@ def _tick(problem: Problem) -> Unit:
     return unit_for("durations in seconds", np.concatenate([*every, problem.delay_s]), total=total)
 
 
-def _price(problem: Problem, hulls: tuple[Hull, ...]) -> Unit:
+def _price(problem: Problem, prices_w: Sequence[Floats]) -> Unit:
     """No cut carries more than the highest price of every activity."""
-    highest = np.array([hull.price_w[0] if len(hull.price_w) else 0.0 for hull in hulls])
+    highest = np.array([of_hull[0] if len(of_hull) else 0.0 for of_hull in prices_w])
     total = float(highest[problem.table_of].sum())
     return unit_for("prices of time in watts", highest, total=total)
 
 
-def _climb(hull: Hull, tick: Unit, price: Unit) -> tuple[Ints, Ints]:
-    """Lengths and tops of one hull's rungs; a rung that in whole numbers holds nothing is left out."""
-    length = tick.whole(hull.duration_s)[::-1]
-    top = np.append(np.maximum(price.whole(hull.price_w), 1)[::-1], UNBOUNDED)
-    holds = np.diff(top, prepend=0) > 0
-    return length[holds], top[holds]
-
-
-def _pack(climbs: list[tuple[Ints, Ints]]) -> Rungs:
-    sizes = [len(length) for length, _ in climbs]
-    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
-    lengths, tops = zip(*climbs, strict=True)
-    return Rungs(first, np.concatenate(lengths), np.concatenate(tops))
+def _rungs(hulls: Sequence[Hull], prices_w: Sequence[Floats], tick: Unit, price: Unit) -> Rungs:
+    """Lengths and tops of all hulls' rungs; one that in whole numbers holds nothing is left out."""
+    sizes = np.array([len(hull.option) for hull in hulls])
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    length = tick.whole(np.concatenate([hull.duration_s[::-1] for hull in hulls]))
+    top = np.full(first[-1], UNBOUNDED)
+    below = np.ones(first[-1], np.bool_)
+    below[first[1:] - 1] = False  # the fastest rung of each has no top
+    top[below] = np.maximum(price.whole(np.concatenate([of_hull[::-1] for of_hull in prices_w])), 1)
+    before = np.concatenate(([0], top[:-1]))
+    before[first[:-1]] = 0
+    holds = top > before
+    kept = np.concatenate(([0], np.cumsum(holds)))[first]
+    return Rungs(kept.astype(np.int32), length[holds], top[holds])
