@@ -17,6 +17,7 @@ from perseus_ds.kernels.warmth import WarmGpu, usual_class, warmth_of
 
 CORE_CLOCKS = 9
 _LOWEST_SHARE = 0.3
+_TAU = 0.1
 Find = Callable[[KernelClass], Replay]
 Progress = Callable[[float], None]
 _REST_S = 0.001
@@ -68,14 +69,13 @@ def measure_trace(
     pairs: Sequence[ClockPair] | None = None,
     core_clocks: int = CORE_CLOCKS,
     patience: WindowPatience | None = None,
-    tau: float = 0.1,
     progress: Progress | None = None,
 ) -> KernelProfile:
     """Measure every class that ``find`` can replay; it raises a `ProfileError` for one that it cannot.
 
     All energies are brought to the temperature that default clocks end at, where it can be read. After the
     first measurement the pairs that would be chosen are measured once more, with the default pair.
-    Choices are strict, with tolerance ``tau``, or by least product; local and global; per kernel and per
+    Choices are strict, with tolerance `_TAU`, or by least product; local and global; per kernel and per
     pass.
 
     Raises:
@@ -99,7 +99,7 @@ def measure_trace(
         why_not_memory=why_not,
         fingerprint={**trace.fingerprint, "gpu": identity.name, "driver": identity.driver},
     )
-    again = chosen_pairs(profile, trace, tau)
+    again = chosen_pairs(profile, trace)
     second = {kernel: measure(gpu, replays[kernel], again[kernel], patience) for kernel in replays}
     if progress is not None:
         progress(1.0)
@@ -115,9 +115,7 @@ def _brought(
     return {kernel: tuple(map(warmth.brought, found)) for kernel, found in points.items()}
 
 
-def chosen_pairs(
-    profile: KernelProfile, trace: KernelTrace, tau: float
-) -> Mapping[KernelClass, tuple[ClockPair, ...]]:
+def chosen_pairs(profile: KernelProfile, trace: KernelTrace) -> Mapping[KernelClass, tuple[ClockPair, ...]]:
     """The pairs that some goal chooses for each class, the default one first."""
     costs = launch_costs(smoothed(profile), trace)
     wanted: dict[KernelClass, dict[ClockPair, None]] = {
@@ -125,7 +123,7 @@ def chosen_pairs(
     }
     for level in Level:
         table = cost_table(costs, trace, level)
-        for goal in (Goal(), Goal(tau), EDP):
+        for goal in (Goal(), Goal(_TAU), EDP):
             for scope in Scope:
                 pair_of = dict(zip(table.rows, choose(table, goal, scope).pairs, strict=True))
                 for sequence in trace.sequences:

@@ -1,16 +1,7 @@
 """Which pair of clocks every kernel, instruction or pass should have: exact, with a certified gap."""
 
-from perseus_ds.kernels.choose.choose import (
-    EDP,
-    ChosenPairs,
-    Confirmed,
-    Goal,
-    Scope,
-    choose,
-    choose_at,
-    confirm,
-)
-from perseus_ds.kernels.choose.knapsack import Picks, solve_knapsack
+from perseus_ds.kernels.choose.choose import EDP, ChosenPairs, Goal, Scope, choose, confirm
+from perseus_ds.kernels.choose.knapsack import solve_knapsack
 from perseus_ds.kernels.choose.smooth import smoothed
 from perseus_ds.kernels.choose.table import (
     CostTable,
@@ -24,15 +15,12 @@ from perseus_ds.kernels.choose.table import (
 __all__ = [
     "EDP",
     "ChosenPairs",
-    "Confirmed",
     "CostTable",
     "Goal",
     "LaunchCosts",
     "Level",
-    "Picks",
     "Scope",
     "choose",
-    "choose_at",
     "confirm",
     "cost_table",
     "launch_costs",

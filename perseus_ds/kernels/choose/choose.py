@@ -107,16 +107,6 @@ def choose(table: CostTable, goal: Goal, scope: Scope = Scope.GLOBAL) -> ChosenP
     return ChosenPairs(table, option, chosen.energy_j)
 
 
-def choose_at(table: CostTable, price_w: float) -> ChosenPairs:
-    """Choose for each row what costs least at a price of time: a corner of the frontier.
-
-    Units: watts.
-    """
-    priced = np.where(np.isfinite(table.time_s), table.energy_j + price_w * table.time_s, np.inf)
-    chosen = ChosenPairs(table, _first_least(priced), 0.0)
-    return ChosenPairs(table, chosen.option, chosen.energy_j)
-
-
 def _first_least(values: Floats) -> Ints:
     first: Ints = np.argmin(values, axis=1)
     return first

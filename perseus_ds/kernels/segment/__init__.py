@@ -1,20 +1,13 @@
 """A launch sequence cut into runs of one pair of clocks, as long as changes take and cost something."""
 
 from perseus_ds.kernels.segment.bounded import runs_at, runs_within
-from perseus_ds.kernels.segment.play import Replayed, play
-from perseus_ds.kernels.segment.runs import FREE, ChangeCost, Runs, Sequence
-from perseus_ds.kernels.segment.timelines import (
-    timelines,
-    timelines_of,
-)
+from perseus_ds.kernels.segment.runs import ChangeCost, Runs, Sequence
+from perseus_ds.kernels.segment.timelines import timelines, timelines_of
 
 __all__ = [
-    "FREE",
     "ChangeCost",
-    "Replayed",
     "Runs",
     "Sequence",
-    "play",
     "runs_at",
     "runs_within",
     "timelines",

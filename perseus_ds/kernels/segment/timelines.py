@@ -21,7 +21,7 @@ shift kernels across clock boundaries; a pair that is held for longer is robust 
 """
 
 
-def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[ClockSegments, ...]:
+def timelines(sequence: Sequence) -> tuple[ClockSegments, ...]:
     """Find corners of the frontier, each best at some price of time, fastest first.
 
     Between two corners the next price is that of their chord; the chord that spans the most energy is
@@ -31,7 +31,7 @@ def timelines(sequence: Sequence, *, most: int = MOST) -> tuple[ClockSegments, .
     """
     corners = [_fastest(sequence), runs_at(sequence, 0.0)]
     closed: set[tuple[float, float]] = set()
-    while len(corners) < most:
+    while len(corners) < MOST:
         chords = [
             (fast, slow)
             for fast, slow in pairwise(corners)
@@ -58,7 +58,6 @@ def timelines_of(
     *,
     spared_w: tuple[tuple[int, float], ...] = (),
     temperature_c: float | None = None,
-    most: int = MOST,
 ) -> tuple[InstructionTimelines, ...]:
     """Find the frontier of every instruction of a trace, each pair held for ``STEADY_SHARE`` of it.
 
@@ -71,7 +70,7 @@ def timelines_of(
         held = replace(change, dwell_s=max(change.dwell_s, steady_s))
         sequence = Sequence(kernels, costs, held)
         default = AtDefault(sequence.default_s, sequence.default_j)
-        lines = timelines(sequence, most=most)
+        lines = timelines(sequence)
         found.append(InstructionTimelines(one.stage, one.kind, lines, default, spared_w, temperature_c))
     return tuple(found)
 

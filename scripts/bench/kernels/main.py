@@ -144,7 +144,7 @@ def curse(trace: KernelTrace, true: KernelProfile) -> dict[str, float]:
         table = cost_table(launch_costs(smoothed(profile), trace), trace)
         chosen = choose(table, Goal())
         again = noisy(true, random)
-        wanted = chosen_pairs(profile, trace, 0.1)
+        wanted = chosen_pairs(profile, trace)
         second = {k: tuple(p for p in points if p.pair in wanted[k]) for k, points in again.points.items()}
         told = confirm(
             chosen, *(cost_table(c, trace) for c in second_costs(replace(profile, second=second), trace))

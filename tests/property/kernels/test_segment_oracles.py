@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from segment_play import play
 
 from perseus_ds.device import ClockChange
 from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
-from perseus_ds.kernels.choose import CostTable, Goal, LaunchCosts, choose, choose_at
-from perseus_ds.kernels.segment import ChangeCost, Sequence, play, runs_at, runs_within, timelines
+from perseus_ds.kernels.choose import ChosenPairs, CostTable, Goal, LaunchCosts, choose
+from perseus_ds.kernels.segment import ChangeCost, Sequence, runs_at, runs_within, timelines
 
 eighths = st.integers(1, 40).map(lambda number: number / 8)
 
@@ -108,7 +109,8 @@ def test_free_changes_give_the_choice_per_kernel() -> None:
         counts * sequence.costs.energy_j,
     )
     for price_w in (0.0, 50.0, 200.0):
-        per_kernel, runs = choose_at(table, price_w), runs_at(sequence, price_w)
+        cheapest = np.argmin(table.energy_j + price_w * table.time_s, axis=1)
+        per_kernel, runs = ChosenPairs(table, cheapest, 0.0), runs_at(sequence, price_w)
         assert runs.energy_j == pytest.approx(per_kernel.energy_j, rel=1e-12)
         assert runs.time_s == pytest.approx(per_kernel.time_s, rel=1e-12)
     chosen, runs = choose(table, Goal()), runs_within(sequence, sequence.default_s)

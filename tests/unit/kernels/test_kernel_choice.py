@@ -14,7 +14,6 @@ from perseus_ds.kernels.choose import (
     Level,
     Scope,
     choose,
-    choose_at,
     confirm,
     cost_table,
     launch_costs,
@@ -62,13 +61,6 @@ def test_products_want_slow_memory_and_the_others_a_slow_core() -> None:
         if name.startswith("gelu"):
             assert pair.memory_mhz is None
             assert pair.clock_mhz is not None
-
-
-def test_no_time_at_a_price_beyond_all_energy_and_least_energy_at_none() -> None:
-    trace = trace_of()
-    table = cost_table(launch_costs(exact(), trace), trace)
-    assert choose_at(table, 1e9).time_s == table.time_s.min(axis=1).sum()
-    assert choose_at(table, 0.0).energy_j == table.energy_j.min(axis=1).sum()
 
 
 def test_a_class_that_cannot_be_replayed_stays_at_the_default_pair_and_is_named() -> None:
