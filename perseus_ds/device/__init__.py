@@ -20,17 +20,16 @@ from perseus_ds.device.clock_agenda import (
     RequestCounts,
     overdue_s,
 )
-from perseus_ds.device.clock_pair import DEFAULT_PAIR, ClockPair
+from perseus_ds.device.clock_pair import ClockPair
 from perseus_ds.device.conflict import ConflictKind, Sighting
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.null import NullGpu
 from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
-from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Truth, Work, simulated_settings
+from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings, Work, simulated_settings
 
 __all__ = [
-    "DEFAULT_PAIR",
     "Achieved",
     "AskedClocks",
     "Backend",
@@ -55,7 +54,6 @@ __all__ = [
     "SimulatedGpu",
     "SimulatedSettings",
     "Steps",
-    "Truth",
     "Work",
     "calibrate",
     "calibrate_together",

@@ -7,7 +7,7 @@ from perseus_ds.profile.curves.drawing import drawn_shares, time_factor
 from perseus_ds.profile.curves.smoothing import smoothed
 from perseus_ds.profile.estimating.counter import CounterTrace
 from perseus_ds.profile.estimating.window import Interval, Window
-from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, RelativeDuration, fit_of
+from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, fit_of
 from perseus_ds.profile.loads.sizes import at_size, differ, elasticity
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile
 from perseus_ds.profile.store import read_profile, write_profile
@@ -23,7 +23,6 @@ __all__ = [
     "LoadSums",
     "Point",
     "Profile",
-    "RelativeDuration",
     "Sweep",
     "Window",
     "at_size",

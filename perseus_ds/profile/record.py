@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile.loads.load_fit import LoadFit, RelativeDuration
+from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.schedule import Kind, Load
 
@@ -147,25 +147,14 @@ class Profile:
             )
         return tuple(sorted(points, key=lambda point: -point.clock_mhz))
 
-    def relative_duration(
-        self, stage: int, kind: Kind, load: Load, *, counted_at: int | None = None
-    ) -> RelativeDuration:
-        """Return how many times its mean duration a computation takes at a load, at any clock.
-
-        ``counted_at`` is the model stage whose inputs were counted (None: its own). Stages may count in units
-        of their own, tokens here and elements there, so a load is held against the mean that this stage saw.
-        What was not fitted takes its mean duration, give or take its variation.
-        """
-        fit = self.loads.get((stage, kind))
-        if fit is None:
-            return RelativeDuration(1.0, (self.variation() or {}).get((stage, kind), 0.0))
-        counted = next((one.mean for (at, _), one in self.loads.items() if at == counted_at), None)
-        return fit.predicted(load, mean=counted)
-
     def relative_durations(
         self, stage: int, kind: Kind, loads: Sequence[Load], *, counted_at: int | None = None
     ) -> NDArray[np.float64]:
-        """Return the factors of `relative_duration` of many loads at once.
+        """Return how many times its mean duration a computation takes at each of some loads, at any clock.
+
+        ``counted_at`` is the model stage whose inputs were counted (None: its own). Stages may count in units
+        of their own, tokens here and elements there, so a load is held against the mean that this stage saw.
+        What was not fitted takes its mean duration.
 
         Shape: ``loads`` [microbatches], also returned.
         """

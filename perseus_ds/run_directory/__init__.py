@@ -3,7 +3,7 @@
 from perseus_ds.run_directory.events import append_event, read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.places import RankPlace, read_places, write_places
-from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, RankSide, read_ranks
+from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, read_ranks
 from perseus_ds.run_directory.summary import MeasuredSide, Spent, Summary, read_summary, write_summary
 from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_timelines, write_timelines
 from perseus_ds.run_directory.whole_file import write_json, write_whole
@@ -13,7 +13,6 @@ __all__ = [
     "MeasuredSide",
     "RankPlace",
     "RankRecord",
-    "RankSide",
     "RecordedIteration",
     "RunDirectory",
     "Span",

@@ -8,18 +8,7 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_json
-from perseus_ds.files.fields import (
-    MOST,
-    Content,
-    flag,
-    line,
-    listed,
-    only,
-    real,
-    real_or_none,
-    rows,
-    whole,
-)
+from perseus_ds.files.fields import MOST, Content, flag, line, listed, only, real, real_or_none, rows, whole
 from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.schedule import Instruction
 

@@ -6,7 +6,7 @@ from perseus_ds.solver.beam.discretise import discretise
 from perseus_ds.solver.certificate import check_frontier, check_plans
 from perseus_ds.solver.dual import total_bounds
 from perseus_ds.solver.grid import REACH, STEP, best_of, plan_times, worth_keeping
-from perseus_ds.solver.parametric.frontier import Frontier, Result, solve_frontier
+from perseus_ds.solver.parametric.frontier import Frontier, solve_frontier
 from perseus_ds.solver.plans import Plans, blended, undominated
 from perseus_ds.solver.problem import OptionTable, Problem
 from perseus_ds.solver.splitting.split import GRAIN, split
@@ -19,7 +19,6 @@ __all__ = [
     "OptionTable",
     "Plans",
     "Problem",
-    "Result",
     "best_of",
     "blended",
     "check_frontier",

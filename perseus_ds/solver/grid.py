@@ -48,10 +48,10 @@ def _snapped(frontier: Frontier, even_s: Floats) -> Floats:
     return np.where((corner_s > since_s) | (corner_s == even_s), corner_s, even_s)
 
 
-def worth_keeping(plans: Plans, *, base_power_w: float = 0.0, reach: float = REACH) -> Plans:
+def worth_keeping(plans: Plans, *, base_power_w: float = 0.0) -> Plans:
     """Drop plans far from their bound while a faster one stays near enough.
 
-    The first and the last stay. From one kept plan to the next the bound falls by at most ``reach`` of the
+    The first and the last stay. From one kept plan to the next the bound falls by at most `REACH` of the
     total, as far as the plans given allow it.
 
     Cost: quadratic in plans, in vectors.
@@ -64,7 +64,7 @@ def worth_keeping(plans: Plans, *, base_power_w: float = 0.0, reach: float = REA
         if not len(before) or not len(after):
             continue
         fall_j = plans.bound_j[before[-1]] - plans.bound_j[after[0]]
-        kept[worst] = fall_j > reach * total_j[worst]
+        kept[worst] = fall_j > REACH * total_j[worst]
     return plans.at(np.flatnonzero(kept).astype(np.int32))
 
 

@@ -1,6 +1,5 @@
 """Which replica is slow, and how slowly the others can wait: one decision, alike on every rank."""
 
-from perseus_ds.straggler.announcement.announcing import Announced, notify
 from perseus_ds.straggler.announcement.notices import Heard, Notices
 from perseus_ds.straggler.ceiling.held_ceiling import CapNumbers, HeldCeiling
 from perseus_ds.straggler.ceiling.power_cap import PowerCap
@@ -13,7 +12,6 @@ from perseus_ds.straggler.pacing import Forecast, Foretold, Outlook, ProgressMar
 from perseus_ds.straggler.replica_plans import Pace, ReplicaPlans
 
 __all__ = [
-    "Announced",
     "CapNumbers",
     "Cause",
     "Forecast",
@@ -35,5 +33,4 @@ __all__ = [
     "StragglerController",
     "StragglerDecision",
     "TimeBudget",
-    "notify",
 ]

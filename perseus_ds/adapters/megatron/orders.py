@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perseus_ds.errors import UnsupportedEngineError
-from perseus_ds.schedule import (
-    Instruction,
-    Kind,
-    Order,
-    first_forwards,
-    last_backwards,
-    textbook,
-)
+from perseus_ds.schedule import Instruction, Kind, Order, first_forwards, last_backwards, textbook
 
 
 def order_of(

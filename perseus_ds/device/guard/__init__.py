@@ -6,7 +6,7 @@ from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.device.guard.client.guard_client import GuardClient
 from perseus_ds.device.guard.client.guarded_gpu import GuardedGpu, guarded
 from perseus_ds.device.guard.service.policy import Policy, Rule
-from perseus_ds.device.guard.service.rules_file import DEFAULT_RULES, Rules, read_rules, rule_of
+from perseus_ds.device.guard.service.rules_file import DEFAULT_RULES, read_rules, rule_of
 from perseus_ds.device.guard.service.service import Service, ServiceSettings, run_service
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Policy",
     "Repair",
     "Rule",
-    "Rules",
     "Service",
     "ServiceSettings",
     "guarded",

@@ -20,11 +20,7 @@ from perseus_ds.device.operator_settings import OperatorSettings
 from perseus_ds.device.record import Achieved, Capabilities, EventReason, Identity
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.device.rights import missing_right
-from perseus_ds.errors import (
-    DeviceError,
-    DeviceUnavailableError,
-    DeviceUnsupportedError,
-)
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 
 T = TypeVar("T")
 

@@ -7,22 +7,19 @@ from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.roofline import KernelWork
 from perseus_ds.device.simulated.sequence import KernelSequence
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
-from perseus_ds.device.simulated.timebase import ScaledTime, TimeBase, VirtualTime
+from perseus_ds.device.simulated.timebase import VirtualTime
 from perseus_ds.device.simulated.timeline import Task
-from perseus_ds.device.simulated.truth import Truth, TruthNow
+from perseus_ds.device.simulated.truth import Truth
 
 __all__ = [
     "MODELS",
     "GpuModel",
     "KernelSequence",
     "KernelWork",
-    "ScaledTime",
     "SimulatedGpu",
     "SimulatedSettings",
     "Task",
-    "TimeBase",
     "Truth",
-    "TruthNow",
     "VirtualTime",
     "Work",
     "is_product",

@@ -18,8 +18,6 @@ from perseus_ds.errors import ConfigError
 
 Table = tuple[tuple[float, float], ...]
 
-ASSUMED = "assumed"
-
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
@@ -78,10 +76,6 @@ class GpuModel:
     def max_clock_mhz(self) -> int:
         """The highest clock of the grid, which is also the default."""
         return self.clocks_mhz[0]
-
-    def is_assumed(self, field: str) -> bool:
-        """Whether a number is our own guess."""
-        return self.sources[field].startswith(ASSUMED)
 
 
 def interpolate(table: Table, x: float) -> float:

@@ -55,10 +55,8 @@ def is_product(name: str) -> bool:
     return any(word in name.lower() for word in _PRODUCTS)
 
 
-def work_of_operator(
-    model: GpuModel, name: str, shapes: Sequence[Sequence[int]], dtype: str, launches: float = 1.0
-) -> KernelWork:
-    """Estimate the work of some launches.
+def work_of_operator(model: GpuModel, name: str, shapes: Sequence[Sequence[int]], dtype: str) -> KernelWork:
+    """Estimate the work of a launch.
 
     The two operands of a product are [..., m, k] and [..., k, n]; of other operators every argument is
     read, and the largest written once more.
@@ -68,10 +66,10 @@ def work_of_operator(
     if is_product(name):
         operands = [shape for shape in arrays if len(shape) > 1][-2:]
         if len(operands) == 2:  # noqa: PLR2004  # two operands
-            return _product(model, operands[0], operands[1], item, 2.0 if item > 2 else 1.0).scaled(launches)  # noqa: PLR2004  # half precision
+            return _product(model, operands[0], operands[1], item, 2.0 if item > 2 else 1.0)  # noqa: PLR2004  # half precision
     sizes = [math.prod(shape) for shape in arrays] or [1]
     moved = item * (sum(sizes) + max(sizes))
-    return _elements(model, name.lower(), float(moved)).scaled(launches)
+    return _elements(model, name.lower(), float(moved))
 
 
 def _product(

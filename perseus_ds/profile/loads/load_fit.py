@@ -27,14 +27,6 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class RelativeDuration:
-    """How many times as long as at the mean load, and the standard deviation of a single execution."""
-
-    factor: float
-    sd: float
-
-
-@dataclass(frozen=True, slots=True)
 class LoadFit:
     """Relative duration = ``base`` + ``tokens`` t + ``squares`` q of one (stage, kind); 1 at ``mean``.
 
@@ -82,11 +74,6 @@ class LoadFit:
         bb, bt, bq, tt, tq, qq = self.covariance
         variance = bb + tt * t * t + qq * q * q + 2.0 * (bt * t + bq * q + tq * t * q)
         return math.sqrt(max(0.0, variance))
-
-    def predicted(self, load: Load, *, mean: Load | None = None) -> RelativeDuration:
-        """Return the relative duration of one execution, with all that it may be off by."""
-        factor = self.factor(load, mean=mean)
-        return RelativeDuration(factor, math.hypot(self.scatter * factor, self.error(load, mean=mean)))
 
     def _shares(self, load: Load, mean: Load | None) -> tuple[float, float]:
         one = mean or self.mean

@@ -47,13 +47,6 @@ def at_size(values: _Numbers, sizes: _Numbers, size: float, *, power: float | No
     return adjusted
 
 
-def larger(sizes: _Numbers, size: float, *, power: float) -> float:
-    """How much more work samples are on average than one of a size; 1 where sizes are not reported."""
-    if size <= 0 or not len(sizes) or sizes.min() <= 0:
-        return 1.0
-    return float(((sizes / size) ** power).mean())
-
-
 def variation(sizes: _Numbers, microbatches: _Numbers) -> float:
     """By what share of their mean neighbouring sizes vary (standard deviation); 0 where they are unknown.
 

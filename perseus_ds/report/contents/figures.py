@@ -175,14 +175,6 @@ def headline(found: Figures) -> str:
     return "Profile of a simulated GPU" if found.simulated else "Profile"
 
 
-def planned_headline(found: Figures) -> str:
-    """State the frontier's own figure of the plan, whatever was measured."""
-    if found.planned is None:
-        return headline(found)
-    where = ", simulated GPU" if found.simulated else ""
-    return f"{_in_words(found.planned)}, as planned{where}"
-
-
 def _in_words(saving: Saving) -> str:
     within = "" if saving.within_pct is None else f" \N{PLUS-MINUS SIGN} {saving.within_pct:.1f}"
     less = f"{abs(saving.saving_pct):.1f}{within} % {'less' if saving.saving_pct >= 0 else 'more'} energy"

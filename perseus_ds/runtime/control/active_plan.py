@@ -20,15 +20,7 @@ from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.measure.stage_levels import StageLevels
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler import (
-    Cause,
-    HeldCeiling,
-    Outlook,
-    Pace,
-    ReplicaPlans,
-    ReplicaStatus,
-    Straggler,
-)
+from perseus_ds.straggler import Cause, HeldCeiling, Outlook, Pace, ReplicaPlans, ReplicaStatus, Straggler
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,18 @@
 
 from perseus_ds.runtime.emulation.carried_time import CarriedTime, CoupledTime, Neighbours
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork, StageWork, works_of
-from perseus_ds.runtime.emulation.emulation import Emulation, neighbours_of
-from perseus_ds.runtime.emulation.routes import Buffered, PeerRank, Route, routes_of
+from perseus_ds.runtime.emulation.emulation import Emulation
+from perseus_ds.runtime.emulation.routes import routes_of
 from perseus_ds.runtime.emulation.time_messages import TimeMessages
 
 __all__ = [
-    "Buffered",
     "CarriedTime",
     "CoupledTime",
     "EmulatedWork",
     "Emulation",
     "Neighbours",
-    "PeerRank",
-    "Route",
     "StageWork",
     "TimeMessages",
-    "neighbours_of",
     "routes_of",
     "works_of",
 ]

@@ -13,14 +13,7 @@ import numpy as np
 from perseus_ds.config import Objective
 from perseus_ds.device import Capabilities
 from perseus_ds.errors import PlanMismatchError
-from perseus_ds.plan import (
-    Expected,
-    FrequencyPlan,
-    PlanSet,
-    expected,
-    loads,
-    select,
-)
+from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, expected, loads, select
 from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.profile import Profile
 from perseus_ds.runtime.comm.progress import ProgressExchange

@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.changing.clock_change import queued
 from perseus_ds.simulation.emulator.meter import account, expect
-from perseus_ds.simulation.emulator.records import (
-    BARRIER,
-    BUBBLE,
-    LOST,
-    EmulatedIteration,
-    Ints,
-    Play,
-)
+from perseus_ds.simulation.emulator.records import BARRIER, BUBBLE, LOST, EmulatedIteration, Ints, Play
 from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
 
 # At one moment things happen in this order: a clock that comes into force serves the work that begins.

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.profile import CounterTrace, Interval, Window
 from perseus_ds.profile.estimating.estimate import estimate
-from perseus_ds.profile.loads.sizes import at_size, differ, elasticity, larger, spread, variation
+from perseus_ds.profile.loads.sizes import at_size, differ, elasticity, spread, variation
 from perseus_ds.schedule import Instruction, Kind, Load
 
 RANDOM = np.random.default_rng(3)
@@ -61,9 +61,6 @@ def test_what_varies_beyond_its_size_is_seen() -> None:
 
 def test_what_a_window_is_brought_to_can_be_brought_to_the_mean_of_what_was_seen() -> None:
     """Microbatches of twice the size, and of half and twice it: as much more work on average."""
-    assert larger(np.array([200.0, 200.0]), 100.0, power=1.0) == 2.0
-    assert larger(np.array([50.0, 200.0]), 100.0, power=2.0) == pytest.approx((0.25 + 4.0) / 2)
-    assert larger(np.array([0.0, 0.0]), 100.0, power=1.0) == 1.0
     seen = estimate(window([100, 300, 100, 300], told=True))
     assert seen.larger[0, Kind.FORWARD] == pytest.approx(2.0)
     point = seen.points[0, Kind.FORWARD]

@@ -51,20 +51,20 @@ class Repair:
         return f"{self.uuid}: {what}{f' ({self.detail})' if self.detail else ''}"
 
 
-def repair(uuid: str | None = None, *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
-    """Put back every GPU (or one) whose guard was killed, from the journal that it left.
+def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
+    """Put back every GPU whose guard was killed, from the journal that it left.
 
     Raises:
         DevicePermissionError: the journals cannot be read.
     """
     left = [*journal.journaled(), *unseen.unseen_gpus()]
-    done = (_repaired(known, open_gpu) for known in dict.fromkeys(left) if uuid in {None, known})
+    done = (_repaired(known, open_gpu) for known in dict.fromkeys(left))
     return tuple(one for one in done if one is not None)
 
 
-def reset(uuids: tuple[str, ...], *, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
+def reset(uuids: tuple[str, ...]) -> tuple[Repair, ...]:
     """Remove any lock from these GPUs, also one that no journal knows, unless a living guard holds it."""
-    return tuple(_reset(uuid, open_gpu) for uuid in uuids)
+    return tuple(_reset(uuid) for uuid in uuids)
 
 
 def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) -> None:
@@ -166,7 +166,7 @@ def _backend_of(uuid: str) -> str:
     return journal.BACKENDS[0] if left is None else left.backend
 
 
-def _reset(uuid: str, open_gpu: OpenGpu) -> Repair:
+def _reset(uuid: str) -> Repair:
     def act() -> Repair:
         with opened_to_put_back(open_gpu, journal.BACKENDS[0], uuid) as gpu:
             return _reset_locked(gpu, uuid)

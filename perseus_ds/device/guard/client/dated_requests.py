@@ -33,18 +33,11 @@ class DatedRequests:
     known here (`overdue_s`). At most one question is open at a time.
     """
 
-    def __init__(
-        self,
-        send_queue: SendQueue,
-        refused: Callable[[], DeviceError | None],
-        *,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, send_queue: SendQueue, refused: Callable[[], DeviceError | None]) -> None:
         self.counts = RequestCounts()
         self._before = RequestCounts()
         self._send_queue = send_queue
         self._refused = refused
-        self._now_s = now_s
         self._patience_s = float("inf")
         self._raises: deque[_Raise] = deque(maxlen=_MOST_UNKNOWN)
         self._clock_mhz: int | None = None
@@ -89,7 +82,7 @@ class DatedRequests:
             if self._wants_report():
                 self._send_queue.send(_REPORT)
             asked_s = self._questioned_s
-            unanswered = asked_s is not None and self._now_s() > asked_s + self._patience_s
+            unanswered = asked_s is not None and time.monotonic() > asked_s + self._patience_s
             return not (unanswered or self._behind)
 
     def begin_anew(self) -> None:
@@ -120,7 +113,7 @@ class DatedRequests:
 
     def _wants_report(self) -> bool:
         """Whether a question is due; from then on it is on its way."""
-        now_s = self._now_s()
+        now_s = time.monotonic()
         due = bool(self._raises) and now_s > self._raises[0].due_s + self._patience_s
         if not due or self._questioned_s is not None:
             return False

@@ -17,14 +17,7 @@ from perseus_ds.device.guard.client.dated_requests import DatedRequests
 from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.client.send_queue import SendQueue
 from perseus_ds.device.guard.client.taking import Taken, take, take_again
-from perseus_ds.device.guard.protocol import (
-    MAX_BYTES,
-    MalformedError,
-    Message,
-    decode,
-    encode,
-    refused,
-)
+from perseus_ds.device.guard.protocol import MAX_BYTES, MalformedError, Message, decode, encode, refused
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 _ANSWER_S = 20.0
