@@ -5,8 +5,7 @@
 
 from perseus_ds.profile.curves.drawing import drawn_shares, time_factor
 from perseus_ds.profile.curves.smoothing import smoothed
-from perseus_ds.profile.estimating.counter import CounterTrace
-from perseus_ds.profile.estimating.window import Interval, Window
+from perseus_ds.profile.estimating.window import CounterTrace, Interval, Window
 from perseus_ds.profile.loads.load_fit import LoadFit, LoadSums, fit_of
 from perseus_ds.profile.loads.sizes import at_size, differ, elasticity
 from perseus_ds.profile.record import Computation, CurveErrors, Point, Profile

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.profile.estimating.counter import CounterTrace
+from perseus_ds.profile.estimating.window import CounterTrace
 from perseus_ds.profile.record import Computation, Point
 
 Points = Mapping[Computation, Point]

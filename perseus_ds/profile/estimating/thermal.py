@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profile.estimating.counter import CounterTrace
 from perseus_ds.profile.estimating.heat import MOST_LEAKAGE, Leakage, Points
+from perseus_ds.profile.estimating.window import CounterTrace
 from perseus_ds.profile.record import Computation, Point
 
 Reading = tuple[float, float]
