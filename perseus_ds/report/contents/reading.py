@@ -11,7 +11,6 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
-from perseus_ds.report.timeline.critical_path import critical_path
 from perseus_ds.run_directory import (
     RankRecord,
     RecordedIteration,
@@ -22,7 +21,7 @@ from perseus_ds.run_directory import (
     read_summary,
     read_timelines,
 )
-from perseus_ds.schedule import Instruction
+from perseus_ds.schedule import Instruction, Schedule, dag_of
 
 Part = TypeVar("Part")
 Event = Mapping[str, object]
@@ -213,3 +212,24 @@ def chosen_plan(
             if isinstance(index, int) and 0 <= index < len(plans):
                 return plans.plan(index)
     return select(plans, Objective())
+
+
+def critical_path(timeline: RecordedIteration, schedule: Schedule) -> tuple[Instruction, ...]:
+    """What the iteration time hangs on: a longest path; of predecessors the one that ends last.
+
+    Durations are measured, places follow from the graph, so that each instruction begins as one of those
+    before it ends (or its transfer arrives). Instructions that the timeline lacks are passed over.
+    """
+    ends_s = {span.instruction: span.start_s + span.duration_s for span in timeline.spans}
+    dag = dag_of(schedule)
+    before: dict[Instruction, list[Instruction]] = {node: [] for node in dag.nodes}
+    for earlier, later in dag.edges:
+        if dag.nodes[earlier] in ends_s:
+            before[dag.nodes[later]].append(dag.nodes[earlier])
+    known = [node for node in dag.nodes if node in ends_s]
+    if not known:
+        return ()
+    path = [max(known, key=ends_s.__getitem__)]
+    while before[path[-1]]:
+        path.append(max(before[path[-1]], key=ends_s.__getitem__))
+    return tuple(reversed(path))
