@@ -37,7 +37,6 @@ _COLDEST_C = -273.15
 _FIRST, _SECOND = "first", "second"
 
 Row = Mapping[str, str | None]
-Points = dict[KernelClass, tuple[KernelPoint, ...]]
 
 
 def read_kernel_csv(path: Path) -> KernelProfile:

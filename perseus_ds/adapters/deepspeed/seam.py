@@ -10,9 +10,6 @@ from perseus_ds.adapters.required_names import RequiredName
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.schedule import Kind
 
-ENGINE_MODULE = "deepspeed.runtime.pipe.engine"
-SCHEDULE_MODULE = "deepspeed.runtime.pipe.schedule"
-
 KINDS: Mapping[str, Kind] = {
     "LoadMicroBatch": Kind.LOAD,
     "ForwardPass": Kind.FORWARD,

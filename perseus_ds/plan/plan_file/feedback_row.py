@@ -56,7 +56,7 @@ def feedback_of(row: object, plans: PlanSet) -> FeedbackWeights | None:
     if any(len(vector) != count for vector in vectors.values()):
         raise PerseusError(f"feedback: expected {count} numbers in each of {', '.join(_VECTORS)}")
     rows = [mapping(one, "feedback") for one in listed(content["computations"], "feedback")]
-    if {_key(one) for one in rows} != set(plans.options):
+    if {key_of(one) for one in rows} != set(plans.options):
         raise PerseusError("feedback has other computations than the plan")
     figures = [real(content, name, least=-MOST, most=MOST) for name in _FIGURES]
     return FeedbackWeights(
@@ -65,8 +65,8 @@ def feedback_of(row: object, plans: PlanSet) -> FeedbackWeights | None:
         begin_s=vectors["begin_s"],
         lasts_s=vectors["lasts_s"],
         most_late_s=vectors["most_late_s"],
-        weights={_key(one): _weights(one) for one in rows},
-        options={_key(one): _options(one, len(plans.options[_key(one)].clock_mhz)) for one in rows},
+        weights={key_of(one): _weights(one) for one in rows},
+        options={key_of(one): _options(one, len(plans.options[key_of(one)].clock_mhz)) for one in rows},
         changes=whole({"changes": 1, **content}, "changes", least=1, most=2),
         saving_pct=figures[0],
         slowdown_pct=figures[1],
@@ -75,7 +75,8 @@ def feedback_of(row: object, plans: PlanSet) -> FeedbackWeights | None:
     )
 
 
-def _key(row: Mapping[str, object]) -> Computation:
+def key_of(row: Mapping[str, object]) -> Computation:
+    """Which computation a row of a plan file is of."""
     return whole(row, "stage", least=0, most=MOST_INSTRUCTIONS), Kind(row["kind"])
 
 

@@ -34,7 +34,7 @@ from perseus_ds.plan.plan_file.bounds import (
     spared_of,
     timelines_of,
 )
-from perseus_ds.plan.plan_file.feedback_row import feedback_of, feedback_row
+from perseus_ds.plan.plan_file.feedback_row import feedback_of, feedback_row, key_of
 from perseus_ds.plan.plan_file.packing import (
     pack_matrix,
     pack_splits,
@@ -47,7 +47,7 @@ from perseus_ds.plan.record import Baseline, Expected, PlanSet
 from perseus_ds.plan.waits import WaitClock
 from perseus_ds.profile import Computation
 from perseus_ds.run_directory import write_whole
-from perseus_ds.schedule import Kind, Schedule, validate
+from perseus_ds.schedule import Schedule, validate
 
 FORMAT = "perseus-plan"
 VERSION = 3
@@ -184,8 +184,8 @@ def _plan_set(content: dict[str, object]) -> PlanSet:
         fingerprint=texts(content["fingerprint"], "fingerprint"),
         schedule=_schedule_of(mapping(content["schedule"], "schedule")),
         blocking_power_w=real(content, "blocking_power_w", least=0, most=MOST),
-        options={_key(row): _options_of(row) for row in options},
-        fixed_s={_key(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
+        options={key_of(row): _options_of(row) for row in options},
+        fixed_s={key_of(row): real(row, "time_s", least=0, most=MOST) for row in fixed},
         iteration_time_s=reals(frontier, "iteration_time_s"),
         effective_energy_j=reals(frontier, "effective_energy_j"),
         lower_bound_j=reals(frontier, "lower_bound_j"),
@@ -266,10 +266,6 @@ def _expected_of(row: object) -> tuple[int, Expected]:
         within_pct=real(known, "within_pct", least=0, most=MOST),
         slowdown_within_pct=real(known, "slowdown_within_pct", least=0, most=MOST),
     )
-
-
-def _key(row: Mapping[str, object]) -> Computation:
-    return whole(row, "stage", least=0, most=MOST_INSTRUCTIONS), Kind(row["kind"])
 
 
 def _options_of(row: Mapping[str, object]) -> Options:
