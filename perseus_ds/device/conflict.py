@@ -16,6 +16,7 @@ class Reaction(Enum):
 
     KNOW = "go on"
     GO_ON = "go on; samples taken meanwhile are not used"
+    AS_REACHED = "go on; samples count for the clock that was reached"
     GIVE_UP = "give up control and put the clock back"
 
 
@@ -27,9 +28,9 @@ class ConflictKind(Enum):
         Reaction.GIVE_UP,
     )
     NOT_HELD = ("the clock was stored and never reached, with no reason given", Reaction.KNOW)
-    POWER_CAP = ("the power cap holds the clock down", Reaction.GO_ON)
-    THERMAL = ("the GPU is too hot for this clock", Reaction.GO_ON)
-    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.GO_ON)
+    POWER_CAP = ("the power cap holds the clock down", Reaction.AS_REACHED)
+    THERMAL = ("the GPU is too hot for this clock", Reaction.AS_REACHED)
+    HW_SLOWDOWN = ("the hardware slows the GPU down (power brake or supply)", Reaction.AS_REACHED)
     POWER_PROFILE = (
         "the workload power profile changed, so that clock and power may no longer be as profiled",
         Reaction.KNOW,

@@ -95,7 +95,7 @@ def test_a_throttled_gpu_is_said_and_goes_on(
         node.state.gpu[VICTIM].utilization, node.state.gpu[VICTIM].clamp_mhz = 90, 1000
 
     said = afflicted(node, run_dir, throttle, leaves=False)
-    assert conflicts(run_dir) == [(kind, VICTIM, "go_on")]
+    assert conflicts(run_dir) == [(kind, VICTIM, "as_reached")]
     assert announced(said, words) == [0]
     assert counts(run_dir, VICTIM)[kind] >= 1
     assert [one.value.left_after for one in said] == [None] * 4

@@ -63,7 +63,7 @@ def test_each_kind_is_said_once_and_recorded_for_every_rank(
     assert here.unpublished() == NOBODY
     assert capsys.readouterr().out == (
         "perseus: conflict on rank 1: the power cap holds the clock down "
-        "(go on; samples taken meanwhile are not used)\n"
+        "(go on; samples count for the clock that was reached)\n"
     )
     recorded = [
         (event["event"], event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")
