@@ -77,7 +77,13 @@ def _here(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _pretend_random(cuda: Any) -> None:  # noqa: ANN401
-    """Give the GPU that is not there a random state of its own, which nothing draws from."""
+    """Give the GPU that is not there a random state of its own, which nothing draws from.
+
+    Torch would keep every state that Megatron sets, with a traceback, for a GPU that it may find later.
+    """
+    from megatron.core.tensor_parallel import random  # noqa: PLC0415  # it changes torch when imported
+
+    random._lazy_call = lambda set_state: None
     generator = torch.Generator()
     for place in (cuda, cuda.random):
         place.get_rng_state = lambda *_, **__: generator.get_state()
