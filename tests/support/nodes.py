@@ -56,10 +56,23 @@ def block(run_dir: Path, **changes: object) -> dict[str, Any]:
     }
 
 
-def live(rank: int, content: Mapping[str, Any], done: Done, more: int, *, steps: int = 100_000) -> Lived:
-    """Train until rank 0 sees that it is done, a few steps more, and leave as at the end of a script."""
+def live(
+    rank: int,
+    content: Mapping[str, Any],
+    done: Done,
+    more: int,
+    computes_s: float = 0.0,
+    *,
+    steps: int = 100_000,
+) -> Lived:
+    """Train until rank 0 sees that it is done, a few steps more, and leave as at the end of a script.
+
+    For each microbatch a stage's host waits ``computes_s``, as for a GPU that computes.
+    """
     fake_nvml.load()
     engine = build(content, stages=STAGES, inner=UNEVEN)
+    if computes_s:
+        engine.module.register_forward_pre_hook(lambda *_: time.sleep(computes_s))
     data, losses, left_after = batches(), [], None
     until_s, run_dir, over = time.monotonic() + PATIENCE_S, Path(content["perseus"]["run_dir"]), False
     while steps > 0:
@@ -75,9 +88,11 @@ def live(rank: int, content: Mapping[str, Any], done: Done, more: int, *, steps:
     return Lived(losses, left_after)
 
 
-def lived(node: FakeNvml, content: Mapping[str, Any], done: Done, *, more: int = 3) -> list[Said]:
+def lived(
+    node: FakeNvml, content: Mapping[str, Any], done: Done, *, more: int = 3, computes_s: float = 0.0
+) -> list[Said]:
     """Run a job on a node until something is in its run directory."""
-    return run_ranks(STAGES, live, content, done, more, environment=node.environment())
+    return run_ranks(STAGES, live, content, done, more, computes_s, environment=node.environment())
 
 
 def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:
