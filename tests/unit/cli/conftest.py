@@ -1,7 +1,11 @@
 """The program called in this process, and the files that it reads."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
+import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fake_nvml"))
 
 import fake_nvml
 from cli_program import CSV, Answer, Program
+from own_signals import begin_as_a_program
 
 from perseus_ds.cli import main
 
@@ -67,8 +72,8 @@ def node(tmp_path: Path) -> fake_nvml.FakeNvml:
 
 
 @pytest.fixture
-def on_node(node: fake_nvml.FakeNvml) -> Program:
-    """Call ``perseus-ds`` in a process on that node."""
+def afresh_on_node(node: fake_nvml.FakeNvml) -> Program:
+    """Call ``perseus-ds`` on that node as users do: Python starts, and imports what it needs."""
 
     def call(*words: object) -> Answer:
         program = [sys.executable, "-m", "perseus_ds.cli"]
@@ -83,3 +88,47 @@ def on_node(node: fake_nvml.FakeNvml) -> Program:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def on_node(node: fake_nvml.FakeNvml, tmp_path: Path) -> Program:
+    """Call ``perseus-ds`` in a process on that node, which has imported everything already."""
+    out, err = tmp_path / "stdout", tmp_path / "stderr"
+
+    def call(*words: object) -> Answer:
+        process = multiprocessing.get_context("fork").Process(
+            target=_forked, args=(node.environment(), list(map(str, words)), out, err)
+        )
+        process.start()
+        process.join(60)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        assert process.exitcode is not None
+        return Answer(process.exitcode, out.read_text(), err.read_text())
+
+    return call
+
+
+def _forked(environment: dict[str, str], words: list[str], out: Path, err: Path) -> None:
+    begin_as_a_program()
+    os.environ.update(environment)
+    for number, path in ((1, out), (2, err)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+    warnings.simplefilter("default")
+    warnings.simplefilter("ignore", DeprecationWarning)
+    code: object = 1
+    try:
+        fake_nvml.load()  # a program that starts finds it by its environment
+        code = main(words)
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)

@@ -16,8 +16,8 @@ def _config(tmp_path: Path, **content: object) -> Path:
     return path
 
 
-def test_doctor_describes_every_gpu(on_node: Program) -> None:
-    answer = on_node("doctor")
+def test_doctor_describes_every_gpu(afresh_on_node: Program) -> None:
+    answer = afresh_on_node("doctor")
     assert (answer.code, answer.err) == (0, "")
     assert f"gpu 0    Fake A100, {fake_nvml.UUID.format(0)}" in answer.out
     assert "clocks 210 to 1410 MHz in steps of 15" in answer.out
@@ -50,9 +50,9 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
 
 
 def test_the_first_hour_needs_a_gpu_that_torch_knows(
-    on_node: Program, node: fake_nvml.FakeNvml, tmp_path: Path
+    afresh_on_node: Program, node: fake_nvml.FakeNvml, tmp_path: Path
 ) -> None:
-    answer = on_node("doctor", "--first-hour", "--output", tmp_path / "here.txt")
+    answer = afresh_on_node("doctor", "--first-hour", "--output", tmp_path / "here.txt")
     assert (answer.code, answer.out) == (1, "")
     assert "no CUDA device here to check" in answer.err
     assert "in the Python that trains" in answer.err
@@ -61,15 +61,15 @@ def test_the_first_hour_needs_a_gpu_that_torch_knows(
 
 
 @pytest.mark.thorough
-def test_doctor_times_clock_changes_when_asked_to(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_times_clock_changes_when_asked_to(afresh_on_node: Program, node: fake_nvml.FakeNvml) -> None:
     for index in range(2):
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
-    answer = on_node("doctor", "--calibrate")
+    answer = afresh_on_node("doctor", "--calibrate")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.count("measured: call ") == 2
     assert all(node.state.gpu[index].sets > 0 for index in range(2))
     assert node.locked_mhz() == [0, 0]
-    found = json.loads(on_node("doctor", "--calibrate", "--json").out)["calibration"]
+    found = json.loads(afresh_on_node("doctor", "--calibrate", "--json").out)["calibration"]
     assert [one["index"] for one in found] == [0, 1]
     for one in found:
         assert one["calibration"]["call_s"] > 0.003
@@ -148,9 +148,9 @@ def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: py
     assert "gpu      count GPUs: no driver (check that nvidia-smi works here)" in answer.out
 
 
-def test_doctor_reads_the_configuration(on_node: Program, tmp_path: Path) -> None:
+def test_doctor_reads_the_configuration(afresh_on_node: Program, tmp_path: Path) -> None:
     config = _config(tmp_path, autotuning={"enabled": True}, perseus={"enabled": True, "device": "simulated"})
-    answer = on_node("doctor", "--config", config)
+    answer = afresh_on_node("doctor", "--config", config)
     assert answer.code == 0
     assert "autotuning is on: the plugin stays off" in answer.out
 
@@ -178,9 +178,9 @@ def test_clocks_reset_finds_nothing_to_do(on_node: Program, node: fake_nvml.Fake
     assert node.locked_mhz() == [900, 0]
 
 
-def test_clocks_reset_all_resets_every_gpu(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_clocks_reset_all_resets_every_gpu(afresh_on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
-    answer = on_node("clocks", "reset", "--all")
+    answer = afresh_on_node("clocks", "reset", "--all")
     assert (answer.code, answer.err) == (0, "")
     assert len(answer.out.splitlines()) == 2
     assert node.locked_mhz() == [0, 0]
