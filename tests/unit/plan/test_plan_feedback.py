@@ -327,12 +327,18 @@ def test_troubles_cost_no_more_time_with_feedback(
     assert with_s - without_s < 0.0015
 
 
+@pytest.fixture(scope="module")
+def calm_s(plans: PlanSet, profile: Profile) -> Floats:
+    return lasting_s(plans, profile, ())
+
+
 @TROUBLES
-def test_troubles_set_nothing_swinging(plans: PlanSet, profile: Profile, trouble: Disturbance) -> None:
+def test_troubles_set_nothing_swinging(
+    plans: PlanSet, profile: Profile, calm_s: Floats, trouble: Disturbance
+) -> None:
     """What is over leaves nothing behind; of what stays no iteration answers the one before."""
-    calm_s, with_s, without_s = (
-        lasting_s(one, profile, met)
-        for one, met in ((plans, ()), (plans, (trouble,)), (replace(plans, feedback=None), (trouble,)))
+    with_s, without_s = (
+        lasting_s(one, profile, (trouble,)) for one in (plans, replace(plans, feedback=None))
     )
     settled = slice(22, None)
     if trouble.last is not None:
