@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from queue import SimpleQueue
 
 from perseus_ds.device.simulated import VirtualTime
@@ -14,7 +13,11 @@ class Post:
     """Messages between threads, first come first served for each pair and tag."""
 
     def __init__(self) -> None:
-        self.boxes: defaultdict[tuple[int, int, int], SimpleQueue[float]] = defaultdict(SimpleQueue)
+        self._boxes: dict[tuple[int, int, int], SimpleQueue[float]] = {}
+
+    def box(self, source: int, to: int, tag: int) -> SimpleQueue[float]:
+        """One and the same for both ends; a defaultdict may make two of them when both come at once."""
+        return self._boxes.setdefault((source, to, tag), SimpleQueue())
 
     def of(self, rank: int) -> PostOfRank:
         return PostOfRank(self, rank)
@@ -30,10 +33,10 @@ class PostOfRank:
         pass
 
     def send(self, to: int, tag: int, moment_s: float) -> None:
-        self.post.boxes[self.rank, to, tag].put(moment_s)
+        self.post.box(self.rank, to, tag).put(moment_s)
 
     def receive(self, source: int, tag: int) -> float:
-        return self.post.boxes[source, self.rank, tag].get(timeout=20.0)
+        return self.post.box(source, self.rank, tag).get(timeout=20.0)
 
     def close(self) -> None:
         pass
