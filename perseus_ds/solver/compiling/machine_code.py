@@ -20,6 +20,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from numba import config, njit
+from numba.core.options import DefaultOptions
 from numba.extending import overload
 
 from perseus_ds.solver.compiling.compiled import Callee
@@ -92,12 +93,19 @@ def _dispatcher(function: Callable[..., Any]) -> Any:  # noqa: ANN401  # numba h
 
 def _make_known(callee: Callee) -> None:
     """Let compiled callers compile a function in: no doors, neither for Python nor for C."""
-    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": callee.counted}
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    if not callee.counted and may_leave_out_counts():
+        options["_nrt"] = False
 
     def implementation(*_: object) -> Callable[..., Any]:
         return callee.function
 
     overload(callee.name, jit_options=options, strict=False)(implementation)
+
+
+def may_leave_out_counts() -> bool:
+    """Whether this numba has its own option for that; without it kernels are slower, and right."""
+    return hasattr(DefaultOptions, "_nrt")
 
 
 def _renamed(function: FunctionType, name: str) -> FunctionType:

@@ -1,6 +1,8 @@
 """Functions that are compiled without counting references: none makes an array or returns one."""
 
 import ast
+import subprocess
+import sys
 import typing
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core.errors import NumbaError
+from numba.core.options import DefaultOptions
 
 import perseus_ds
 from perseus_ds.solver.compiling.compiled import allocating, compiled, inner
@@ -61,6 +64,35 @@ def asks_uncounted(values: np.ndarray) -> float:
 @compiled
 def asks_counted(values: np.ndarray) -> float:
     return first_counted(len(values))
+
+
+WITHOUT = """
+import numpy as np
+from numba.core.options import DefaultOptions
+del DefaultOptions._nrt
+from perseus_ds.solver.compiling.compiled import compiled, inner
+
+@inner
+def uncounted(count: int) -> float:
+    return float(np.ones(count)[0])
+
+@compiled
+def asks(values: np.ndarray) -> float:
+    return uncounted(len(values))
+
+print(asks(np.ones(3)))
+"""
+
+
+def test_a_numba_that_has_no_such_option_counts(tmp_path: Path) -> None:
+    """The option is numba's own: a release without it gives slower kernels, and right ones."""
+    assert hasattr(DefaultOptions, "_nrt"), (
+        "this numba counts always: kernels are slower, look for another way"
+    )
+    program = tmp_path / "without.py"
+    program.write_text(WITHOUT)
+    found = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert found.stdout == "1.0\n"
 
 
 def test_the_compiler_refuses_one_that_makes_an_array() -> None:
