@@ -238,6 +238,7 @@ def test_no_code_is_final_on_the_way_back(amd_node: FakeAmdsmi, code: int | None
     assert amd_node.limits_mhz() == [0, 0]
 
 
+@pytest.mark.thorough
 def test_repair_never_fails_for_a_driver_that_is_tired(amd_node: FakeAmdsmi) -> None:
     amd_node.strike(pct=10)
     for _ in range(12):

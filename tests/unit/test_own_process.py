@@ -16,6 +16,7 @@ import scipy.linalg.cython_blas
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("first", "found"),
     [("OwnProcess.declare()", "False False False"), ("", "True True True")],
@@ -36,6 +37,7 @@ print(sum(each["collections"] for each in gc.get_stats()), gc.isenabled())
 """
 
 
+@pytest.mark.thorough
 def test_a_program_of_ours_seldom_looks_for_garbage_and_somebody_elses_as_ever() -> None:
     ours, other = (
         subprocess.run(

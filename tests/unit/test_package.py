@@ -41,6 +41,7 @@ def test_the_test_above_can_fail() -> None:
     assert "numpy" in modules_after("import perseus_ds, numpy")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "room", ["schedule", "profile", "plan", "config", "run_directory", "device", "solver"]
 )

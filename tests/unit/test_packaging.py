@@ -10,6 +10,7 @@ from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,7 @@ def brought_by(name: str) -> set[str]:
     return named([one for one in requires(name) or () if "extra ==" not in one])
 
 
+@pytest.mark.thorough
 def test_an_installation_brings_what_the_package_imports_and_nothing_else() -> None:
     wanted = named(PROJECT["dependencies"])
     assert wanted >= OWN

@@ -32,6 +32,7 @@ def run(script: str, **environment: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "code", "said"),
     [
@@ -62,6 +63,7 @@ def test_an_epilog_without_the_program_drains_no_node(tmp_path: Path) -> None:
     assert (done.returncode, "not known" in done.stderr) == (0, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "words", "said"),
     [

@@ -74,6 +74,7 @@ CALLS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("call", CALLS)
 def test_no_row_is_wider_than_the_terminal(call: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, err = Terminal(), Terminal()

@@ -16,6 +16,7 @@ def _config(tmp_path: Path, **content: object) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_doctor_describes_every_gpu(afresh_on_node: Program) -> None:
     answer = afresh_on_node("doctor")
     assert (answer.code, answer.err) == (0, "")
@@ -49,6 +50,7 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
     assert said.count("memory clock can be locked") == 1
 
 
+@pytest.mark.thorough
 def test_the_first_hour_needs_a_gpu_that_torch_knows(
     afresh_on_node: Program, node: fake_nvml.FakeNvml, tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: fake_nv
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 
 
+@pytest.mark.thorough
 def test_doctor_calibrates_no_gpu_that_a_job_holds(
     on_node: Program, node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +151,7 @@ def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: py
     assert "gpu      count GPUs: no driver (check that nvidia-smi works here)" in answer.out
 
 
+@pytest.mark.thorough
 def test_doctor_reads_the_configuration(afresh_on_node: Program, tmp_path: Path) -> None:
     config = _config(tmp_path, autotuning={"enabled": True}, perseus={"enabled": True, "device": "simulated"})
     answer = afresh_on_node("doctor", "--config", config)
@@ -186,6 +190,7 @@ def test_clocks_reset_all_resets_every_gpu(afresh_on_node: Program, node: fake_n
     assert node.locked_mhz() == [0, 0]
 
 
+@pytest.mark.thorough
 def test_clocks_reset_says_which_gpu_failed(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[1].reset_error = 15
     answer = on_node("clocks", "reset", "--all")

@@ -28,6 +28,7 @@ def trace(tmp_path: Path) -> Path:
 QUICK = ["--core-clocks", "4", "--window-s", "0.2", "--windows", "2"]
 
 
+@pytest.mark.thorough
 def test_from_trace_to_picture(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trace.parent
     profile, plan = folder / "profile.json", folder / "plan.json"
@@ -84,6 +85,7 @@ def test_noise_seed_tolerance_and_length_of_the_table_are_the_users(
     assert "... and 1 more" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

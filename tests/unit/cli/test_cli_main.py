@@ -49,6 +49,7 @@ def test_the_document_names_every_command() -> None:
     assert missing == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_no_command_loads_torch_and_only_what_it_needs(command: str) -> None:
     """What ``--help`` of a command imports; matplotlib and numba are never for nothing."""

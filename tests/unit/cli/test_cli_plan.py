@@ -250,6 +250,7 @@ def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_what_feedback_gives_is_said_and_the_plan_file_has_it(perseus: Program, tmp_path: Path) -> None:
     write_profile(gpt3_profile(), tmp_path / "gpt3.json")
     varying, plan = _varying(tmp_path / "gpt3.json", tmp_path, 0.02), tmp_path / "plan.json"

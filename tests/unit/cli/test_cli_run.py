@@ -190,6 +190,7 @@ def test_a_flag_without_its_file_is_refused() -> None:
         deepspeed_config_of(["deepspeed", "t.py", "--deepspeed_config"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 11), (signal.SIGTERM, 12)])
 def test_signals_reach_the_job_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """A job that counts signals, under a launcher in a process of its own."""

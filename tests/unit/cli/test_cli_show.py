@@ -23,6 +23,7 @@ def _rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+@pytest.mark.thorough
 def test_csv_has_the_contracts_columns(perseus: Program, plan_file: Path) -> None:
     text = perseus("show", plan_file, "--format", "csv").out
     assert text.splitlines()[0] == "stage,microbatch,kind,clock_mhz,memory_mhz,start_s,duration_s,energy_j"
@@ -34,6 +35,7 @@ def test_csv_has_the_contracts_columns(perseus: Program, plan_file: Path) -> Non
     assert {int(row["clock_mhz"]) for row in rows} <= {1400, 1200, 1000}
 
 
+@pytest.mark.thorough
 def test_csv_adds_up_to_the_plan(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     plan = select(plans, Objective())
     rows = _rows(perseus("show", plan_file, "--format", "csv").out)
@@ -44,6 +46,7 @@ def test_csv_adds_up_to_the_plan(perseus: Program, plan_file: Path, plans: PlanS
     assert worked_j + 70 * (2 * end_s - worked_s) == pytest.approx(plan.energy_j)
 
 
+@pytest.mark.thorough
 def test_nothing_starts_before_what_it_waits_for(perseus: Program, plan_file: Path) -> None:
     rows = _rows(perseus("show", plan_file, "--min-energy", "--format", "csv").out)
     start: dict[tuple[int, str, int], float] = {}
@@ -58,6 +61,7 @@ def test_nothing_starts_before_what_it_waits_for(perseus: Program, plan_file: Pa
         assert end[1, "B", microbatch] <= start[0, "B", microbatch] + 1e-12
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "objective"),
     [
@@ -79,6 +83,7 @@ def test_every_choice_goes_through_select(
     assert len(shown["instructions"]) == 12 + sum(len(parts) - 1 for parts in plan.portions().values())
 
 
+@pytest.mark.thorough
 def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     text = perseus("show", plan_file).out
     plan = select(plans, Objective())
@@ -94,21 +99,25 @@ def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans:
         assert cell == "-".join(str(clocks[option]) for option, _ in portions)
 
 
+@pytest.mark.thorough
 def test_one_choice_at_a_time(perseus: Program, plan_file: Path) -> None:
     with pytest.raises(SystemExit) as end:
         perseus("show", plan_file, "--min-energy", "--deadline", 1)
     assert end.value.code == 2
 
 
+@pytest.mark.thorough
 def test_a_deadline_below_t_min_says_t_min(refused: Callable[..., str], plan_file: Path) -> None:
     line = refused("show", plan_file, "--deadline", 0.5)
     assert line == "no plan meets a deadline of 0.5 s: T_min is 0.69 s (ask for T_min or later)"
 
 
+@pytest.mark.thorough
 def test_a_cap_that_no_plan_meets_says_the_least(refused: Callable[..., str], plan_file: Path) -> None:
     assert "no plan stays under 10 W" in refused("show", plan_file, "--power-cap", 10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -129,10 +138,12 @@ def test_a_bad_plan_file_is_one_line(
     assert named in line
 
 
+@pytest.mark.thorough
 def test_no_plan_file(refused: Callable[..., str], tmp_path: Path) -> None:
     assert refused("show", tmp_path / "none.json") == f"{tmp_path / 'none.json'}: No such file or directory"
 
 
+@pytest.mark.thorough
 def test_a_plan_is_shown_by_its_number(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     last = len(plans) - 1
     shown = json.loads(perseus("show", plan_file, "--plan", str(last), "--format", "json").out)
@@ -140,6 +151,7 @@ def test_a_plan_is_shown_by_its_number(perseus: Program, plan_file: Path, plans:
     assert f"plan {last} of {len(plans)}" in perseus("show", plan_file, "--plan", str(last)).out
 
 
+@pytest.mark.thorough
 def test_a_number_that_no_plan_has_is_refused(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     done = perseus("show", plan_file, "--plan", str(len(plans)))
     assert done.code == 1
@@ -147,6 +159,7 @@ def test_a_number_that_no_plan_has_is_refused(perseus: Program, plan_file: Path,
     assert f"0 to {len(plans) - 1}" in done.err
 
 
+@pytest.mark.thorough
 def test_beside_a_straggler_stands_what_a_job_would_run(
     perseus: Program, plan_file: Path, plans: PlanSet
 ) -> None:
@@ -162,6 +175,7 @@ def test_beside_a_straggler_stands_what_a_job_would_run(
         assert plans.effective_energy_j[chosen] <= plans.effective_energy_j[fits].min() + 1e-9
 
 
+@pytest.mark.thorough
 def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     perseus: Program, plan_file: Path, plans: PlanSet
 ) -> None:
@@ -174,6 +188,7 @@ def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     assert f"of {waited_j:.6g} J" in line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [["--plan", "1.5"], ["--plan", "0", "--beside", "3"], ["--beside", "0"]])
 def test_what_is_no_choice_is_a_mistake_in_usage(perseus: Program, plan_file: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
@@ -181,6 +196,7 @@ def test_what_is_no_choice_is_a_mistake_in_usage(perseus: Program, plan_file: Pa
     assert refused.value.code == 2
 
 
+@pytest.mark.thorough
 def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     early_s, late_s = plans.iteration_time_s[40:42]
     deadline_s = float(0.5 * (early_s + late_s))
@@ -191,6 +207,7 @@ def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Pa
     assert told.startswith(f"between plans 40 and 41 of {len(plans)}: ")
 
 
+@pytest.mark.thorough
 def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     content = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)
     table = content["power_s_table"]
@@ -204,12 +221,14 @@ def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: 
     assert [float(row["swing_w"]) for row in rows] == [row["swing_w"] for row in table]
 
 
+@pytest.mark.thorough
 def test_power_as_a_table_ends_at_the_least(perseus: Program, plan_file: Path) -> None:
     text = perseus("show", plan_file, "--power").out
     assert "at default clocks" in text.splitlines()[0]
     assert len(text.splitlines()) <= 28
 
 
+@pytest.mark.thorough
 def test_swings_can_be_bounded(perseus: Program, plan_file: Path, refused: Callable[..., str]) -> None:
     table = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)["power_s_table"]
     bound = min(row["swing_w"] for row in table)

@@ -104,6 +104,7 @@ def test_no_gpus_at_all_is_wrong_usage(perseus: Program, plan_file: Path, profil
     assert stopped.value.code == 2
 
 
+@pytest.mark.thorough
 def test_lengths_of_microbatches_say_what_imbalance_costs(
     perseus: Program, plan_file: Path, profile_csv: Path, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_lengths_of_microbatches_say_what_imbalance_costs(
     assert "`plan --loads` keeps a reserve" in told.err
 
 
+@pytest.mark.thorough
 def test_a_plan_made_for_unequal_lengths_loses_no_time_in_them(
     perseus: Program, profile_csv: Path, tmp_path: Path
 ) -> None:

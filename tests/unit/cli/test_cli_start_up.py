@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {"torch", "deepspeed", "numba", "scipy", "matplotlib", "omegaconf", "pydantic", "rich", "networkx"}
 PROGRAM = """
 import contextlib, io, json, sys
@@ -19,6 +21,7 @@ print(json.dumps(loaded))
 """
 
 
+@pytest.mark.thorough
 def test_help_loads_no_heavy_library_and_the_list_of_commands_nothing_but_python() -> None:
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120

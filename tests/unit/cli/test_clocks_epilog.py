@@ -39,6 +39,7 @@ def test_a_living_job_beside_it_is_no_failure(
     assert node.locked_mhz() == [900, 0]
 
 
+@pytest.mark.thorough
 def test_the_journal_of_a_gpu_that_is_gone_is_said_once_and_filed(on_node: Program, folder: Path) -> None:
     left(TAKEN_OUT)
     answer = on_node("clocks", "reset")
@@ -49,6 +50,7 @@ def test_the_journal_of_a_gpu_that_is_gone_is_said_once_and_filed(on_node: Progr
     assert (again.code, TAKEN_OUT in again.out) == (0, False)
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_comes_back_is_put_right_by_the_journal_that_was_filed(
     on_node: Program, node: fake_nvml.FakeNvml, folder: Path
 ) -> None:

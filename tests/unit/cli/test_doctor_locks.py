@@ -72,6 +72,7 @@ def test_a_journal_of_another_boot_locks_nothing(on_node: Program) -> None:
     assert findings(on_node) == []
 
 
+@pytest.mark.thorough
 def test_a_journal_of_a_gpu_that_is_gone_is_said_until_it_is_filed(on_node: Program) -> None:
     left(uuid="GPU-taken-out")
     assert len(findings(on_node)) == 1

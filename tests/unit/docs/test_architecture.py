@@ -24,6 +24,7 @@ def test_the_page_draws_the_layers_that_the_linter_holds(head: str, container: s
     assert _drawn(head) == [set(re.findall(r"\w+", layer)) for layer in layers]
 
 
+@pytest.mark.thorough
 def test_a_public_class_name_stands_for_one_idea() -> None:
     rooms = defaultdict(list)
     for path in sorted((ROOT / "perseus_ds").rglob("*.py")):

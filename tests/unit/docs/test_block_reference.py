@@ -49,6 +49,7 @@ def test_the_schema_accepts_what_the_reader_accepts(content: dict[str, object]) 
     jsonschema.validate(content, SCHEMA)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("content", REFUSED, ids=str)
 def test_the_schema_refuses_what_the_reader_refuses(content: dict[str, object]) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: scripts/setup")

@@ -14,6 +14,7 @@ PAGES = console.pages()
 COMMAND = re.compile(r"^\s*(?:\$ )?perseus-ds (.+)$", re.MULTILINE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_show_what_the_commands_print(page: Path) -> None:
     now, shown = console.comparable(console.pasted(page)), console.comparable(page.read_text())

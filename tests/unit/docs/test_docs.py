@@ -53,6 +53,7 @@ def _resolves(name: str) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     if None in map(find_spec, ("mkdocs", "material", "mkdocstrings")):
         pytest.skip("mkdocs-material and mkdocstrings are not installed: pip install .[docs]")
@@ -64,6 +65,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     assert "frontier" in (tmp_path / "site" / "howto" / "report" / "index.html").read_text()
 
 
+@pytest.mark.thorough
 def test_a_broken_link_breaks_the_build(tmp_path: Path) -> None:
     """The test above can fail."""
     if None in map(find_spec, ("mkdocs", "material", "mkdocstrings")):
@@ -80,6 +82,7 @@ def test_the_tutorial_shows_the_profile_that_it_uses() -> None:
     assert "\n".join(first) in (DOCS / "tutorial.md").read_text()
 
 
+@pytest.mark.thorough
 def test_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "profile.csv").write_bytes((DOCS / "examples" / "profile.csv").read_bytes())
     monkeypatch.chdir(tmp_path)

@@ -118,6 +118,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
 def test_json_that_nobody_of_ours_wrote_is_one_line_and_costs_little(text: bytes, why: str) -> None:
     tracemalloc.start()

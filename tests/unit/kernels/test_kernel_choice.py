@@ -35,6 +35,7 @@ def test_a_finer_level_saves_more() -> None:
     assert kernel < instruction <= whole <= 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("goal", [Goal(0.0), Goal(0.1)])
 def test_the_bound_is_kept(goal: Goal) -> None:
     assert goal.tau is not None
@@ -42,6 +43,7 @@ def test_the_bound_is_kept(goal: Goal) -> None:
         assert chosen_from(exact(), level, goal).time_pct <= 100 * goal.tau + 1e-9
 
 
+@pytest.mark.thorough
 def test_least_product_is_below_that_of_any_tolerance() -> None:
     def product(chosen: ChosenPairs) -> float:
         return chosen.time_s * chosen.energy_j

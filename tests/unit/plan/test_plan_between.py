@@ -42,6 +42,7 @@ def times_between(plans: PlanSet, count: int) -> list[tuple[int, float]]:
     return list(zip(after.tolist(), between_s.tolist(), strict=True))
 
 
+@pytest.mark.thorough
 def test_it_takes_as_long_as_asked_and_costs_no_more_than_the_mixture(plans: PlanSet) -> None:
     found = []
     for after, time_s in times_between(plans, 60):
@@ -93,6 +94,7 @@ def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -
         assert with_plan_at(plans, float(time_s)) is plans
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("switching", "waiting"),
     [

@@ -33,6 +33,7 @@ def refused(content: dict[str, Any]) -> str:
     return line
 
 
+@pytest.mark.thorough
 def test_a_small_file_that_inflates_to_twice_what_is_allowed_is_refused(content: dict[str, Any]) -> None:
     squeeze, megabyte = zlib.compressobj(9), bytes(1 << 20)
     first, again = (squeeze.compress(megabyte) + squeeze.flush(zlib.Z_FULL_FLUSH) for _ in range(2))

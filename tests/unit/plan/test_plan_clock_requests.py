@@ -145,6 +145,7 @@ def lowered_late_s(*, on_pace: bool) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_lower_clock_is_asked_for_ahead_and_in_force_when_what_runs_before_is_over() -> None:
     """A fiftieth of its duration later, by which it may last longer than planned."""
     late_s = lowered_late_s(on_pace=True)

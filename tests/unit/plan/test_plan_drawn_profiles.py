@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from perseus_ds.plan import FrequencyPlan, Switching, build, expected
 from perseus_ds.profile import Interval, Profile, Window, smoothed
@@ -66,6 +67,7 @@ def really_pct(plan: FrequencyPlan, factor: np.ndarray) -> float:
     return 100.0 * (mean_s(highest=False) / mean_s(highest=True) - 1.0)
 
 
+@pytest.mark.thorough
 def test_a_plan_of_a_profile_of_few_executions_lasts_as_expected() -> None:
     """A plan that believed every point prefers those that are too fast by chance, and keeps too little."""
     factor = 1.0 + NOISE * np.random.default_rng(99).standard_normal((len(dag_of(SCHEDULE).nodes), 2000))

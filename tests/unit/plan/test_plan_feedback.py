@@ -126,6 +126,7 @@ def test_the_gradient_is_that_of_the_mean_cost() -> None:
         assert (ends[0] - ends[1]) / 2.0 == pytest.approx(along, rel=0.02)
 
 
+@pytest.mark.thorough
 def test_feedback_saves_a_point_more_on_draws_of_other_seeds(plans: PlanSet, profile: Profile) -> None:
     (with_j, with_s), (without_j, _) = (
         played(one, profile) for one in (plans, replace(plans, feedback=None))
@@ -145,6 +146,7 @@ def test_what_is_kept_uses_the_time_that_it_may(plans: PlanSet) -> None:
     assert plans.feedback.slowdown_pct >= 0.8 * 100.0 * NOISE / 10.0
 
 
+@pytest.mark.thorough
 def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
     for share in (0.0, None):
         profile = gpt3_profile() if share is None else varying(share)
@@ -152,6 +154,7 @@ def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
         assert dumps(with_feedback(made, profile)) == dumps(made)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("budget", "changes"),
     [
@@ -195,6 +198,7 @@ def test_every_clock_is_asked_for_ahead_though_the_one_before_is_the_same(plans:
     assert same > 0
 
 
+@pytest.mark.thorough
 def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet, profile: Profile) -> None:
     """What a job expects and one standard error of it stay within what iterations may last longer."""
     points = {
@@ -211,6 +215,7 @@ def test_errors_of_the_profile_have_their_part_of_the_time_first(plans: PlanSet,
     assert hope.slowdown_pct + one_error_pct <= 100.0 * NOISE / 10.0 + 0.02, "it has other errors too: 0.02"
 
 
+@pytest.mark.thorough
 def test_equal_stages_do_not_make_each_other_ever_later() -> None:
     """Every stage is the bottleneck for long: the descent ran away, and half of the saving was lost."""
     first = varying(NOISE)
@@ -236,6 +241,7 @@ def test_a_file_keeps_feedback(plans: PlanSet) -> None:
     assert dumps(again) == dumps(plans)
 
 
+@pytest.mark.thorough
 def test_a_plan_put_before_it_leaves_feedback_with_its_own(plans: PlanSet, profile: Profile) -> None:
     later = with_feedback(plans, profile, Objective("max_slowdown", max_slowdown_pct=5.0))
     assert later.feedback is not None
@@ -317,6 +323,7 @@ TROUBLES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.thorough
 @TROUBLES
 def test_troubles_cost_no_more_time_with_feedback(
     plans: PlanSet, profile: Profile, trouble: Disturbance
@@ -332,6 +339,7 @@ def calm_s(plans: PlanSet, profile: Profile) -> Floats:
     return lasting_s(plans, profile, ())
 
 
+@pytest.mark.thorough
 @TROUBLES
 def test_troubles_set_nothing_swinging(
     plans: PlanSet, profile: Profile, calm_s: Floats, trouble: Disturbance

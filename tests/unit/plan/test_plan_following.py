@@ -84,6 +84,7 @@ def test_frames_return_what_was_written() -> None:
     assert frame.time_s(frame.none(8)) is None
 
 
+@pytest.mark.thorough
 def test_the_process_answers_as_the_function_does_and_ends_with_its_input() -> None:
     setup = Setup(planned(), profile(), 0, FREE, (-1,))
     loads = [tuple(drawn(seed)) for seed in (1, 2)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from perseus_ds.config import Objective
 from perseus_ds.plan import PlanSet, build, select
@@ -67,6 +68,7 @@ def test_an_exact_profile_has_no_margin() -> None:
     assert all(options.margin_s is None for options in plans_of(TRUE).options.values())
 
 
+@pytest.mark.thorough
 def test_what_is_less_known_gets_more_margin_and_the_highest_clock_none() -> None:
     few, many = (margins_s(smoothed(off_by(share, 1))) for share in (0.005, 0.02))
     for key, own in few.items():
@@ -75,6 +77,7 @@ def test_what_is_less_known_gets_more_margin_and_the_highest_clock_none() -> Non
         assert many[key].mean() > 2.0 * own.mean()
 
 
+@pytest.mark.thorough
 def test_plans_of_noisy_profiles_lose_little_time() -> None:
     """Errors of 1 %, mean of eight profiles; without a margin it is 0.13 %."""
     found = [really_pct(plans_of(off_by(0.01, seed))) for seed in range(8)]

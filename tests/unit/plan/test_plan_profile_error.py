@@ -40,6 +40,7 @@ def error_of(profile: Profile) -> EntryError | None:
     return profile_error(known, build(known, SCHEDULE, blocking_power_w=BLOCKING_POWER_W))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize(("share", "most_pct"), [(0.005, 0.1), (0.02, 0.3)])
 def test_errors_are_seen_and_what_they_still_cost(share: float, most_pct: float, *, told: bool) -> None:

@@ -126,6 +126,7 @@ FOUND = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("case", "before"), list(zip(CASES, FOUND, strict=True)))
 def test_plans_are_those_of_before(case: Case, before: Figures) -> None:
     found = figures(planned(case))

@@ -17,6 +17,7 @@ WITHIN = 0.02
 ORDER = "FFF..F.B.F.B.F.BB.B" * 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock_mhz", [1410, 1200, 900, 705])
 def test_time_and_energy_are_the_true_ones(clock_mhz: int) -> None:
     played = play(ORDER, clock_mhz=clock_mhz)
@@ -36,6 +37,7 @@ def test_waiting_has_its_own_power(clock_mhz: int) -> None:
     assert estimate(played.window).blocking_power_w == pytest.approx(expected_w, rel=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(5))
 def test_a_seed_is_not_what_makes_it_right(seed: int) -> None:
     settings = SimulatedSettings(seed=seed, noise=0.01, counter_noise=0.005)
@@ -105,6 +107,7 @@ def test_few_measurements_tell_their_mean(durations_s: tuple[float, ...]) -> Non
     assert point.samples == len(durations_s)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("runs", [2, 3, 5, 9, 10, 12, 20])
 def test_the_spread_of_few_measurements_is_not_taken_for_less(runs: int) -> None:
     random = Random(runs)
@@ -197,6 +200,7 @@ def test_what_the_host_did_between_iterations_is_no_power_of_a_computation() -> 
     assert found.blocking_power_w == pytest.approx(waiting_w, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])
 def test_how_single_runs_vary_is_what_the_gpu_does(noise: float) -> None:
     played = play(ORDER * 4, clock_mhz=1200, settings=SimulatedSettings(noise=noise))
@@ -205,6 +209,7 @@ def test_how_single_runs_vary_is_what_the_gpu_does(noise: float) -> None:
         assert point.time_sd_s / point.time_s == pytest.approx(noise, rel=0.35)
 
 
+@pytest.mark.thorough
 def test_one_hiccup_of_the_host_does_not_make_durations_vary() -> None:
     window = play(ORDER * 4, clock_mhz=1200, settings=SimulatedSettings(noise=0.01)).window
     computed = [one for one in window.intervals if one.instruction.kind.is_computation]
@@ -242,6 +247,7 @@ def test_the_error_of_an_energy_contains_that_of_its_power() -> None:
     assert point.energy_se_j == pytest.approx(10.0 / 14**0.5, rel=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["a40", "a100-sxm4-80gb"])
 @pytest.mark.parametrize("clock_mhz", [1410, 1005])
 def test_computing_and_waiting_are_told_apart_whatever_the_counter_looks_at(gpu: str, clock_mhz: int) -> None:

@@ -38,6 +38,7 @@ def test_what_falls_is_pooled_by_its_weights_and_the_rest_stays() -> None:
     assert np.all(np.diff(both, axis=0) >= 0.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_no_clock_seems_faster_than_the_highest_above_a_power_cap(seed: int) -> None:
     found = smoothed(capped(seed))

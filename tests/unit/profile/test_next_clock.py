@@ -45,6 +45,7 @@ def swept(
     return {key: tuple(sorted(own, key=lambda one: -one.clock_mhz)) for key, own in points.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["a40", "h200"])
 def test_a_few_clocks_state_all_others(gpu: str) -> None:
     grid = model_named(gpu).clocks_mhz
@@ -62,6 +63,7 @@ def test_a_few_clocks_state_all_others(gpu: str) -> None:
     assert energy <= 0.015
 
 
+@pytest.mark.thorough
 def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
     points = swept("h100-sxm", share=0.0)
     found = smoothed(Profile(points, grid_mhz=tuple(model_named("h100-sxm").clocks_mhz)))
@@ -71,6 +73,7 @@ def test_no_clock_is_predicted_above_what_a_capped_gpu_reaches() -> None:
         assert all(one.clock_mhz <= reached for one in own if one not in found.of(*key)[:1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("most", [2, 3, 5])
 def test_no_more_clocks_than_allowed(most: int) -> None:
     points = swept("a100-sxm4-80gb", share=0.02, most=most)
@@ -78,6 +81,7 @@ def test_no_more_clocks_than_allowed(most: int) -> None:
     assert len(usual_clocks(model_named("a40").clocks_mhz, most)) == most
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["a100-sxm4-80gb", "a100-pcie-80gb", "h200"])
 def test_the_clock_of_who_waits_anyway_is_measured(gpu: str) -> None:
     grid, points = model_named(gpu).clocks_mhz, swept(gpu, share=0.0, most=4)

@@ -35,11 +35,13 @@ def points_of(file: Path, *points: dict[str, Any]) -> None:
     file.write_text(json.dumps(content))
 
 
+@pytest.mark.thorough
 def test_more_points_than_any_job_has_are_refused(file: Path) -> None:
     points_of(file, *({"clock_mhz": 1 + i % 5000, "stage": i // 5000} for i in range(150_000)))
     assert "values, 600000 are allowed" in refused(file)
 
 
+@pytest.mark.thorough
 def test_more_clocks_than_any_grid_has_are_refused(file: Path) -> None:
     points_of(file, *({"clock_mhz": 1 + i} for i in range(20_000)))
     assert "stage 0 forward has 20000 points, 4096 are allowed" in refused(file)

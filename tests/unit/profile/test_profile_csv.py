@@ -40,6 +40,7 @@ def test_reads_other_columns_over_and_any_order_of_columns(tmp_path: Path) -> No
     assert read_csv(file).points == {(3, Kind.BACKWARD): (Point(1410, 0.2, 61.0),)}
 
 
+@pytest.mark.thorough
 @given(profile=profiles)
 def test_reads_back_what_it_wrote(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> None:
     file = tmp_path_factory.mktemp("csv") / "profile.csv"

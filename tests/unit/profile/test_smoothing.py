@@ -47,6 +47,7 @@ def off(profile: Profile, capped_mhz: int = 1410) -> np.ndarray:
     return np.array([[one.time_s for one in profile.of(*key)] for key in KEYS]) / truth_s - 1.0
 
 
+@pytest.mark.thorough
 def test_errors_of_single_clocks_are_averaged_out_and_those_that_are_left_are_stated() -> None:
     ratio = []
     for seed in range(10):

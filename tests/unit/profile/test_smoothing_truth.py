@@ -72,6 +72,7 @@ def stated(found: Profile) -> NDArray[np.float64]:
     return np.array([[p.time_se_s / p.time_s, p.energy_se_j / p.energy_j] for p in points]).T
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("model", "told"), [*((model, True) for model in MODELS), ("a40", False)])
 def test_points_come_closer_to_the_truth_and_state_how_close(model: str, *, told: bool) -> None:
     true = true_profile(model, 12)
@@ -111,6 +112,7 @@ def test_a_true_departure_from_the_curve_survives_small_errors() -> None:
     assert found.of(*key)[5].time_s == pytest.approx(points[5].time_s, rel=0.005)
 
 
+@pytest.mark.thorough
 def test_stages_that_are_alike_lend_each_other_their_level() -> None:
     """What one curve of twelve points leaves unknown of its level, eight curves know better."""
     true = true_profile("a100-sxm4-80gb", 12)

@@ -53,6 +53,7 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(run_dir, loop, clocks_mhz)
 
 
+@pytest.mark.thorough
 def test_it_goes_the_whole_course_in_order(done: Done) -> None:
     names = [name for name in names_of(done.run_dir) if name in COURSE]
     assert list(dict.fromkeys(names)) == COURSE
@@ -101,6 +102,7 @@ def test_a_second_start_runs_its_plan_at_once(done: Done) -> None:
     session.end(well=True)
 
 
+@pytest.mark.thorough
 def test_batches_of_another_size_get_a_plan_from_the_same_profile(done: Done) -> None:
     begins, loop = len(names_of(done.run_dir)), Loop()
     session = begun(loop, block_of(done.run_dir))
@@ -211,6 +213,7 @@ def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
     session.end(well=True)
 
 
+@pytest.mark.thorough
 def test_evaluations_and_broken_iterations_spoil_no_measurement(tmp_path: Path) -> None:
     loop, run_dir = Loop(), tmp_path / "run"
     session = begun(loop, block_of(run_dir))
@@ -300,6 +303,7 @@ def test_a_host_that_cannot_be_served_is_named_and_nothing_is_begun(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -> None:
     first, second, run_dir = Loop(), Loop(), tmp_path / "run"
     activate(first, partial(LoopAdapter, first), block=block_of(run_dir))
@@ -316,6 +320,7 @@ def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -
     assert deactivate(second)
 
 
+@pytest.mark.thorough
 def test_clocks_that_the_driver_refuses_are_left_out(tmp_path: Path) -> None:
     """Two of those that a sweep measures first: it takes their neighbours. The plan uses neither."""
     run_dir, loop = tmp_path / "run", Loop()

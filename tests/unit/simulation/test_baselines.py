@@ -177,6 +177,7 @@ def test_a_stage_that_was_not_measured_is_named() -> None:
         baselines.instance_of(textbook_profile((1.0, 1.0, 1.0)), schedule, blocking_power_w=BLOCKING_W)
 
 
+@pytest.mark.thorough
 @needs_measurements
 def test_perseus_as_published_walks_the_published_frontier() -> None:
     with (DATA / "gpt3-175b_a100-sxm_mb12_published_frontier.csv").open() as file:
@@ -202,6 +203,7 @@ def test_envpipe_is_the_published_one_to_the_joule() -> None:
         assert priced.energy_j[0] == pytest.approx(published_j / 80.0, rel=1e-7)
 
 
+@pytest.mark.thorough
 @needs_measurements
 def test_perseus_as_published_saves_what_its_paper_says() -> None:
     """The paper counts the plan as it models it, and the baseline with real work over that modelled time."""

@@ -79,6 +79,7 @@ def test_a_time_that_no_plan_of_so_few_changes_keeps_is_refused() -> None:
         timelines(problem, frontier, np.array([frontier.t_min_s]), lanes, Allowance(group_per_s=0.5))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(6))
 def test_a_budget_is_never_worse_than_a_stricter_one(seed: int) -> None:
     """At the shortest time, by lane and by group; never below the bound without a budget."""

@@ -121,6 +121,7 @@ for _ in range(int(sys.argv[1])):
     assert len(kept(room)) == 2
 
 
+@pytest.mark.thorough
 def test_a_host_that_compiles_nothing_gets_answers_all_the_same(room: Path) -> None:
     program = "import numpy as np; from room.kernel import walked; print(walked(np.arange(3)))"
     assert run(program, path=room, NUMBA_DISABLE_JIT="1") == "6"

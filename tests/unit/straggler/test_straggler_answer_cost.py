@@ -43,6 +43,7 @@ def test_what_is_not_known_costs_nothing(own_s: tuple[float, float]) -> None:
     assert cost.lost == 0.0
 
 
+@pytest.mark.thorough
 def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() -> None:
     """Spells of 14 iterations in 28, each worth an answer by itself, would cost 1.4 %."""
     played = play(700, lambda replica, n: Trouble(1.2 if replica == 1 and n // 14 % 2 else 1.0))
@@ -52,6 +53,7 @@ def test_a_replica_that_flaps_in_long_spells_is_not_answered_beyond_the_bound() 
     assert lost_pct(played) <= MOST_PCT
 
 
+@pytest.mark.thorough
 def test_a_straggler_that_stays_costs_no_more_than_the_bound() -> None:
     played = play(1500, lambda replica, n: Trouble(1.2 if replica == 1 and n >= 50 else 1.0))
     assert (played.plan[1000, 0] != played.plan[0, 0]).all()

@@ -156,6 +156,7 @@ def test_a_mean_of_few_iterations_is_not_held_against_anybody(seed: int) -> None
         assert not estimate.proved.any()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("noise", "within"), [(0.005, 2), (0.02, 3), (0.05, 6), (0.12, 25)])
 def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within: int) -> None:
     """The profile tells the noise of whole iterations; in 95 of 100 jobs at least."""
@@ -171,6 +172,7 @@ def test_a_fifth_more_is_proved_as_soon_as_the_noise_allows(noise: float, within
     assert found >= 0.95 * jobs
 
 
+@pytest.mark.thorough
 def test_replicas_that_vary_alike_lend_each_other_their_means() -> None:
     """After 40 noisy iterations an own mean is off by 2 %: a fifth more was proved in 68 of 100."""
     found = 0

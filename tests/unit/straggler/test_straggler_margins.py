@@ -70,6 +70,7 @@ def test_without_slower_plans_all_are_worth_the_same() -> None:
     assert WorthOfTime.of(np.array([2.0]), np.array([9.0])).log_w(np.array([1.0, 2.0])).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not (DATA / "straggler_traces").exists(), reason=f"no production traces in {DATA}")
 def test_a_production_trace_is_paced_to_within_half_a_point_of_what_exact_times_save() -> None:
     bench = ROOT / "scripts" / "bench" / "straggler" / "pacing.py"

@@ -52,6 +52,7 @@ def found(replicas: int) -> tuple[Expected, Expected]:
     return both
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("replicas", [1, 2, pytest.param(6, marks=pytest.mark.slow)])
 def test_iterations_by_their_loads_save_more_and_last_no_longer(replicas: int) -> None:
     without, with_it = found(replicas)
@@ -63,6 +64,7 @@ def test_replicas_that_wait_for_the_longest_save_more_than_one_alone() -> None:
     assert found(2)[1].saving_pct > found(1)[1].saving_pct + 2.0
 
 
+@pytest.mark.thorough
 def test_few_iterations_of_their_own_make_it_less_sure() -> None:
     fewer = expected_by_loads(planned().plan(0), measured(), Objective(), FREE, replicas=1, seen=seen(1)[:3])
     assert fewer is not None

@@ -54,6 +54,7 @@ def slower_pct(plans: PlanSet, straggler: str, *, iterations: int, first: int) -
     return 100.0 * float(ours / default - 1.0)
 
 
+@pytest.mark.thorough
 def test_a_slow_pipeline_is_not_slowed_further(plans: PlanSet) -> None:
     assert slower_pct(plans, "slow:pipeline=0,factor=1.2", iterations=12, first=6) == pytest.approx(
         0, abs=0.01

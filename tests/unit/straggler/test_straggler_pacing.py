@@ -149,6 +149,7 @@ def test_the_job_is_hardly_slower() -> None:
     assert slowed >= 1.1
 
 
+@pytest.mark.thorough
 def test_an_error_told_too_small_is_learned_and_the_bound_holds() -> None:
     cost_pct, slowed, plans = play(1000, error=0.05, told=0.005)
     assert plans.cost_pct <= 0.2

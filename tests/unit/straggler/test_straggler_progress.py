@@ -82,6 +82,7 @@ def spell(first: int, last: int) -> Slow:
     return lambda n: 1.2 if first <= n < last else 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_a_recovery_costs_at_most_12_percent_of_one_iteration(seed: int) -> None:
     """Without marks it costs two iterations that are a fifth too long."""
@@ -97,6 +98,7 @@ def test_the_next_iteration_begins_as_fast_as_the_recovery_was_seen_to_be() -> N
     assert played.plans[81] == [objective] * REPLICAS
 
 
+@pytest.mark.thorough
 def test_one_that_stays_slow_is_waited_for_as_slowly_as_without_marks() -> None:
     with_marks, without = play(spell(40, 200), 200), play(spell(40, 200), 200, marks=None)
     slowed = [np.mean([row[0] for row in one.plans[60:]]) for one in (with_marks, without)]
@@ -104,6 +106,7 @@ def test_one_that_stays_slow_is_waited_for_as_slowly_as_without_marks() -> None:
     assert with_marks.lost(60) / 140 <= 0.003
 
 
+@pytest.mark.thorough
 def test_one_that_flaps_costs_no_more_than_the_bound() -> None:
     """Spells of 14, again and again."""
     played = play(lambda n: 1.2 if n % 28 >= 14 else 1.0, 1000)

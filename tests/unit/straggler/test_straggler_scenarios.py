@@ -27,6 +27,7 @@ def heavier() -> tuple[float, ...]:
     return tuple(1.08 * weight for weight in STAGES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("replicas", "seed"), [(2, 0), *(pytest.param(*one, marks=SLOW) for one in ((2, 1), (4, 0), (8, 0)))]
 )
@@ -36,6 +37,7 @@ def test_without_a_straggler_nothing_is_switched_in_10_000_iterations(replicas: 
     assert excess_pct(played, slice(None)) <= 0.001, "no slowdown"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 @pytest.mark.parametrize("replicas", [2, 4, pytest.param(16, marks=SLOW)])
 @pytest.mark.parametrize("slowdown", [1.1, 1.2, 1.5])
@@ -78,6 +80,7 @@ def test_a_slight_straggler_is_answered_as_well(slowdown: float) -> None:
     assert excess_pct(played, when) <= 0.5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_slow_iteration_is_a_hiccup(seed: int) -> None:
     def trouble(replica: int, iteration: int) -> Trouble:
@@ -161,6 +164,7 @@ def test_a_slow_stage_in_the_middle_is_its_replicas_slowness() -> None:
     assert slowed(played)[-1] < 302
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("per_iteration", [0.0003, 0.001, 0.002])
 def test_slow_drift_is_followed_both_ways(per_iteration: float) -> None:
     def trouble(replica: int, n: int) -> Trouble:

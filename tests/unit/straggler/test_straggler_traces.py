@@ -26,6 +26,7 @@ def replayed(*options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_true_straggler_is_answered_within_3_iterations_at_its_own_time() -> None:
     found = replayed()["AR"]
     assert found["accused"] == [0]
@@ -34,6 +35,7 @@ def test_the_true_straggler_is_answered_within_3_iterations_at_its_own_time() ->
     assert found["job_pct"] <= 0.1
 
 
+@pytest.mark.thorough
 def test_where_the_profile_is_silent_it_is_answered_after_half_a_window() -> None:
     found = replayed("--silent")["AR"]
     assert found["accused"] == [0]

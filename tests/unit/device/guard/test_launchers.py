@@ -56,6 +56,7 @@ else:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("above", "found"), [(1, 1), (3, 3), (8, 8), (10, 8)])
 def test_launchers_that_started_each_other_are_all_watched_up_to_eight(above: int, found: int) -> None:
     words = ["deepspeed", "-S", "-c", CHAIN, str(above), sys.executable, CHAIN]

@@ -4,6 +4,8 @@ import math
 import random
 from statistics import median
 
+import pytest
+
 from perseus_ds.profile.drift.cusum import LEARNING, CusumLevel, TwoSidedCusum
 
 STEP, NOISE = 0.03, 0.02
@@ -21,12 +23,14 @@ def delay(seed: int, *, step: float = STEP, series: int = 2, noise: float = NOIS
     return at_most + 1
 
 
+@pytest.mark.thorough
 def test_a_step_of_3_percent_is_found_within_20_iterations_at_2_percent_noise_of_computations() -> None:
     delays = [delay(seed, noise=NOISE / math.sqrt(2 * MICROBATCHES)) for seed in range(200)]
     assert min(delays) > 0
     assert max(delays) <= 20
 
 
+@pytest.mark.thorough
 def test_it_is_at_2_percent_noise_of_whole_iterations_in_time_and_energy() -> None:
     delays = [delay(seed) for seed in range(200)]
     assert min(delays) > 0
@@ -34,6 +38,7 @@ def test_it_is_at_2_percent_noise_of_whole_iterations_in_time_and_energy() -> No
     assert sum(one <= 20 for one in delays) >= 0.97 * len(delays)
 
 
+@pytest.mark.thorough
 def test_so_is_one_that_shows_in_one_series_alone_or_downwards() -> None:
     for step in (STEP, -STEP):
         delays = [delay(seed, step=step, series=1) for seed in range(200)]
@@ -43,6 +48,7 @@ def test_so_is_one_that_shows_in_one_series_alone_or_downwards() -> None:
         assert max(delays) <= 45
 
 
+@pytest.mark.thorough
 def test_nothing_is_found_in_5000_iterations_where_nothing_changes() -> None:
     for seed in range(60):
         drawn, level = random.Random(seed), CusumLevel()

@@ -122,6 +122,7 @@ def test_a_rank_that_has_waited_for_an_engine_of_its_own_meets_the_others(
     assert met(ranks(everyone, size=3)) == [{"a": "b"}] * 3
 
 
+@pytest.mark.thorough
 def test_names_that_a_former_life_has_left_mislead_nobody(ranks: Callable[..., Answers]) -> None:
     """It ended while it met: rank 2 had not come yet, and is the first to come now."""
     for rank in (0, 1):

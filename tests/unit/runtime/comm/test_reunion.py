@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch.distributed as dist
 
 from perseus_ds.runtime.comm.reunion import Reunion, Store
@@ -37,6 +38,7 @@ def iterations(them: Sequence[Reunion[str]], first: int) -> list[list[tuple[int,
     return met
 
 
+@pytest.mark.thorough
 def test_all_meet_at_one_iteration() -> None:
     store = dist.HashStore()
     met = iterations([reunion(store, rank) for rank in range(3)], first=40)
@@ -45,6 +47,7 @@ def test_all_meet_at_one_iteration() -> None:
     assert met[0][0][0] > 42
 
 
+@pytest.mark.thorough
 def test_nobody_meets_before_all_are_here() -> None:
     store = dist.HashStore()
     them = [reunion(store, rank) for rank in (0, 1)]
@@ -67,6 +70,7 @@ def test_who_reads_it_too_late_knows() -> None:
     assert answer is True
 
 
+@pytest.mark.thorough
 def test_where_one_does_not_reach_the_others_all_try_again() -> None:
     store, tried = dist.HashStore(), list[str]()
 
@@ -98,6 +102,7 @@ class Cut:
         return self.store.check(keys)
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_cut_off_is_asked_again() -> None:
     store = dist.HashStore()
     them = [reunion(store, 0, ranks=2), reunion(Cut(store, 2), 1, ranks=2)]

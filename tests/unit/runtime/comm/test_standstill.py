@@ -62,6 +62,7 @@ def test_ranks_that_all_wait_wait_no_more() -> None:
     assert [one.ended for one in waiting] == ["all ranks wait, and nothing comes through"] * 2
 
 
+@pytest.mark.thorough
 def test_on_a_busy_host_ranks_look_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What carries their numbers waits for a processor: nobody has broken the link."""
     processors = len(os.sched_getaffinity(0))
@@ -85,6 +86,7 @@ def test_a_rank_that_has_its_numbers_already_and_waits_for_the_next_counts() -> 
     assert ahead.ended == behind.ended
 
 
+@pytest.mark.thorough
 def test_a_rank_that_is_late_is_waited_for() -> None:
     store, exchange = dist.HashStore(), Exchange()
     one = Waiting(store, exchange)
@@ -97,6 +99,7 @@ def test_a_rank_that_is_late_is_waited_for() -> None:
     assert one.ended == "it came"
 
 
+@pytest.mark.thorough
 def test_a_rank_that_got_its_numbers_late_does_not_count_as_one_that_waits() -> None:
     """On a busy host each may wait long, one after the other: that is no broken link."""
     store, exchange = dist.HashStore(), Exchange()
@@ -118,6 +121,7 @@ def test_a_rank_that_lost_the_others_is_not_waited_for() -> None:
     assert one.ended == "all ranks wait, and nothing comes through"
 
 
+@pytest.mark.thorough
 def test_without_a_store_patience_bounds_the_wait() -> None:
     def gone() -> dist.Store:
         raise RuntimeError("the store is gone")

@@ -314,6 +314,7 @@ def by_a_guard(plan: Plan, folder: Path) -> Asked:
     return dated, dropped
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 200, 50)], ids=str)
 def test_a_thread_a_guard_and_virtual_time_ask_alike(
     seeds: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from load_plans import FREE, drawn, planned, problem, profile
 from numpy.typing import NDArray
 
@@ -184,6 +185,7 @@ def test_plans_that_are_always_late_are_given_up_and_one_line_says_so() -> None:
     assert len(broadcast.brought) == 30, "the others never wait"
 
 
+@pytest.mark.thorough
 def test_a_process_answers_what_it_is_asked() -> None:
     planner = IterationPlanner(Setup(planned(), profile(), 0, FREE, MARKS))
     planner.wait_until_ready(120.0)
@@ -197,6 +199,7 @@ def test_a_process_answers_what_it_is_asked() -> None:
     assert not planner.ask(QuestionFrame(3, 1.0, True, drawn(3)))
 
 
+@pytest.mark.thorough
 def test_a_planner_that_fails_says_why_and_training_goes_on() -> None:
     broken = Setup(planned(), profile(), len(planned()), FREE, MARKS)
     planner, said = IterationPlanner(broken), list[str]()

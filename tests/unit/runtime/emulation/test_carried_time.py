@@ -139,6 +139,7 @@ def test_the_ranks_of_a_pipeline_step_together() -> None:
     assert len({round(session.starts_s[-1], 9) for session in sessions}) == len(sessions)
 
 
+@pytest.mark.thorough
 def test_transfers_that_are_not_announced_take_their_time_all_the_same() -> None:
     schedule = with_tail(SCHEDULES["rendezvous"])
     silent = frozenset({*(k for k in Kind if k.is_transfer), Kind.COMMIT})

@@ -34,6 +34,7 @@ def by_number(report: Report) -> dict[int, CheckResult]:
     return {finding.number: finding for finding in report.findings}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hip", [False, True])
 def test_a_gpu_as_documented_passes_but_for_what_the_documents_warn_of(
     host: VirtualHost, *, hip: bool
@@ -63,6 +64,7 @@ def test_a_gpu_as_documented_passes_but_for_what_the_documents_warn_of(
     assert bench.cuda.counts.broken == 0
 
 
+@pytest.mark.thorough
 def test_a_modules_counter_is_said_with_what_jobs_do_about_it(host: VirtualHost) -> None:
     found = by_number(first_hour(bench_on(host, Character(module_w=250.0)), {}))
     assert found[3].verdict is FAILS
@@ -70,6 +72,7 @@ def test_a_modules_counter_is_said_with_what_jobs_do_about_it(host: VirtualHost)
     assert "jobs integrate power instead" in "\n".join(found[3].lines())
 
 
+@pytest.mark.thorough
 def test_a_driver_whose_reads_are_slow_is_found(host: VirtualHost) -> None:
     found = by_number(first_hour(bench_on(host, Character(call_s=2e-3)), {}))
     assert found[2].verdict is FAILS
@@ -90,6 +93,7 @@ def test_dear_marks_are_found(host: VirtualHost) -> None:
     assert found.figures["mark_us"] > 35.0
 
 
+@pytest.mark.thorough
 def test_a_broken_capture_is_counted_and_named(host: VirtualHost) -> None:
     bench = bench_on(host)
     bench.broken = "CUDA error: operation failed due to a previous error during capture"
@@ -98,6 +102,7 @@ def test_a_broken_capture_is_counted_and_named(host: VirtualHost) -> None:
     assert "previous error during capture" in str(found[6].figures["reason"])
 
 
+@pytest.mark.thorough
 def test_a_check_that_cannot_be_made_keeps_no_other_from_it(host: VirtualHost) -> None:
     found = by_number(first_hour(bench_on(host, Character(power_fails=True)), {}))
     assert found[3].verdict is Verdict.NOT_MEASURED

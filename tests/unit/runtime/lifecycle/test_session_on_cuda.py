@@ -185,6 +185,7 @@ def host() -> Iterator[VirtualHost]:
         yield host
 
 
+@pytest.mark.thorough
 def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost, tmp_path: Path) -> None:
     job = CudaJob(host, tmp_path)
 
@@ -232,6 +233,7 @@ def test_a_module_whose_driver_hangs_for_half_a_minute_costs_one_line(
     assert job.side(Mode.BASELINE)[1] == pytest.approx(0.8 * 595.0, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("adjoining", "most"), [(False, 4 * len(ORDER) + 5), (True, 4 * len(ORDER))])
 def test_clock_requests_need_no_events_of_their_own(
     host: VirtualHost, tmp_path: Path, most: int, *, adjoining: bool

@@ -77,6 +77,7 @@ def durations(iterations: list[Iteration]) -> list[float]:
 
 
 class TestTime:
+    @pytest.mark.thorough
     def test_an_instruction_is_as_precise_after_seven_days_as_at_first(self, host: VirtualHost) -> None:
         training = Training(host, FakeCuda(host, ppm=50.0, offset_s=3e6))
         first = durations(training.run(40))
@@ -135,6 +136,7 @@ class TestTime:
         assert cuda.counts.calls["main"]["record"] == 1 + 40 * per_iteration
         assert cuda.counts.events_peak <= (2 * (len(ORDER) + 1) if adjoining else 4 * len(ORDER)) + 4
 
+    @pytest.mark.thorough
     def test_an_iteration_costs_a_millisecond_and_two_microseconds_per_mark(self, host: VirtualHost) -> None:
         kinds = (Kind.RECV_ACTIVATION, Kind.FORWARD, Kind.SEND_ACTIVATION)
         kinds += (Kind.RECV_GRAD, Kind.BACKWARD, Kind.SEND_GRAD)
@@ -236,6 +238,7 @@ MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 
 
 class TestCaptures:
+    @pytest.mark.thorough
     @MODES
     @pytest.mark.parametrize("hip", [False, True])
     def test_a_thousand_captures_are_unharmed(self, host: VirtualHost, mode: int, *, hip: bool) -> None:

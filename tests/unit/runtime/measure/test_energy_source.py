@@ -170,6 +170,7 @@ def test_closing_waits_for_no_driver_that_hangs(host: VirtualHost) -> None:
     assert host.now_s() - begun_s < 5.0
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_where_nothing_is_ever_settled(host: VirtualHost) -> None:
     watch = watched(host, Character())
     host.sleep(3600.0)

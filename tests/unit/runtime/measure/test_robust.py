@@ -28,6 +28,7 @@ def test_a_single_value_has_no_error() -> None:
     assert math.isinf(robust_mean([2.0]).se)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [6, 10, 40])
 def test_the_error_covers_the_truth_as_often_as_it_says(count: int) -> None:
     random = np.random.default_rng(count)

@@ -30,6 +30,7 @@ def test_its_log_follows_no_link_and_its_last_line_is_said(tmp_path: Path) -> No
     assert not (run.path / "planner.log").is_symlink()
 
 
+@pytest.mark.thorough
 def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
