@@ -48,7 +48,7 @@ def next_clock(
 ) -> NextClock:
     """Choose the next clock from what was measured at those that were ``asked_mhz`` so far.
 
-    Cost: about a third of a second of CPU where curves are judged, from the fourth clock on.
+    Cost: about half a second of CPU where curves are judged, from the fourth clock on.
     """
     if not asked_mhz:
         return NextClock(max(grid_mhz))

@@ -35,7 +35,7 @@ def smoothed(profile: Profile, *, scatter: bool = False) -> Profile:
     scatter around smooth curves, alike for all. Curves also predict points at clocks of ``grid_mhz``
     that were not measured, with the errors that these have.
 
-    Cost: about half a second of CPU for 16 computations at 81 clocks.
+    Cost: about a second of CPU for 16 computations at 81 clocks.
     """
     curves = {key: profile.of(*key) for key, own in profile.points.items() if len(own) >= FEWEST_POINTS}
     if profile.errors or not curves:
