@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from own_signals import hear_what_was_ignored
 
+gc.disable()  # what is imported and collected stays
 hear_what_was_ignored()  # by nohup, or a shell that started us with &: what tests start has its own
 
 pytest.register_assert_rewrite("perseus_ds.testing")  # its assertions are ours: show what they compared
@@ -18,3 +19,4 @@ settings.load_profile("perseus")
 def pytest_collection_finish() -> None:
     """Keep what stays, modules and tests, out of every later search for garbage."""
     gc.freeze()
+    gc.enable()

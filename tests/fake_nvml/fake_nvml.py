@@ -161,7 +161,7 @@ class FakeNvml:
         return found
 
     def _map(self) -> State:
-        import mmap  # noqa: PLC0415 - only here
+        import mmap
 
         with self.path.open("r+b") as file:
             return State.from_buffer(mmap.mmap(file.fileno(), 0))

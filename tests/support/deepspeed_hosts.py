@@ -35,7 +35,7 @@ def with_train_schedule(engine: PipelineEngine) -> PipelineEngine:
 
 def dualpipe_v(ranks: int, *, perseus: dict[str, Any] | None = None) -> PipelineEngine:
     """Two model stages on every rank; at least twice as many microbatches as ranks."""
-    from deepspeed.runtime.pipe.dualpipev import DualPipeVEngine, DualPipeVModule  # noqa: PLC0415
+    from deepspeed.runtime.pipe.dualpipev import DualPipeVEngine, DualPipeVModule
 
     torch.manual_seed(7)
     module = DualPipeVModule(

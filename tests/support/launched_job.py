@@ -27,12 +27,12 @@ def rank_by_slurm() -> None:
 def main() -> None:
     """Train until a file is there."""
     rank_by_slurm()
-    import deepspeed  # noqa: PLC0415  # after the environment is right
-    import torch.distributed as dist  # noqa: PLC0415
-    from jobs import agreed  # noqa: PLC0415
-    from ranks import batches, build  # noqa: PLC0415
+    import deepspeed  # after the environment is right
+    import torch.distributed as dist
+    from jobs import agreed
+    from ranks import batches, build
 
-    from perseus_ds.runtime.startup.activation import session_of  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import session_of
 
     settings, stop = (Path(word) for word in sys.argv[-2:])
     dist.init_process_group("gloo", init_method="env://")

@@ -22,7 +22,7 @@ FIXED_S = {Kind.REDUCE_GRADS: SETTINGS.reduce_grads_s, Kind.STEP: SETTINGS.step_
 
 def deepspeed_schedule(*, microbatches: int, stages: int) -> Schedule:
     """The schedule of a pipeline without tied weights, as its ranks would say it."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     orders = [
         order_of(TrainSchedule(microbatches, stages, stage), stage, without={Kind.REDUCE_TIED})

@@ -101,7 +101,7 @@ def of_zero(rank: int) -> dict[str, Told]:
 
 
 def of_megatron(rank: int) -> dict[str, Told]:
-    from megatron_jobs import Job, Shape, adapter_of  # noqa: PLC0415  # changes torch: for a process of its own
+    from megatron_jobs import Job, Shape, adapter_of  # changes torch: for a process of its own
 
     job = Job(Shape())
     answers = {"plain": told(adapter_of(job))}

@@ -66,7 +66,7 @@ def zero(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
 
 
 def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
-    from megatron_jobs import Job, Shape  # noqa: PLC0415  # changes torch: for a process of its own
+    from megatron_jobs import Job, Shape  # changes torch: for a process of its own
 
     job = Job(Shape(2))
     if perseus is not None:
@@ -78,7 +78,7 @@ def megatron(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
 
 def megatron_heard_by_another(rank: int, perseus: Mapping[str, Any] | None) -> Losses:
     """All is agreed on and every device open when one rank finds hooks of ours on its model."""
-    from megatron_jobs import Job, Shape, adapter_of  # noqa: PLC0415
+    from megatron_jobs import Job, Shape, adapter_of
 
     job = Job(Shape(2))
     if perseus is not None:

@@ -140,7 +140,7 @@ def test_doctor_names_a_slice(on_node: Program, node: fake_nvml.FakeNvml) -> Non
 
 
 def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perseus_ds.errors import DeviceUnavailableError  # noqa: PLC0415
+    from perseus_ds.errors import DeviceUnavailableError
 
     def nothing() -> object:
         raise DeviceUnavailableError("count GPUs: no driver", hint="check that nvidia-smi works here")

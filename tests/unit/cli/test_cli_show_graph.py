@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import networkx as nx
 import pytest
 from cli_program import Program
 
@@ -29,6 +28,8 @@ def written(perseus: Program, plan_file: Path, ending: str) -> Path:
 def test_every_instruction_has_its_clock_and_place(
     perseus: Program, plan_file: Path, plan: FrequencyPlan
 ) -> None:
+    import networkx as nx
+
     content = json.loads(written(perseus, plan_file, ".json").read_text())
     graph = nx.node_link_graph(content, edges="edges")
     assert set(graph) == {str(i) for i in plan.of.computations()}
@@ -41,6 +42,8 @@ def test_every_instruction_has_its_clock_and_place(
 
 
 def test_slack_is_what_the_longest_path_through_leaves(perseus: Program, plan_file: Path) -> None:
+    import networkx as nx
+
     graph = nx.read_graphml(written(perseus, plan_file, ".graphml"))
     first, last = (
         [name for name, degree in degrees if not degree] for degrees in (graph.in_degree, graph.out_degree)

@@ -17,7 +17,7 @@ from perseus_ds.schedule import Kind, Schedule, textbook
 
 def joined(microbatches: int, stages: int, *, tied: Collection[int] = (), replicas: int = 1) -> Schedule:
     """What every rank says of its own schedule object, put together."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     places = [
         place(stage, TrainSchedule(microbatches, stages, stage), tied=stage in tied, replica=replica)
@@ -68,7 +68,7 @@ def test_every_stage_ends_with_reduction_and_step() -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_dualpipe_v_runs_two_model_stages_per_rank(ranks: int) -> None:
     """Against the order as the schedule room writes it, from the paper."""
-    from deepspeed.runtime.pipe.schedule import DualPipeVSchedule  # noqa: PLC0415
+    from deepspeed.runtime.pipe.schedule import DualPipeVSchedule
 
     microbatches = 2 * ranks + 1
     places = [place(r, DualPipeVSchedule(microbatches, ranks, r), tied=False) for r in range(ranks)]
@@ -142,7 +142,7 @@ def test_replicas_say_the_same_of_one_pipeline() -> None:
 
 
 def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
-    from deepspeed.runtime.pipe.schedule import TrainSchedule  # noqa: PLC0415
+    from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
     with pytest.raises(UnsupportedEngineError, match="the ranks of stage 0 run different schedules"):

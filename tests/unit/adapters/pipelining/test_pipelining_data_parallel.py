@@ -10,9 +10,6 @@ from typing import cast
 import pytest
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from perseus_ds.adapters.pipelining.data_parallel import DataParallel, data_parallel_of
 from perseus_ds.adapters.pipelining.seam import Stage
@@ -20,6 +17,8 @@ from perseus_ds.adapters.pipelining.seam import Stage
 
 @contextmanager
 def job(rank: int, ranks: int) -> Iterator[None]:
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # it makes the backend known
+
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield
@@ -28,6 +27,9 @@ def job(rank: int, ranks: int) -> Iterator[None]:
 
 
 def found(shape: tuple[int, ...], names: tuple[str, ...]) -> DataParallel:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     module = nn.Linear(8, 8)
     fully_shard(module, mesh=init_device_mesh("cpu", shape, mesh_dim_names=names))
     return data_parallel_of([cast("Stage", SimpleNamespace(submod=module))])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
 from perseus_ds.adapters.pipelining.orders import single_order, written_order
 from perseus_ds.errors import UnsupportedEngineError
 
 
 def actions(text: str) -> Any:  # noqa: ANN401
+    from torch.distributed.pipelining.schedules import _Action
+
     return [_Action.from_str(word) for word in text.split()]
 
 
@@ -29,6 +30,8 @@ def test_a_reduction_that_waits_for_nobody_is_left_out() -> None:
 
 
 def test_overlapped_pairs_run_one_after_the_other() -> None:
+    from torch.distributed.pipelining.schedules import _Action, _ComputationType
+
     pair = _Action(-1, _ComputationType.OVERLAP_F_B, None, tuple(actions("3F1 0B0")))
     assert read([pair]) == "3F1 0B0 0OS0"
 

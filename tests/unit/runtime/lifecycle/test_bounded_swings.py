@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import events
-from lone_job import Loop, alone, begun, block_of, train
+from lone_job import Loop, alone, begun, block_of, events_of, train
 
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.playing.costs import swing_w
@@ -21,12 +20,12 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def run(run_dir: Path, most_w: float | None) -> list[dict[str, object]]:
     """Train until a plan runs; return what this start reported."""
-    before = len(events(run_dir)) if (run_dir / "events.jsonl").exists() else 0
+    before = len(events_of(run_dir)) if (run_dir / "events.jsonl").exists() else 0
     loop = Loop()
     session = begun(loop, block_of(run_dir, power={"max_swing_w": most_w}))
     train(loop, run_dir, lambda names: "running" in names[before:])
     session.end(well=True)
-    return events(run_dir)[before:]
+    return events_of(run_dir)[before:]
 
 
 @pytest.mark.slow
