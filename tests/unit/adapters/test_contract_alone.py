@@ -1,0 +1,135 @@
+"""The contract of adapters on real engines of one rank, in this process; `tests/e2e/adapters` has more ranks.
+
+With an adapter's own test come DeepSpeed and torch's pipelines: the worker that runs this imports it late.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch.distributed as dist
+from lone_job import events_of
+
+import perseus_ds
+from perseus_ds.schedule import Kind
+from perseus_ds.testing.adapter_contract import ITERATIONS, AdapterContract, Host
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    import ranks  # noqa: F401  # keeps DeepSpeed from compiling
+    from deepspeed import comm
+
+    store = tmp_path_factory.mktemp("group") / "store"
+    with pytest.MonkeyPatch.context() as changed:
+        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
+            changed.setenv(name, value)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+        comm.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+        yield
+        comm.destroy_process_group()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch and DeepSpeed warn of each other: our own warnings alone are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", module="perseus_ds")
+        yield
+
+
+class Alone(AdapterContract):
+    """As the class ``whole`` of an adapter's own test has it, but for where it runs."""
+
+    ranks = 1
+    whole = ""
+
+    @property
+    def _whole(self) -> AdapterContract:
+        module, name = self.whole.split(".")
+        found: AdapterContract = getattr(import_module(module), name)()
+        return found
+
+    @property
+    def marked(self) -> Collection[Kind]:
+        return self._whole.marked
+
+    @property
+    def required(self) -> Sequence[str]:
+        return self._whole.required
+
+    def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
+        assert ranks == 1
+        with quiet():
+            return [body(0)]
+
+    def host(self, *, ranks: int) -> Host:
+        return self._whole.host(ranks=ranks)
+
+    test_the_door_imports_nothing_of_the_framework = None  # in a process of its own, not in this one
+
+
+class TestZero(Alone):
+    whole = "test_zero_contract.TestZero1"
+
+
+class TestPipelining(Alone):
+    whole = "test_pipelining_contract.TestOneForwardOneBackward"
+
+
+class TestDeepSpeed(Alone):
+    whole = "test_deepspeed_contract.TestOneForwardOneBackward"
+
+
+def observed(run_dir: Path) -> dict[str, object]:
+    return {"enabled": True, "run_dir": str(run_dir), "device": "simulated", "mode": "observe"}
+
+
+def by_zero(block: dict[str, object] | None) -> tuple[Any, Host]:
+    from zero_hosts import ZeroHost, zero_engine
+
+    engine = zero_engine(1, perseus=block)
+    return engine, ZeroHost(engine)
+
+
+def by_deepspeed(block: dict[str, object] | None) -> tuple[Any, Host]:
+    import ranks
+    from test_deepspeed_contract import EngineHost
+
+    engine = ranks.build(ranks.config(perseus=block), stages=1)
+    return engine, EngineHost(engine)
+
+
+def by_pipelining(block: dict[str, object] | None) -> tuple[Any, Host]:
+    from test_pipelining_contract import PipelineHost
+
+    host = PipelineHost("1F1B", microbatches=2, evaluates=True)
+    if block is not None:
+        perseus_ds.attach(host.pipeline.schedule, config=block)
+    return host.pipeline.schedule, host
+
+
+@pytest.mark.parametrize("made", [by_zero, by_deepspeed, by_pipelining])
+def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]], tmp_path: Path) -> None:
+    """Training is the same to the last bit, and nothing of ours stays on the engine."""
+    _, plain = made(None)
+    before = plain.attributes().keys()
+    with quiet():
+        engine, host = made(observed(tmp_path / "run"))
+        losses = [host.train() for _ in range(ITERATIONS)]
+        during = host.attributes().keys()
+        perseus_ds.detach(engine)
+        losses += [host.train()]
+    assert losses == [plain.train() for _ in losses]
+    assert during > before == host.attributes().keys()
+    events = [event["event"] for event in events_of(tmp_path / "run")]
+    assert events.count("attached") == 1
