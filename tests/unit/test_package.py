@@ -59,6 +59,7 @@ def test_a_version_that_the_metadata_agrees_with() -> None:
     assert told.stdout.strip() == perseus_ds.__version__
 
 
+@pytest.mark.thorough
 def test_the_rooms_keep_their_layers() -> None:
     told = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],

@@ -15,8 +15,6 @@ from perseus_ds.cli.job.named_config import deepspeed_config_of
 from perseus_ds.cli.main import COMMANDS, parser
 from perseus_ds.plan import read_plans
 
-pytestmark = pytest.mark.thorough
-
 TESTS = Path(__file__).parents[2]
 SIZES = ("--stages", 2, "--microbatches", 3, "--blocking-power-w", 70)
 
@@ -31,6 +29,7 @@ def options_of(program: argparse.ArgumentParser) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_every_option_stands_in_a_test() -> None:
     written = "\n".join(path.read_text() for path in TESTS.rglob("*.py"))
     options = set().union(*(options_of(parser(name)) for name in COMMANDS))
@@ -57,6 +56,7 @@ def changes(row: list[tuple[float, int]]) -> int:
 ITERATION_S = 0.69
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("per_s", [0, pytest.param(3, marks=pytest.mark.slow), 6])
 def test_a_gpu_changes_its_clock_at_most_so_often(perseus: Program, profile_csv: Path, per_s: int) -> None:
     rows = clocks(perseus, profile_csv, "--changes-per-s", per_s)
@@ -64,6 +64,7 @@ def test_a_gpu_changes_its_clock_at_most_so_often(perseus: Program, profile_csv:
     assert max(map(changes, clocks(perseus, profile_csv, "--split", "never"))) > 6 * ITERATION_S - 2
 
 
+@pytest.mark.thorough
 def test_the_gpus_of_a_node_share_their_changes(perseus: Program, profile_csv: Path) -> None:
     for gpus in (1, 2):
         rows = clocks(perseus, profile_csv, "--node-changes-per-s", 3, "--gpus-per-node", gpus)
@@ -85,6 +86,7 @@ def played(perseus: Program, plan_file: Path, profile_csv: Path, *words: object)
     return found
 
 
+@pytest.mark.thorough
 def test_noise_is_drawn_by_a_seed(perseus: Program, plan_file: Path, profile_csv: Path) -> None:
     job = (perseus, plan_file, profile_csv, "--noise-pct", 2)
     assert played(*job, "--seed", 1) == played(*job, "--seed", 1)
@@ -92,6 +94,7 @@ def test_noise_is_drawn_by_a_seed(perseus: Program, plan_file: Path, profile_csv
     assert played(*job, "--seed", 1)["slowdown_pct"] > 0.1
 
 
+@pytest.mark.thorough
 def test_batches_of_other_lengths_take_so_much_longer(
     perseus: Program, plan_file: Path, profile_csv: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_batches_of_other_lengths_take_so_much_longer(
     assert after == pytest.approx(1.5 * before)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [("--settle-ms", 60), ("--call-ms", 60), ("--stall-ms", 20), ("--call-ms", 30, "--queue-ms", 30)],
@@ -115,12 +119,14 @@ def test_a_change_of_clock_that_takes_its_time_costs(
     assert (slow["saving_pct"], -slow["slowdown_pct"]) < (free["saving_pct"], -free["slowdown_pct"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flag", ["--deepspeed_config", "--deepspeed-config"])
 def test_a_jobs_configuration_is_found_by_either_spelling(flag: str) -> None:
     assert deepspeed_config_of(["deepspeed", "train.py", flag, "ds.json"]) == "ds.json"
     assert deepspeed_config_of(["deepspeed", "train.py", f"{flag}=ds.json", "--more"]) == "ds.json"
 
 
+@pytest.mark.thorough
 def test_the_service_knows_its_backends(
     perseus: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

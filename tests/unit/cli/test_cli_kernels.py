@@ -85,7 +85,6 @@ def test_noise_seed_tolerance_and_length_of_the_table_are_the_users(
     assert "... and 1 more" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_a_device_with_one_memory_clock_is_measured_in_one_dimension(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,6 @@ from perseus_ds.profile import Profile, write_profile
 from perseus_ds.schedule import textbook
 from perseus_ds.simulation import textbook_profile
 
-pytestmark = pytest.mark.thorough
-
 OF_BOTH = {"gpu": "A100", "stages": "2"}
 FINGERPRINT = {
     **OF_BOTH,
@@ -51,18 +49,20 @@ def same(one: PlanSet, other: PlanSet) -> bool:
     )
 
 
+@pytest.mark.thorough
 def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> None:
     answer = perseus("plan", run_dir / "profile.json", "-o", run_dir / "plan.json")
     assert answer.code == 0
     assert answer.err == ("perseus-ds: as the job plans: gpipe 2 x 3 of 12 instructions, reserve 1.5 %\n")
     jobs = run_dir / "jobs.json"
     words = [str(run_dir / name) for name in ("profile.json", "plan_request.json", "jobs.json")]
-    from perseus_ds.plan.__main__ import main as plan_beside_the_training  # noqa: PLC0415  # the job's planner
+    from perseus_ds.plan.__main__ import main as plan_beside_the_training  # the job's planner
 
     assert plan_beside_the_training(words) == 0
     assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
 
 
+@pytest.mark.thorough
 def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
     words = (
         "--stages",
@@ -82,8 +82,7 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
     assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
 
 
-@pytest.mark.parametrize(
-    ("words", "told", "changed"),
+FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = (
     [
         (("--reserve-pct", 3), "reserve 3 % (the job: 1.5 %)", {"reserve_pct": "3"}),
         (("--reserve-pct", "automatic"), "reserve automatic (the job: 1.5 %)", {"reserve_pct": "auto"}),
@@ -105,7 +104,13 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
         ),
         (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
         (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
-    ],
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "changed"),
+    [pytest.param(*one, marks=[pytest.mark.thorough] * ("--split" not in one[0])) for one in FLAGS],
 )
 def test_what_flags_change_is_told_in_one_line(
     run_dir: Path, perseus: Program, words: tuple[object, ...], told: str, changed: dict[str, str]
@@ -115,6 +120,7 @@ def test_what_flags_change_is_told_in_one_line(
     assert read_plans(run_dir / "plan.json").fingerprint == {**FINGERPRINT, **changed}
 
 
+@pytest.mark.thorough
 def test_another_schedule_is_no_plan_for_the_job(run_dir: Path, perseus: Program) -> None:
     answer = perseus("plan", run_dir / "profile.json", "--microbatches", 5, "-o", run_dir / "plan.json")
     assert answer.err == (
@@ -150,6 +156,7 @@ def test_a_broken_request_is_refused_in_one_line(
     assert refused("plan", run_dir / "profile.json").startswith(f"{run_dir / 'plan_request.json'} is not a")
 
 
+@pytest.mark.thorough
 def test_a_second_group_has_its_own_request(run_dir: Path, perseus: Program) -> None:
     write_profile(measured(gpu="H100"), run_dir / "profile.1.json")
     second = PlanRequest(

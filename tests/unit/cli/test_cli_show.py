@@ -175,7 +175,6 @@ def test_beside_a_straggler_stands_what_a_job_would_run(
         assert plans.effective_energy_j[chosen] <= plans.effective_energy_j[fits].min() + 1e-9
 
 
-@pytest.mark.thorough
 def test_beside_a_straggler_the_wait_is_counted_on_both_sides(
     perseus: Program, plan_file: Path, plans: PlanSet
 ) -> None:
@@ -207,7 +206,6 @@ def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Pa
     assert told.startswith(f"between plans 40 and 41 of {len(plans)}: ")
 
 
-@pytest.mark.thorough
 def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     content = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)
     table = content["power_s_table"]

@@ -124,7 +124,6 @@ def test_lengths_of_microbatches_say_what_imbalance_costs(
     assert "`plan --loads` keeps a reserve" in told.err
 
 
-@pytest.mark.thorough
 def test_a_plan_made_for_unequal_lengths_loses_no_time_in_them(
     perseus: Program, profile_csv: Path, tmp_path: Path
 ) -> None:

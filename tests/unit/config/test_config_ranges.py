@@ -48,6 +48,10 @@ MALFORMED = [
     for path, wanted in keys(PerseusConfig)
     for value in (NUMBERS + NO_NUMBERS if is_number(wanted) else (1.5, [], {}, math.nan))
 ]
+CASES = [
+    pytest.param(path, value, id=f"{'.'.join(path)}={value}", marks=[pytest.mark.thorough] * bool(number % 4))
+    for number, (path, value) in enumerate(MALFORMED)
+]
 
 
 def test_there_are_many() -> None:
@@ -55,7 +59,7 @@ def test_there_are_many() -> None:
     assert sum(is_number(wanted) for _, wanted in keys(PerseusConfig)) >= 8
 
 
-@pytest.mark.parametrize(("path", "value"), MALFORMED, ids=[f"{'.'.join(p)}={v}" for p, v in MALFORMED])
+@pytest.mark.parametrize(("path", "value"), CASES)
 def test_a_malformed_block_is_one_line_with_key_and_range(path: tuple[str, ...], value: object) -> None:
     with pytest.raises(ConfigError) as refused:
         parse({"enabled": True, **block_of(path, value)}, {})

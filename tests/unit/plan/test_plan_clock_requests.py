@@ -153,6 +153,7 @@ def test_a_lower_clock_is_asked_for_ahead_and_in_force_when_what_runs_before_is_
     assert min(late - 0.02 * duration for late, duration in late_s) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_where_everything_lasts_longer_a_lower_clock_is_asked_for_at_the_end() -> None:
     assert all(late >= 0.034 - 1e-9 for late, _ in lowered_late_s(on_pace=False))
 
@@ -170,6 +171,7 @@ def test_a_lower_clock_that_is_over_before_it_is_in_force_is_not_asked_for(
     assert [request.clock_mhz for request in asked] == asked_mhz
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("varies", "ahead"), [(0.0, True), (0.3, False)])
 def test_where_loads_vary_lower_clocks_are_asked_for_at_the_end(varies: float, *, ahead: bool) -> None:
     plan = planned(LATE_DOWN, "never")

@@ -104,7 +104,13 @@ LEFT_TO_VERIFY = {
 """A bound decides no clock, time or saving: a linear program judges it, which takes seconds."""
 
 
-@pytest.mark.parametrize(("where", "how"), CASES)
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [
+        pytest.param(*case, marks=[pytest.mark.thorough] * bool(number % 5))
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_a_changed_number_is_refused(plans: PlanSet, where: str, how: str) -> None:
     content = json.loads(dumps(plans))
     way = dict(places())[where]

@@ -303,6 +303,7 @@ def test_a_computation_that_changes_its_clock_on_the_way_ends_when_it_is_to(
     assert changed > 0
 
 
+@pytest.mark.thorough
 def test_what_is_drawn_is_what_the_emulator_runs(plans: PlanSet, profile: Profile) -> None:
     assert plans.feedback is not None
     with_j, with_s = played(plans, profile)

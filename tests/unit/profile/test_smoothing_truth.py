@@ -91,6 +91,7 @@ def test_an_exact_profile_stays_what_it_is() -> None:
         assert smoothed(true, scatter=True) is true
 
 
+@pytest.mark.thorough
 def test_points_are_drawn_once() -> None:
     found = smoothed(measured(true_profile("a40", 12), 0))
     assert smoothed(found) is found
@@ -127,6 +128,7 @@ def test_stages_that_are_alike_lend_each_other_their_level() -> None:
     assert np.mean(many) < 0.7 * np.mean(one)
 
 
+@pytest.mark.thorough
 def test_errors_of_a_curve_go_together() -> None:
     """Its level is off alike at all clocks: twelve points do not make that twelve times as small."""
     found = smoothed(measured(true_profile("a40", 12), 1)).errors[0, Kind.FORWARD]

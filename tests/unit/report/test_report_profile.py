@@ -56,6 +56,7 @@ def test_predicted_durations_stand_beside_measured_ones(write_run: WriteRun) -> 
         assert difference.endswith(" %")
 
 
+@pytest.mark.thorough
 def test_errors_and_residuals_are_shown_where_the_profile_states_them(
     write_run: WriteRun, profile: Profile
 ) -> None:

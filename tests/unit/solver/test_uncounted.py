@@ -84,6 +84,7 @@ print(asks(np.ones(3)))
 """
 
 
+@pytest.mark.thorough
 def test_a_numba_that_has_no_such_option_counts(tmp_path: Path) -> None:
     """The option is numba's own: a release without it gives slower kernels, and right ones."""
     assert hasattr(DefaultOptions, "_nrt"), (

@@ -137,6 +137,7 @@ def test_what_all_do_at_once_is_nobodys_slowness() -> None:
     assert not estimate.proved.any()
 
 
+@pytest.mark.thorough
 def test_the_maximum_of_many_noisy_replicas_proves_nothing() -> None:
     """Noise of 12 %, 32 replicas: every few iterations one of them takes 1.3 times as long."""
     rng = np.random.default_rng(0)

@@ -157,6 +157,7 @@ def test_an_error_told_too_small_is_learned_and_the_bound_holds() -> None:
     assert slowed >= 1.02
 
 
+@pytest.mark.thorough
 def test_an_error_told_too_large_is_learned() -> None:
     _, slowed, _ = play(400, error=0.005, told=0.04)
     _, at_once, _ = play(400, error=0.005, told=0.005)

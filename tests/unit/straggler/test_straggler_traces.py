@@ -42,6 +42,7 @@ def test_where_the_profile_is_silent_it_is_answered_after_half_a_window() -> Non
     assert 8 <= found["answered_after_iterations"] <= 10
 
 
+@pytest.mark.thorough
 @PROFILES
 @pytest.mark.parametrize("job", ["ST", "SE"])
 def test_nobody_is_accused_because_work_varies(job: str, profile: tuple[str, ...]) -> None:

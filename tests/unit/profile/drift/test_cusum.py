@@ -55,6 +55,7 @@ def test_nothing_is_found_in_5000_iterations_where_nothing_changes() -> None:
         assert not any(level.observe(drawn.gauss(3.0, 3.0 * NOISE)) for _ in range(5000)), seed
 
 
+@pytest.mark.thorough
 def test_numbers_of_three_iterations_find_a_step_as_soon_and_nothing_else() -> None:
     """Energy is known for 3 s at once: 50 iterations of 1.2 s it took where each number counted as one."""
     delays, noise = [], 0.01 / math.sqrt(3.0)

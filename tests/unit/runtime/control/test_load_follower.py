@@ -185,7 +185,6 @@ def test_plans_that_are_always_late_are_given_up_and_one_line_says_so() -> None:
     assert len(broadcast.brought) == 30, "the others never wait"
 
 
-@pytest.mark.thorough
 def test_a_process_answers_what_it_is_asked() -> None:
     planner = IterationPlanner(Setup(planned(), profile(), 0, FREE, MARKS))
     planner.wait_until_ready(120.0)

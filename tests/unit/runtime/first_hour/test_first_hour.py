@@ -102,7 +102,6 @@ def test_a_broken_capture_is_counted_and_named(host: VirtualHost) -> None:
     assert "previous error during capture" in str(found[6].figures["reason"])
 
 
-@pytest.mark.thorough
 def test_a_check_that_cannot_be_made_keeps_no_other_from_it(host: VirtualHost) -> None:
     found = by_number(first_hour(bench_on(host, Character(power_fails=True)), {}))
     assert found[3].verdict is Verdict.NOT_MEASURED

@@ -220,6 +220,7 @@ def test_a_plan_runs_and_both_sides_are_measured_as_they_were(host: VirtualHost,
     assert job.cuda.devices[1].clock_mhz == TOP_MHZ
 
 
+@pytest.mark.thorough
 def test_a_module_whose_driver_hangs_for_half_a_minute_costs_one_line(
     host: VirtualHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +256,7 @@ def test_clock_requests_need_no_events_of_their_own(
     job.close()
 
 
+@pytest.mark.thorough
 def test_a_driver_that_hangs_in_the_middle_of_a_plan_costs_a_line_and_no_iteration_counts(
     host: VirtualHost, tmp_path: Path
 ) -> None:
