@@ -1,7 +1,5 @@
 """The kernel choice against brute force and a mixed-integer program."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,10 +33,8 @@ def tables(draw: st.DrawFn) -> tuple[Floats, Floats]:
 def sums(time_s: Floats, energy_j: Floats) -> list[tuple[float, float]]:
     """Time and energy of every choice there is."""
     rows, options = time_s.shape
-    return [
-        (sum(time_s[r, o] for r, o in enumerate(each)), sum(energy_j[r, o] for r, o in enumerate(each)))
-        for each in product(range(options), repeat=rows)
-    ]
+    each = np.arange(rows)[:, None], np.indices((options,) * rows).reshape(rows, -1)
+    return list(zip(time_s[each].sum(axis=0).tolist(), energy_j[each].sum(axis=0).tolist(), strict=True))
 
 
 @pytest.mark.slow
