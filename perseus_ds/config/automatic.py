@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TypeVar, get_type_hints
 
 from perseus_ds.config.ranges import literals_of
@@ -29,12 +30,18 @@ def shown(text: str) -> str:
     return AUTOMATIC if text == AUTO else text.replace(f"'{AUTO}'", f"'{AUTOMATIC}'")
 
 
+@cache
+def hints_of(kind: type[object]) -> Mapping[str, object]:
+    """Return the annotations of a dataclass: resolved once, since that is dear."""
+    return get_type_hints(kind)
+
+
 def with_auto(kind: type[object], block: Mapping[str, object]) -> dict[str, object]:
     """Replace "automatic" by "auto" in every key of the dataclass ``kind`` that takes it, sections included.
 
     So is null where the default is "auto", except where "null" is another value of the key.
     """
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)  # type: ignore[arg-type]  # types are hashable
     defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]  # records are dataclasses
     return {key: _value(hints.get(key), defaults.get(key), value) for key, value in block.items()}
 

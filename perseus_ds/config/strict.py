@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from perseus_ds.config.automatic import shown, with_auto
+from perseus_ds.config.automatic import hints_of, shown, with_auto
 from perseus_ds.config.ranges import literals_of, range_of
 from perseus_ds.errors import ConfigError
 
@@ -28,13 +29,22 @@ def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) ->
     block = with_auto(kind, block)
     _refuse_unknown(kind, block, where)
     try:
-        return pydantic.TypeAdapter(kind).validate_python(block, strict=False)
+        reader = _reader_of(kind)  # type: ignore[arg-type]  # types are hashable
+        record: Record = reader.validate_python(block, strict=False)
     except pydantic.ValidationError as error:
         raise _translated(error, kind, where) from error
+    return record
+
+
+@cache
+def _reader_of(kind: type[object]) -> pydantic.TypeAdapter[Any]:
+    import pydantic  # noqa: PLC0415  # as above
+
+    return pydantic.TypeAdapter(kind)
 
 
 def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str) -> None:
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)  # type: ignore[arg-type]  # types are hashable
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # records are dataclasses
     for key, value in block.items():
         if key not in known:
