@@ -20,6 +20,7 @@ import fake_nvml
 from fake_nvml import FakeNvml
 from jobs import STAGES, UNEVEN, Done, agreed, give_way
 from ranks import Said, batches, build, run_ranks
+from torch.distributed import get_world_size
 
 from perseus_ds import detach
 
@@ -34,13 +35,13 @@ class Lived:
     left_after: int | None
 
 
-def node_at(folder: Path, **numbers: int) -> FakeNvml:
+def node_at(folder: Path, stages: int = STAGES, **numbers: int) -> FakeNvml:
     """A node with a GPU for every stage, whose calls and counters are quick unless said otherwise."""
     why_not = fake_nvml.missing_compiler()
     if why_not is not None:
         pytest.skip(why_not)
     fake_nvml.build()
-    return FakeNvml(folder / "gpus", STAGES, **{"settle_us": 3000, "period_us": 20_000, **numbers})
+    return FakeNvml(folder / "gpus", stages, **{"settle_us": 3000, "period_us": 20_000, **numbers})
 
 
 def block(run_dir: Path, **changes: object) -> dict[str, Any]:
@@ -67,10 +68,10 @@ def live(
 ) -> Lived:
     """Train until rank 0 sees that it is done, a few steps more, and leave as at the end of a script.
 
-    For each microbatch a stage's host waits ``computes_s``, as for a GPU that computes.
+    Every rank is a stage, whose host waits ``computes_s`` for each microbatch, as for a GPU that computes.
     """
     fake_nvml.load()
-    engine = build(content, stages=STAGES, inner=UNEVEN)
+    engine = build(content, stages=get_world_size(), inner=UNEVEN[-get_world_size() :])
     if computes_s:
         engine.module.register_forward_pre_hook(lambda *_: time.sleep(computes_s))
     data, losses, left_after = batches(), [], None
@@ -89,10 +90,16 @@ def live(
 
 
 def lived(
-    node: FakeNvml, content: Mapping[str, Any], done: Done, *, more: int = 3, computes_s: float = 0.0
+    node: FakeNvml,
+    content: Mapping[str, Any],
+    done: Done,
+    *,
+    stages: int = STAGES,
+    more: int = 3,
+    computes_s: float = 0.0,
 ) -> list[Said]:
     """Run a job on a node until something is in its run directory."""
-    return run_ranks(STAGES, live, content, done, more, computes_s, environment=node.environment())
+    return run_ranks(stages, live, content, done, more, computes_s, environment=node.environment())
 
 
 def clocks_reset(node: FakeNvml) -> subprocess.CompletedProcess[str]:

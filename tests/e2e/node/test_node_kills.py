@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from jobs import STAGES, names
+from jobs import names
 from nodes import FakeNvml, beside, block, clocks_reset, lived, node_at, when
 from ranks import config
 
 pytestmark = pytest.mark.e2e
 
+STAGES = 2
+COMPUTES_S = 0.012  # jobs that train flat out only take each other's time
 FREE = [0] * STAGES
 GENEROUS_S = 30.0
 
@@ -71,11 +73,12 @@ class Struck:
         perseus = block(
             run_dir, mode="profile", profile={"min_window_s": 1e4, "max_clocks": 2, "settle_s": 0.0}
         )
+        content = config(gradient_clipping=1.0, perseus=perseus)
         with (
             beside(when(self.holds, self.strike)),
             suppress(AssertionError),  # the harness tells of ranks that died: that is the point
         ):
-            lived(node, config(gradient_clipping=1.0, perseus=perseus), self.over)
+            lived(node, content, self.over, stages=STAGES, computes_s=COMPUTES_S)
 
     def holds(self) -> bool:
         """Calibration is over, and the highest clock is held for as long as the job lasts."""
@@ -109,7 +112,7 @@ def exhaust_memory() -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> FakeNvml:
-    return node_at(tmp_path)
+    return node_at(tmp_path, STAGES)
 
 
 def kill_a_rank(there: list[Pair]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from jobs import STAGES, events, names, plain_losses
+from jobs import events, names, plain_losses
 from nodes import FakeNvml, beside, block, lived, node_at
 from ranks import Said, config
 
@@ -19,8 +19,9 @@ from perseus_ds.profile import read_profile
 
 pytestmark = pytest.mark.e2e
 
+STAGES = 2
 AUDIT = {"every_iterations": 24, "iterations": 3}  # of milliseconds: a busy host needs some for its clocks
-COMPUTES_S = 0.004  # hosts that train flat out for a minute of windows keep each other from their clocks
+COMPUTES_S = 0.012  # hosts that train flat out for a minute of windows keep each other from their clocks
 TRIES = 3
 TOO_BUSY = "a change of clock takes", "changes a clock so seldom"
 """What planning says where this host takes longer for a change of clock than for an iteration."""
@@ -51,7 +52,7 @@ def node_course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCourse
 
 def course_in(folder: Path) -> NodeCourse:
     """One job from its beginning to its end, and the clocks that were seen meanwhile."""
-    node, run_dir = node_at(folder, call_us=300, idle_mhz=345), folder / "run"
+    node, run_dir = node_at(folder, STAGES, call_us=300, idle_mhz=345), folder / "run"
     stored = [Counter[int]() for _ in range(STAGES)]
 
     def sample(over: threading.Event) -> None:
@@ -71,7 +72,7 @@ def course_in(folder: Path) -> NodeCourse:
 
     with beside(sample):
         content = config(gradient_clipping=1.0, perseus=block(run_dir, audit=AUDIT))
-        said = lived(node, content, over, computes_s=COMPUTES_S)
+        said = lived(node, content, over, stages=STAGES, computes_s=COMPUTES_S)
     return NodeCourse(run_dir, said, node, stored)
 
 
@@ -110,7 +111,7 @@ def test_every_phase_is_gone_through(node_course: NodeCourse) -> None:
 @pytest.mark.slow
 def test_losses_are_those_of_a_job_without_us(node_course: NodeCourse) -> None:
     losses = [one.value.losses for one in node_course.said]
-    assert losses == plain_losses(len(losses[0]))
+    assert losses == plain_losses(len(losses[0]), ranks=STAGES, stages=STAGES)
 
 
 def test_no_clock_is_left_locked(node_course: NodeCourse) -> None:
