@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.context import ForkProcess
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -90,6 +91,7 @@ def run_ranks(
 
     ``enter(rank)`` moves a rank's process to its host, and names the job's master in its environment.
     """
+    _have_ours_ready()
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         queue: Answers = context.SimpleQueue()
@@ -116,6 +118,15 @@ def run_ranks(
                     os.kill(process.pid, signal.SIGKILL)
                 process.join()
         return [Said(rank, answers[rank], (Path(folder) / f"out{rank}").read_text()) for rank in range(ranks)]
+
+
+@cache
+def _have_ours_ready() -> None:
+    """Import what a rank with a block does, and make what reads blocks: once here, and not in every rank."""
+    importlib.import_module("perseus_ds.runtime.startup.activation")
+    from perseus_ds.config import parse
+
+    parse({}, {})
 
 
 def _collect(queue: Answers, processes: list[ForkProcess]) -> dict[int, object]:
