@@ -17,12 +17,10 @@ FINGERPRINT = {
     "microbatches": "3",
     "schedule": "gpipe 0a1b",
     "reserve_pct": "1.5",
-    "clock_changes": "split never, waits never",
+    "clock_changes": "split auto, waits never",
 }
 SCHEDULE = textbook("gpipe", stages=2, microbatches=3)
-REQUEST = PlanRequest(
-    SCHEDULE, fingerprint=FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="never"
-)
+REQUEST = PlanRequest(SCHEDULE, fingerprint=FINGERPRINT, blocking_power_w=61.5, reserve_pct=1.5, split="auto")
 
 
 def measured(gpu: str = "A100") -> Profile:
@@ -62,8 +60,8 @@ def test_without_flags_it_is_the_jobs_plan(run_dir: Path, perseus: Program) -> N
     assert same(read_plans(run_dir / "plan.json"), read_plans(jobs))
 
 
-@pytest.mark.thorough
-def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -> None:
+@pytest.mark.parametrize("auto", [pytest.param("automatic", marks=pytest.mark.thorough), "auto"])
+def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program, auto: str) -> None:
     words = (
         "--stages",
         2,
@@ -72,7 +70,7 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
         "--schedule",
         "gpipe",
         "--split",
-        "never",
+        auto,
         "--reserve-pct",
         1.5,
     )
@@ -82,30 +80,26 @@ def test_what_flags_say_again_changes_nothing(run_dir: Path, perseus: Program) -
     assert same(read_plans(run_dir / "a.json"), read_plans(run_dir / "b.json"))
 
 
-FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = (
-    [
-        (("--reserve-pct", 3), "reserve 3 % (the job: 1.5 %)", {"reserve_pct": "3"}),
-        (("--reserve-pct", "automatic"), "reserve automatic (the job: 1.5 %)", {"reserve_pct": "auto"}),
-    ]
-    + [
-        (("--split", word), "split automatic (the job: never)", {"clock_changes": "split auto, waits never"})
-        for word in ("automatic", "auto")
-    ]
-    + [
-        (
-            ("--max-swing", 900),
-            "swing of power at most 900 W (the job: any)",
-            {"clock_changes": "split never, waits never, swing at most 900 W"},
-        ),
-        (
-            ("--feedback", "automatic"),
-            "feedback automatic (the job: never)",
-            {"clock_changes": "split never, waits never, feedback auto"},
-        ),
-        (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
-        (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
-    ]
-)
+FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
+    (("--reserve-pct", 3), "reserve 3 % (the job: 1.5 %)", {"reserve_pct": "3"}),
+    (("--reserve-pct", "automatic"), "reserve automatic (the job: 1.5 %)", {"reserve_pct": "auto"}),
+    (
+        ("--split", "never"),
+        "split never (the job: automatic)",
+        {"clock_changes": "split never, waits never"},
+    )(
+        ("--max-swing", 900),
+        "swing of power at most 900 W (the job: any)",
+        {"clock_changes": "split auto, waits never, swing at most 900 W"},
+    ),
+    (
+        ("--feedback", "automatic"),
+        "feedback automatic (the job: never)",
+        {"clock_changes": "split auto, waits never, feedback auto"},
+    ),
+    (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
+    (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
+]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +158,7 @@ def test_a_second_group_has_its_own_request(run_dir: Path, perseus: Program) -> 
         fingerprint={**FINGERPRINT, "gpu": "H100"},
         blocking_power_w=61.5,
         reserve_pct=0.5,
-        split="never",
+        split="auto",
     )
     write_request(run_dir / "plan_request.1.json", second)
     answer = perseus("plan", run_dir / "profile.1.json", "-o", run_dir / "plan.1.json")
