@@ -87,7 +87,8 @@ FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
         ("--split", "never"),
         "split never (the job: automatic)",
         {"clock_changes": "split never, waits never"},
-    )(
+    ),
+    (
         ("--max-swing", 900),
         "swing of power at most 900 W (the job: any)",
         {"clock_changes": "split auto, waits never, swing at most 900 W"},
