@@ -36,6 +36,8 @@ class Kind(Enum):
     UNKNOWN = "X"
     UNKNOWN_COMPUTE = "XC"
 
+    __hash__ = object.__hash__  # there is one of each; Enum's own, of the name, is a call of Python each time
+
     @property
     def is_computation(self) -> bool:
         """Whether its duration follows the clock, so that a plan chooses one for it."""
