@@ -81,7 +81,10 @@ def timelines(
     if not found:
         raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
-    duration_s, cost_j = blended(problem, choice, other, share)
+    blends = (
+        blended(problem, *some) for some in found
+    )  # a few at a time: they fit in the processor's memory
+    duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     kept = search.allowed(Timelines(choice, other, share), time_s)
     if not kept.any():
