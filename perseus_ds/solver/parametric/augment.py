@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from perseus_ds.solver.compiling.compiled import inlined, inner, number
+from perseus_ds.solver.parametric.levels import extended, measured
 from perseus_ds.solver.parametric.network import SINK, SOURCE
-from perseus_ds.solver.parametric.state import BOUNDLESS, HIGHEST, NO_WAY_BACK, State
+from perseus_ds.solver.parametric.state import BOUNDLESS, DEPTH, NO_WAY_BACK, PATHS, PATIENCE, State
+
+FIRST, MORE, MOST = 1, 3, 12
+"""Flows of one path alone that are borne with where several may tie: at first, more for each tie, at most."""
 
 
 @inner
 def send_along(state: State) -> int:
     """Send what fits along the whole path; return the units sent."""
-    moves, path, depth = state.moves, state.path, state.tally[1]
+    moves, path, depth = state.moves, state.path, state.tally[DEPTH]
     units = moves[path[0].step].room
     for place in range(1, depth):
         units = min(units, moves[path[place].step].room)
@@ -26,46 +30,23 @@ def exhaust(state: State) -> int:
     The shortest paths come first, all of one length at once. So no path walks through a part of the graph
     from which the sink cannot be reached.
 
+    What leads to the sink is known then: while it stays so, only what is new is levelled to begin with.
+
     Source: Dinic 1970; Ahuja, Magnanti, Orlin 1993, 7.5.
     """
-    sent = number(0)
-    while _measured(state):
+    tally, sent = state.tally, number(0)
+    is_known = tally[PATIENCE] > 0
+    tally[PATHS] = 0
+    leads = extended(state) if is_known else measured(state)
+    while leads:
         sent += _block(state)
+        leads = measured(state)
+    if is_known:
+        lone = tally[PATHS] == 1
+        tally[PATIENCE] = tally[PATIENCE] - 1 if lone else min(tally[PATIENCE] + MORE, MOST)
+    else:
+        tally[PATIENCE] = FIRST
     return sent
-
-
-@inner
-def _measured(state: State) -> bool:
-    """Level nodes by the steps without wait that lead to the sink, fewest first; return if the source is met.
-
-    Nodes that are farther than the source stay below the ground, as do those from which no such way leads.
-    """
-    nodes, steps, met = state.nodes, state.steps, state.scratch.met
-    ground = _ground(state)
-    nodes[SINK].level, met[0] = ground + 1, SINK
-    at, count = number(0), number(1)
-    while at < count and nodes[SOURCE].level <= ground:
-        here = nodes[met[at]]
-        for back in range(here.first, here.end):
-            step = steps[back]
-            other = nodes[step.to]
-            if other.level <= ground and here.time - other.time + steps[step.twin].gap == 0:
-                other.level, other.step = here.level + 1, other.first
-                met[count] = step.to
-                count += 1
-        at += 1
-    state.tally[3] = nodes[met[count - 1]].level
-    return bool(nodes[SOURCE].level > ground)
-
-
-@inner
-def _ground(state: State) -> int:
-    """What no node's level is above; begin anew where levels would outgrow their field."""
-    if state.tally[3] > HIGHEST - len(state.nodes):
-        state.tally[3] = 0
-        for node in range(len(state.nodes)):
-            state.nodes[node].level = 0
-    return int(state.tally[3])
 
 
 @inner
@@ -88,6 +69,7 @@ def _block(state: State) -> int:
             if node != SINK:
                 continue
             sent = most
+            state.tally[PATHS] += 1
             depth = _stands(state, depth, sent)
         elif depth == 0:
             return sent

@@ -140,7 +140,7 @@ def solve_frontier(
     found = room_for(CHUNK, network)
     end = max(least, int(whole.tick.whole(np.array(down_to_s))) - 1)  # rounded: a tick less is within it
     while int(trail.total[-1]) > end:
-        trail.add(found, sweep(state, end, found))
+        trail.add(found, sweep(state, end, found, len(trail.total), trail.stride))
         if progress is not None:
             progress((most - int(trail.total[-1])) / (most - least))
     return _frontier(whole, network, crossing, trail, least, until=until, began=began)

@@ -10,7 +10,7 @@ from perseus_ds.solver.compiling.compiled import inner, number, tiered
 from perseus_ds.solver.parametric.augment import exhaust, flow_of, send_along
 from perseus_ds.solver.parametric.network import SINK, SOURCE, Network
 from perseus_ds.solver.parametric.search import advanced
-from perseus_ds.solver.parametric.state import State
+from perseus_ds.solver.parametric.state import DEPTH, PATIENCE, SENT, State
 from perseus_ds.solver.problem import Ints
 
 
@@ -38,38 +38,43 @@ def room_for(count: int, network: Network) -> Breakpoints:
 
 
 @tiered
-def sweep(state: State, least: int, found: Breakpoints) -> int:
+def sweep(state: State, least: int, found: Breakpoints, first: int, stride: int) -> int:
     """Fill ``found`` with the next breakpoints; fewer than fit means that ``least`` was reached.
+
+    The first of them is number ``first``. Those whose number ``stride`` divides have a snapshot, and the last
+    has one.
 
     Above ``least`` (the longest path of all activities at their fastest), every critical path has an arc that
     can still be shortened. So every path has finite room. A search that gains no time means that several
-    paths are critical at once: a maximum flow takes them all. Where that was so at the last breakpoint, it
-    is expected again, and no search is spent on finding out.
+    paths are critical at once: a maximum flow takes them all. It leaves what leads to the sink known. While
+    that is so, every breakpoint takes one, and the search for the next ends where these nodes begin.
 
     Source: Phillips and Dessouky 1977; successive shortest paths as in Ahuja, Magnanti, Orlin 1993, 9.7.
     """
     count, tally, nodes = number(0), state.tally, state.nodes
     while count < len(found.total) and nodes[SINK].time - nodes[SOURCE].time > least:
         shorter = advanced(state)
+        is_known = tally[PATIENCE] > 0
         if shorter > 0:
-            _record(state, found, count)
+            found.total[count], found.price[count] = nodes[SINK].time - nodes[SOURCE].time, tally[SENT]
+            is_end = found.total[count] <= least
+            if is_end or count + 1 == len(found.total) or (first + count) % stride == 0:
+                _record(state, found, count)
             count += 1
-            if nodes[SINK].time - nodes[SOURCE].time <= least:
+            if is_end:
                 break
-            tally[0] += send_along(state)
-        if shorter == 0 or tally[2] > 0:
-            more = exhaust(state)
-            tally[0] += more
-            tally[1], tally[2] = 0, more
+            if not is_known:
+                tally[SENT] += send_along(state)
+        if shorter == 0 or is_known:
+            tally[SENT] += exhaust(state)
+            tally[DEPTH] = 0
     return count
 
 
 @inner
 def _record(state: State, found: Breakpoints, row: int) -> None:
     nodes, arcs = state.nodes, state.arcs  # loops: an assignment of slices takes a second to compile
-    found.total[row] = nodes[SINK].time - nodes[SOURCE].time
-    found.price[row] = state.tally[0]
-    for place in range(len(nodes)):
-        found.event[row, place] = nodes[state.place[place]].time
-    for place in range(len(arcs)):
-        found.flow[row, place] = flow_of(state, state.row[place])
+    for node in range(len(nodes)):
+        found.event[row, node] = nodes[node].time
+    for arc in range(len(arcs)):
+        found.flow[row, arc] = flow_of(state, arc)

@@ -21,19 +21,20 @@ FEW = 8
 class Trail:
     """Breakpoints, time falling; those numbered in ``kept`` have a snapshot.
 
-    The newest always does. Of the others those do whose neighbours ``wanted`` accepts: totals of the shorter
-    and of the longer one.
+    The newest always does. Of the others whose number ``stride`` divides those do whose neighbours ``wanted``
+    accepts: totals of the shorter and of the longer one.
 
     Units: ticks and units of price.
     """
 
     def __init__(self, wanted: Callable[[int, int], bool], state: State) -> None:
-        event = state.nodes["time"][state.place]
+        event = state.nodes["time"]
         rows = max(MEMORY // (8 * (len(event) + len(state.arcs))), 2) + 1
         self.total: list[int] = [int(event[SINK] - event[SOURCE])]
         self.price: list[int] = [0]
         self.kept: list[int] = []
-        self._wanted, self._stride = wanted, 1
+        self.stride = 1
+        self._wanted = wanted
         self._event = np.empty((rows, len(event)), np.int64)  # the system gives memory when it is written to
         self._flow = np.empty((rows, len(state.arcs)), np.int64)
         self._keep(event, np.zeros(len(state.arcs), np.int64))
@@ -64,7 +65,7 @@ class Trail:
     def _stays(self, shorter: int) -> bool:
         """Whether the newest keeps its snapshot when one of this total follows it."""
         number = len(self.total) - 1
-        return number % self._stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
+        return number % self.stride == 0 and self._wanted(shorter, self.total[max(number - 1, 0)])
 
     def _keep(self, event: Ints, flow: Ints) -> None:
         row = len(self.kept)
@@ -75,9 +76,9 @@ class Trail:
 
     def _thin(self) -> None:
         """Drop every second snapshot, but not the ends."""
-        self._stride *= 2
+        self.stride *= 2
         last = len(self.kept) - 1
-        stay = [row for row, number in enumerate(self.kept) if row in {0, last} or number % self._stride == 0]
+        stay = [row for row, number in enumerate(self.kept) if row in {0, last} or number % self.stride == 0]
         for to, row in enumerate(stay):
             self._event[to], self._flow[to] = self._event[row], self._flow[row]
         self.kept[:] = [self.kept[row] for row in stay]

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
+from perseus_ds.solver.parametric import trail as trails
 from perseus_ds.solver.parametric.frontier import Result
 
-CHAIN = np.array([0, 1, 2], dtype=np.int32), np.array([1, 2, 3], dtype=np.int32), np.zeros(3)
 
-
-def chain() -> Problem:
-    """Four activities in a row, each 1 s or 2 s; what a second less costs differs fourfold."""
-    tables = tuple(OptionTable(np.array([1.0, 2.0]), np.array([1.0 + price, 1.0])) for price in (1, 2, 3, 4))
-    return Problem(tables, np.arange(4, dtype=np.int32), *CHAIN)
+def chain(length: int = 4) -> Problem:
+    """Activities in a row, each 1 s or 2 s; what a second less costs is 1 W, 2 W, and so on."""
+    tables = tuple(OptionTable(np.array([1.0, 2.0]), np.array([2.0 + which, 1.0])) for which in range(length))
+    number = np.arange(length, dtype=np.int32)
+    return Problem(tables, number, number[:-1], number[1:], np.zeros(length - 1))
 
 
 def test_the_cheapest_second_goes_first() -> None:
@@ -66,3 +66,17 @@ def test_a_sweep_to_shortly_before_the_least_time_ends_there_where_paths_tie() -
     part = solve_frontier(beside, down_to_s=1.2)
     assert part.time_s.tolist() == [1.0, 1.5, 2.0]
     assert part.price_w.tolist() == pytest.approx([12.0, 6.0])
+
+
+@pytest.mark.parametrize("rows", [3, 6, 20, 100])
+def test_where_memory_is_short_fewer_snapshots_are_kept_and_those_are_the_same(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = solve_frontier(chain(50))
+    monkeypatch.setattr(trails, "MEMORY", rows * 8 * (51 + 50))  # of a row: 51 nodes, 50 arcs
+    part = solve_frontier(chain(50))
+    np.testing.assert_array_equal(part.time_s, whole.time_s)
+    assert {0, len(whole) - 1} <= set(part.kept.tolist())
+    assert min(len(whole), rows) / 2 - 1 <= len(part.kept) <= min(len(whole), rows + 1)
+    np.testing.assert_array_equal(part.event, whole.event[part.kept])
+    np.testing.assert_array_equal(part.flow, whole.flow[part.kept])

@@ -1,31 +1,35 @@
-"""Levels of nodes: what an earlier measuring left is below the ground, also where levels begin anew."""
+"""Levels of nodes: what an earlier measuring left, what holds of it, and where levels begin anew."""
 
 import numpy as np
 import pytest
 
 from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem
+from perseus_ds.solver.compiling.compiled import interpreted
+from perseus_ds.solver.parametric import augment
 from perseus_ds.solver.parametric.network import network_of
-from perseus_ds.solver.parametric.state import HIGHEST, start_of
+from perseus_ds.solver.parametric.state import HIGH, HIGHEST, PATIENCE, start_of
 from perseus_ds.solver.parametric.sweep import room_for, sweep
 from perseus_ds.solver.whole import whole_of
 
-GROUND = 3  # of a sweep's tally
+
+def problem(stages: int, microbatches: int) -> Problem:
+    """A pipeline of like stages, whose paths tie."""
+    dag = dag_of(textbook("1f1b", stages=stages, microbatches=microbatches))
+    table = OptionTable(np.array([1.0, 1.2, 1.5]), np.array([9.0, 6.0, 5.0]))
+    before, after = np.array(dag.edges, np.int32).T
+    return Problem((table,), np.zeros(len(dag.nodes), np.int32), before, after, np.zeros(len(before)))
 
 
 def swept(ground: int) -> tuple[list[list[int]], int]:
-    """All breakpoints of a pipeline of like stages, whose paths tie; and the ground after them."""
-    dag = dag_of(textbook("1f1b", stages=3, microbatches=4))
-    table = OptionTable(np.array([1.0, 1.2, 1.5]), np.array([9.0, 6.0, 5.0]))
-    before, after = np.array(dag.edges, np.int32).T
-    count = len(dag.nodes)
-    whole = whole_of(Problem((table,), np.zeros(count, np.int32), before, after, np.zeros(len(before))))
+    """All its breakpoints, and the ground after them."""
+    whole = whole_of(problem(3, 4))
     network, _ = network_of(whole)
     state, found = start_of(whole, network), room_for(64, network)
-    state.tally[GROUND] = ground
-    many = sweep(state, whole.longest(whole.fastest), found)
+    state.tally[HIGH] = ground
+    many = sweep(state, whole.longest(whole.fastest), found, 1, 1)
     assert 0 < many < len(found.total)
-    return [column[:many].tolist() for column in found], int(state.tally[GROUND])
+    return [column[:many].tolist() for column in found], int(state.tally[HIGH])
 
 
 @pytest.mark.parametrize("below", [0, 5, 40])
@@ -33,3 +37,20 @@ def test_levels_that_would_outgrow_their_field_begin_anew(below: int) -> None:
     anew, ground = swept(HIGHEST - below)
     assert anew == swept(0)[0]
     assert 0 < ground < HIGHEST // 2
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 3), (3, 4), (4, 9)])
+def test_a_search_that_ends_where_the_sink_is_in_reach_finds_what_a_whole_one_finds(
+    stages: int, microbatches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = whole_of(problem(stages, microbatches))
+    network, _ = network_of(whole)
+    results = []
+    for first in (0, 1):  # never, and while paths tie
+        monkeypatch.setattr(augment, "FIRST", first)
+        state, found, least = start_of(whole, network), room_for(64, network), whole.longest(whole.fastest)
+        many = interpreted(sweep.__wrapped__)(state, least, found, 1, 1)  # type: ignore[attr-defined]
+        assert 0 < many < len(found.total)
+        assert (state.tally[PATIENCE] > 0) == (first > 0)
+        results.append([column[:many].tolist() for column in (found.total, found.price, found.event)])
+    assert results[0] == results[1]
