@@ -48,20 +48,18 @@ def _search(state: State, floor: int, bound: int) -> int:
 
     Nodes above the floor are as far as the sink, and are not entered. The steps that lead to the nearest of
     them are the ties. Nothing that is as far as the bound is looked at. Of nodes that are equally far those
-    found last go first. Where ties are wanted those found first do: so large graphs are read faster.
+    found last go first, those found first where ties are wanted: so large graphs are read faster.
 
-    Cost: O(steps log steps) on the nodes nearer than the sink.
-    Source: Dijkstra 1959.
+    Cost: O(steps log steps) on the nodes nearer than the sink. Source: Dijkstra 1959.
     """
     nodes, steps, scratch = state.nodes, state.steps, state.scratch
     met, alike, keys, held = scratch.met, scratch.alike, scratch.keys, scratch.nodes
     nodes[SOURCE].label, met[0], alike[0] = 0, SOURCE, SOURCE
     count, waiting, size, near, ties = number(1), number(1), number(0), number(0), number(-1)
-    is_queue = state.tally[PATIENCE] > 0
     while True:
         at = number(0)
         while at < waiting:
-            if is_queue:
+            if state.tally[PATIENCE] > 0:
                 here, at = nodes[alike[at]], at + 1
             else:
                 here, waiting = nodes[alike[waiting - 1]], waiting - 1
@@ -73,7 +71,7 @@ def _search(state: State, floor: int, bound: int) -> int:
                 if reach > bound or reach >= other.label:
                     continue
                 if other.level > floor:
-                    ties = _tied(state, which, 0 if reach < bound else ties)
+                    ties = _tied(state, which, ties, reach < bound)
                     bound = reach
                 elif reach < bound:
                     count = _labelled(state, which, reach, count)
@@ -93,8 +91,10 @@ def _search(state: State, floor: int, bound: int) -> int:
 
 
 @inlined
-def _tied(state: State, which: int, ties: int) -> int:
+def _tied(state: State, which: int, ties: int, is_nearer: bool) -> int:  # noqa: FBT001
     """Add a step to the ties; return how many there are, below zero while only the last path is as short."""
+    if is_nearer:
+        ties = 0
     if ties < 0:
         return ties
     state.scratch.ties[ties] = which
