@@ -340,12 +340,13 @@ def _keep(
         new_strain[to] = strain[old_of[row]] + price * abs(end_of[row] - wish)
     _copy(front.end, new.end, origin, filled)
     _copy(front.state, new.state, origin, filled)
-    if turn.dwell > 0:  # else it is not asked for how long a level was held
-        _copy(front.since, new.since, origin, filled)
     _write(end_of, chosen, new.end[turn.row], filled)
     if turn.lane >= 0:
         _write(state, chosen, new.state[turn.lane], filled)
-        _write(since, chosen, new.since[turn.lane], filled)
+    if turn.dwell > 0:  # else every level counts as taken long ago, and no change as hasty
+        _copy(front.since, new.since, origin, filled)
+        if turn.lane >= 0:
+            _write(since, chosen, new.since[turn.lane], filled)
     return filled
 
 

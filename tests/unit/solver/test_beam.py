@@ -5,6 +5,7 @@ import pytest
 from solver_cases import random_problem
 from solver_oracles import brute_force
 
+from perseus_ds.schedule import dag_of, textbook
 from perseus_ds.solver import OptionTable, Problem, solve_frontier
 from perseus_ds.solver.beam.beam import beam
 from perseus_ds.solver.beam.choices import Choices, choices_of
@@ -12,6 +13,8 @@ from perseus_ds.solver.beam.front import nth
 from perseus_ds.solver.beam.guide import Guide, guide_at
 from perseus_ds.solver.beam.levels import LaneOutlook, Levels
 from perseus_ds.solver.beam.splice import convex, plan_of, spliced
+from perseus_ds.solver.timeline.lanes import Lanes, leveled
+from perseus_ds.solver.timeline.outlook import outlook_of
 from perseus_ds.solver.whole import Whole, whole_of
 
 FAST_OR_SLOW = OptionTable(np.array([1.0, 2.0]), np.array([4.0, 1.0]))
@@ -78,6 +81,31 @@ def test_changes_that_are_counted_run_out() -> None:
     outlook = LaneOutlook(np.zeros((1, 5, 4)), np.zeros(1), np.array([2], np.int32), 100.0)
     place = beam(whole.graph, whole.delay, choices, guide, 32, 0.0, own, outlook)
     assert choices.option[place].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seed", [0, 4, 24, 31, 40])
+def test_without_a_dwell_no_change_is_hasty(seed: int) -> None:
+    """With one of a single tick none is either: no two changes of a lane are so near to each other."""
+    draw, dag = np.random.default_rng(seed), dag_of(textbook("1f1b", stages=4, microbatches=6))
+    slower = np.cumsum([1.0, 0.3, 0.4, 0.5])
+    tables = tuple(OptionTable(slower * s, 9.0 / slower * draw.uniform(0.8, 1.2, 4)) for s in (1.0, 2.0, 3.0))
+    (before, after), count = np.array(dag.edges, np.int32).T, len(dag.nodes)
+    problem = Problem(tables, draw.integers(0, 3, count, np.int32), before, after, np.zeros(len(before)))
+    orders = tuple(
+        np.array([at for at, node in enumerate(dag.nodes) if node.stage == stage], np.int32)
+        for stage in range(4)
+    )
+    lanes, frontier = Lanes(orders, (np.arange(4, dtype=np.int32),) * 3), solve_frontier(problem)
+    whole, (choices, levels) = frontier.whole, leveled(frontier.whole, lanes)
+    time_s = 1.1 * frontier.t_min_s
+    guide = guide_at(frontier, choices, time_s, whole.within(time_s))
+    toll, home = np.full(4, 0.2), np.zeros(4, np.int32)
+    ahead = outlook_of(tables, choices, lanes, levels, guide.price, toll, home, None)
+    places = [
+        beam(whole.graph, whole.delay, choices, guide, 32, 0.1, levels._replace(dwell=dwell), ahead).tolist()
+        for dwell in (0, 1)
+    ]
+    assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("seed", range(24))
