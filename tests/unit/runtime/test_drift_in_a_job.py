@@ -12,6 +12,7 @@ from lone_job import Loop, alone, begun, block_of, events_of, gpu, names_of, tra
 
 from perseus_ds.profile import Profile, read_profile
 
+pytestmark = pytest.mark.thorough
 LEARNED = 45
 NO_AUDITS = {"every_iterations": 0}
 
@@ -60,7 +61,6 @@ def job_of(run_dir: Path, drift: str = "automatic") -> Job:
     return job
 
 
-@pytest.mark.thorough
 def test_a_gpu_that_becomes_slower_is_measured_again_and_planned_anew(tmp_path: Path) -> None:
     job = job_of(tmp_path / "run")
     before = job.profile
@@ -76,7 +76,6 @@ def test_a_gpu_that_becomes_slower_is_measured_again_and_planned_anew(tmp_path: 
     job.end()
 
 
-@pytest.mark.thorough
 def test_with_report_the_plan_runs_on_and_it_is_reported_once(tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", "report")
     before = (job.run_dir / "profile.json").read_text()
@@ -90,7 +89,6 @@ def test_with_report_the_plan_runs_on_and_it_is_reported_once(tmp_path: Path) ->
     job.end()
 
 
-@pytest.mark.thorough
 def test_a_gpu_that_is_held_down_is_told_with_its_reason(tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", "report")
     gpu().throttle(1000)
@@ -99,7 +97,6 @@ def test_a_gpu_that_is_held_down_is_told_with_its_reason(tmp_path: Path) -> None
     job.end()
 
 
-@pytest.mark.thorough
 def test_with_never_nothing_is_looked_for(tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", "never")
     gpu().slowness = 1.1
@@ -109,7 +106,6 @@ def test_with_never_nothing_is_looked_for(tmp_path: Path) -> None:
     job.end()
 
 
-@pytest.mark.thorough
 def test_a_room_that_becomes_15_k_warmer_is_found_with_its_reason(tmp_path: Path) -> None:
     job = job_of(tmp_path / "run", "report")
     gpu().warm_room(15.0)
@@ -118,7 +114,6 @@ def test_a_room_that_becomes_15_k_warmer_is_found_with_its_reason(tmp_path: Path
     job.end()
 
 
-@pytest.mark.thorough
 def test_a_drift_is_judged_once(tmp_path: Path) -> None:
     """What ranks report of levels that are forgotten by then was judged once more, and was nothing."""
     job = job_of(tmp_path / "run", "report")

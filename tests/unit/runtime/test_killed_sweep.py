@@ -15,6 +15,7 @@ from lone_job import Loop, alone, begun, block_of, events_of, names_of, train
 
 from perseus_ds.profile import Profile, read_profile
 
+pytestmark = pytest.mark.thorough
 SUPPORT = Path(__file__).parents[2] / "support"
 KILLED = """
 import os, signal, sys
@@ -73,7 +74,6 @@ def unbroken(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> t
     return profiled(tmp_path_factory.mktemp("unbroken") / "run")
 
 
-@pytest.mark.thorough
 def test_it_measures_what_is_missing_and_the_highest_once_more(
     killed: Path, tmp_path: Path, unbroken: tuple[list[int], Profile]
 ) -> None:
@@ -92,7 +92,6 @@ def test_it_measures_what_is_missing_and_the_highest_once_more(
     assert float(str(course["took_s"])) > 90.0, "both parts of it"
 
 
-@pytest.mark.thorough
 def test_windows_of_another_job_are_not_used(
     killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +101,6 @@ def test_windows_of_another_job_are_not_used(
     assert f"profiling begins anew: {run_dir}/sweep.json: it is of another job" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -126,7 +124,6 @@ def test_a_file_that_was_changed_is_not_used(
     assert "profiling some 4 clocks" in told
 
 
-@pytest.mark.thorough
 def test_who_profiles_anew_at_every_start_begins_anew(killed: Path, tmp_path: Path) -> None:
     run_dir = copied(killed, tmp_path / "run")
     profile = {"min_window_s": 1.0, "max_clocks": 4, "warmup_iterations": 1, "reuse": False}
@@ -137,7 +134,6 @@ def test_who_profiles_anew_at_every_start_begins_anew(killed: Path, tmp_path: Pa
     assert begin["done"] == 0
 
 
-@pytest.mark.thorough
 def test_a_directory_that_cannot_be_written_costs_the_way_back_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

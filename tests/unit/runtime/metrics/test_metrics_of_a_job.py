@@ -21,6 +21,7 @@ from perseus_ds.errors import ConfigError
 from perseus_ds.run_directory import read_summary
 from perseus_ds.runtime.metrics.metric import Metric
 
+pytestmark = pytest.mark.thorough
 Values = Mapping[str, list[tuple[str, float]]]
 
 
@@ -89,7 +90,6 @@ def done(process_group: None, tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(run_dir, running, scraped, text_of(run_dir), opened()[-1].true_now().energy_j)
 
 
-@pytest.mark.thorough
 def test_every_metric_is_clean(done: Done) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -101,14 +101,12 @@ def test_every_metric_is_clean(done: Done) -> None:
         assert (told.returncode, told.stdout + told.stderr) == (0, "")
 
 
-@pytest.mark.thorough
 def test_energy_is_what_the_gpu_took(done: Done) -> None:
     values = parsed(done.ended)
     assert value(values, Metric.ENERGY) == pytest.approx(done.true_j, rel=0.005)  # the counter samples
     assert value(values, Metric.ENERGY_ERROR) < 0.01 * done.true_j
 
 
-@pytest.mark.thorough
 def test_savings_are_those_of_the_summary(done: Done) -> None:
     values, summary = parsed(done.running), read_summary(done.run_dir / "summary.json")
     assert value(values, Metric.SAVING) == pytest.approx(summary.saving_pct / 100.0)
@@ -119,7 +117,6 @@ def test_savings_are_those_of_the_summary(done: Done) -> None:
     assert value(values, Metric.SAVED_ERROR) < value(values, Metric.SAVED)
 
 
-@pytest.mark.thorough
 def test_the_summary_has_the_job_in_joules_and_money(done: Done) -> None:
     summary = read_summary(done.run_dir / "summary.json")
     job_j, kwh_price = float(str(summary.facts["job_energy_j"])), 1.2 * 0.3 / 3.6e6
@@ -131,7 +128,6 @@ def test_the_summary_has_the_job_in_joules_and_money(done: Done) -> None:
     }
 
 
-@pytest.mark.thorough
 def test_labels_join_other_tools(done: Done) -> None:
     [(labels, _)] = parsed(done.running)[Metric.ENERGY.title]
     uuid = opened()[-1].identify().uuid
@@ -141,7 +137,6 @@ def test_labels_join_other_tools(done: Done) -> None:
     assert labels == f'job="gpt",host="{host}"'
 
 
-@pytest.mark.thorough
 def test_clocks_stand_in_base_units(done: Done) -> None:
     values = parsed(done.running)
     assert 200e6 < value(values, Metric.ACHIEVED) <= 1410e6
@@ -149,14 +144,12 @@ def test_clocks_stand_in_base_units(done: Done) -> None:
     assert value(values, Metric.CONTROL) == 1
 
 
-@pytest.mark.thorough
 def test_the_endpoint_says_what_the_file_says(done: Done) -> None:
     scraped, written = parsed(done.scraped), parsed(done.running)
     assert scraped.keys() ^ written.keys() <= {Metric.REQUESTED.title}, "there while a clock is requested"
     assert value(scraped, Metric.PLAN) == value(written, Metric.PLAN)
 
 
-@pytest.mark.thorough
 def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
     values = parsed(done.ended)
     assert Metric.ENERGY.title in values
@@ -170,7 +163,6 @@ def test_after_the_end_only_what_still_holds_is_left(done: Done) -> None:
     assert "perseus-metrics" not in {thread.name for thread in threading.enumerate()}
 
 
-@pytest.mark.thorough
 def test_energy_goes_on_after_a_restart(done: Done) -> None:
     before = value(parsed(done.ended), Metric.ENERGY)
     loop = Loop()
@@ -183,7 +175,6 @@ def test_energy_goes_on_after_a_restart(done: Done) -> None:
     assert value(values, Metric.SAVED) == value(parsed(done.ended), Metric.SAVED)
 
 
-@pytest.mark.thorough
 def test_a_port_that_is_taken_costs_the_endpoint_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,7 +192,6 @@ def test_a_port_that_is_taken_costs_the_endpoint_alone(
     assert "failed" not in names_of(tmp_path / "run")
 
 
-@pytest.mark.thorough
 def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,7 +206,6 @@ def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
     assert "is not written: Not a directory" in said[0]
 
 
-@pytest.mark.thorough
 def test_a_package_that_is_missing_is_said_before_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +216,6 @@ def test_a_package_that_is_missing_is_said_before_the_job(
     assert "perseus_ds[otlp]" in str(refused.value)
 
 
-@pytest.mark.thorough
 def test_without_the_block_nothing_is_left(tmp_path: Path) -> None:
     loop = Loop()
     session = begun(loop, block_of(tmp_path / "run"))
