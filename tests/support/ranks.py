@@ -59,8 +59,8 @@ for late in (
         warnings.simplefilter("ignore")
         importlib.import_module(late)
 
-# With an engine of ZeRO comes Muon, an optimizer that no test uses, and with its functions, which are to be
-# compiled, all of torch's compiler: that was two seconds of every rank. Other releases have neither.
+# DeepSpeed's ZeRO imports Muon, an optimizer that no test uses. Muon compiles functions as it is imported.
+# So it loads torch's compiler: two seconds of every rank. Other releases have no Muon.
 as_it_is = mock.Mock(return_value=lambda function: function)
 with mock.patch.object(compiler, "compile", as_it_is, create=True), suppress(ImportError):
     importlib.import_module("deepspeed.runtime.zero.muon.muon_optimizer")
