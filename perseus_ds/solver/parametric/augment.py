@@ -8,7 +8,7 @@ from perseus_ds.solver.parametric.network import SINK, SOURCE
 from perseus_ds.solver.parametric.state import BOUNDLESS, DEPTH, NO_WAY_BACK, PATHS, PATIENCE, State
 
 FIRST, MORE, MOST = 1, 3, 12
-"""Flows of one path alone that are borne with where several may tie: at first, more for each tie, at most."""
+"""Flows of one path in a row that are borne with: at first, more for each flow of several paths, at most."""
 
 
 @inner

@@ -81,9 +81,7 @@ def timelines(
     if not found:
         raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
-    blends = (
-        blended(problem, *some) for some in found
-    )  # a few at a time: they fit in the processor's memory
+    blends = (blended(problem, *some) for some in found)  # a few at a time: they fit in the cache
     duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     kept = search.allowed(Timelines(choice, other, share), time_s)
