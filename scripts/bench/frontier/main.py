@@ -219,6 +219,7 @@ LARGE: dict[str, tuple[Build, float | None]] = {
     "own curves 8x128": (_own(8, 128), None),
     "gpt3 16x256": (_gpt3(16, 256), None),
     "gpt3 32x256": (_gpt3(32, 256), None),
+    "gpt3 32x1024": (_gpt3(32, 1024), None),
     "noisy 16x256": (_noisy(16, 256), None),
     "gpt3 interleaved 16x4x512 to 1.3 T_min": (_interleaved(measured), 1.3),
     "noisy interleaved 16x4x512 to 1.3 T_min": (_interleaved(noisy), 1.3),
