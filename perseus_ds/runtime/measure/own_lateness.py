@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,12 @@ class OwnLateness:
         self._keys: dict[int, Hashable] = {}
         self._open: list[_Open] = []
         self._late: dict[int, float | None] = {}
+        self._passed_s = -math.inf
+
+    @property
+    def unread_s(self) -> float:
+        """Where the part of the trace begins that is still to be read."""
+        return self._open[0].iteration.start_s if self._open else self._passed_s
 
     def expect(self, blocking_w: float) -> None:
         """Know what this GPU draws while it waits."""
@@ -48,6 +55,7 @@ class OwnLateness:
     def note(self, passed: Iterable[Iteration]) -> None:
         """Take in iterations that the device has finished."""
         for iteration in passed:
+            self._passed_s = iteration.end_s
             if iteration.index in self._keys and not (
                 iteration.void or iteration.resumed or iteration.skipped
             ):

@@ -202,6 +202,7 @@ class Assembly:
         own_lateness = OwnLateness(self._watch.trace, self._capped(asked))
         if job.peer_group is not None:
             self._arrivals.own_lateness = own_lateness
+            self._watch.keep_for(lambda: own_lateness.unread_s)
         return PeerAnswers(job, own_lateness, self._context.log, answers=straggler.peers == "answer")
 
     def _notice_watch(self) -> NoticeWatch | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 from queue import Empty
 from statistics import fmean, median
 from typing import Protocol
@@ -76,6 +77,7 @@ class EnergyWatch:
         self._last_j: float | None = None
         self._looked_s = 0.0
         self._looks = 0
+        self._unread_s: list[Callable[[], float]] = []
         self.troubles: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
@@ -161,8 +163,7 @@ class EnergyWatch:
     def trace(self, since_s: float) -> CounterTrace:
         """All changes since a moment, with the last one before it."""
         changes = list(self._changes)
-        first = next((i for i, (time_s, _) in enumerate(changes) if time_s > since_s), len(changes))
-        kept = changes[max(0, first - 1) :]
+        kept = changes[max(0, bisect_right(changes, since_s, key=itemgetter(0)) - 1) :]
         return CounterTrace([t for t, _ in kept], [e for _, e in kept])
 
     def clock_between(self, start_s: float, end_s: float) -> tuple[int | None, int]:
@@ -182,8 +183,13 @@ class EnergyWatch:
         """All looks at the clock in a stretch of time."""
         return [look for look in list(self._clocks) if start_s <= look[0] <= end_s]
 
+    def keep_for(self, unread_s: Callable[[], float]) -> None:
+        """Keep for one who reads later all since ``unread_s()``, where what he has not read begins."""
+        self._unread_s.append(unread_s)
+
     def forget(self, before_s: float) -> None:
-        """Drop all changes before a moment but the last one."""
+        """Drop all changes before a moment but the last one, and none that somebody has yet to read."""
+        before_s = min([before_s, *(unread_s() for unread_s in self._unread_s)])
         while len(self._changes) > 1 and self._changes[1][0] <= before_s:
             self._changes.popleft()
         while self._clocks and self._clocks[0][0] < before_s:
