@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jobs import block
+from jobs import SURE, block
 
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.feedback.made import MOST_PCT
 from perseus_ds.run_directory import RunDirectory, read_summary
-
-_MOST_ERRORS = 2.0
 
 
 def course(run_dir: Path) -> dict[str, Any]:
@@ -31,7 +29,7 @@ def is_as_expected(run_dir: Path) -> None:
     assert plans.feedback is not None
     hope = plans.expected[plans.feedback.plan]
     summary = read_summary(RunDirectory(run_dir).summary)
-    assert abs(summary.saving_pct - hope.saving_pct) <= hope.within_pct + _MOST_ERRORS * summary.saving_se_pct
+    assert abs(summary.saving_pct - hope.saving_pct) <= hope.within_pct + SURE * summary.saving_se_pct
     off_pct = abs(summary.slowdown_pct - hope.slowdown_pct)
-    assert off_pct <= hope.slowdown_within_pct + _MOST_ERRORS * summary.slowdown_se_pct
+    assert off_pct <= hope.slowdown_within_pct + SURE * summary.slowdown_se_pct
     assert hope.slowdown_pct <= MOST_PCT, (hope, plans.feedback.slowdown_pct, summary)

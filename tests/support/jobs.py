@@ -20,6 +20,8 @@ from perseus_ds.device.simulated import SimulatedGpu, opened
 STAGES = 4
 MICROBATCHES = 4
 UNEVEN = (8, 8, 8, 16)
+SURE = 4.0
+"""Standard errors by which a figure may be off: two would fail one comparison in twenty by chance alone."""
 
 Done = Callable[[Path], bool]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import UNEVEN, block
+from jobs import SURE, UNEVEN, block
 from ranks import Said, batches, build, config, run_ranks
 
 import perseus_ds
@@ -142,7 +142,7 @@ def as_expected(summary: Mapping[str, Any]) -> None:
         ("saving", summary["predicted_saving_pct"]),
         ("slowdown", facts["predicted_slowdown_pct"]),
     ):
-        within_pct = 2.1 * summary[f"{name}_se_pct"] + facts[f"predicted_{name}_within_pct"]
+        within_pct = SURE * summary[f"{name}_se_pct"] + facts[f"predicted_{name}_within_pct"]
         assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from bucketed_images import SHAPES, bucketed, buckets_of, image_engine, images, load_of, simulated
-from jobs import events, lines
+from jobs import SURE, events, lines
 from ranks import Said, config, run_ranks
 from varied_loads import (
     PERIOD,
@@ -118,8 +118,8 @@ def test_each_bucket_has_a_plan_and_keeps_its_time(in_turn: tuple[Path, list[Sai
     figures = json.loads((run_dir / "summary.json").read_text())["facts"]["by_microbatches"]
     assert set(figures) == set(hopes)
     for size, one in figures.items():
-        assert one["slowdown_pct"] <= 0.2 + 2.0 * one["slowdown_se_pct"]
+        assert one["slowdown_pct"] <= 0.2 + SURE * one["slowdown_se_pct"]
         off_pct = abs(one["saving_pct"] - hopes[size].saving_pct)
-        assert off_pct <= hopes[size].within_pct + 2.0 * one["saving_se_pct"] + NOT_SETTLED_PCT
+        assert off_pct <= hopes[size].within_pct + SURE * one["saving_se_pct"] + NOT_SETTLED_PCT
     unwanted = {"straggler", "disabled", "contradicted", "slower"}
     assert not unwanted & {one["event"] for one in events(run_dir)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from expert_hosts import train_pipeline, train_zero
-from jobs import block, events, lines
+from jobs import SURE, block, events, lines
 from ranks import Said, run_ranks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -53,8 +53,8 @@ def test_the_sets_plan_saves_what_was_expected(finished: Done) -> None:
     run_dir = finished[1]
     running = next(event for event in events(run_dir) if event["event"] == "running")
     summary = json.loads((run_dir / "summary.json").read_text())
-    within = running["predicted_saving_within_pct"] + 2.0 * summary["saving_se_pct"]
+    within = running["predicted_saving_within_pct"] + SURE * summary["saving_se_pct"]
     assert summary["saving_pct"] == pytest.approx(running["predicted_saving_pct"], abs=within + 0.3)
     assert summary["saving_pct"] > 2.0
     late = running["predicted_slowdown_pct"] + running["predicted_slowdown_within_pct"]
-    assert summary["slowdown_pct"] < late + 2.0 * summary["slowdown_se_pct"] + 0.1
+    assert summary["slowdown_pct"] < late + SURE * summary["slowdown_se_pct"] + 0.1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import UNEVEN, block, events, lines
+from jobs import SURE, UNEVEN, block, events, lines
 from ranks import Said, batches, build, config, run_ranks
 from varied_loads import SIMULATED, lengths_of
 
@@ -18,7 +18,6 @@ from perseus_ds.schedule import Kind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-_MOST_ERRORS = 3.0  # few samples
 STAGES, RANKS, STEPS = 2, 4, 200
 
 
@@ -64,9 +63,9 @@ def test_the_profile_finds_what_loads_cost_on_every_stage(varied: tuple[Path, li
 def test_measured_is_what_was_expected(varied: tuple[Path, list[Said]]) -> None:
     summary = json.loads((varied[0] / "summary.json").read_text())
     facts = summary["facts"]
-    within = _MOST_ERRORS * summary["saving_se_pct"] + facts["predicted_saving_within_pct"]
+    within = SURE * summary["saving_se_pct"] + facts["predicted_saving_within_pct"]
     assert summary["saving_pct"] == pytest.approx(summary["predicted_saving_pct"], abs=within)
-    within = _MOST_ERRORS * summary["slowdown_se_pct"] + facts["predicted_slowdown_within_pct"]
+    within = SURE * summary["slowdown_se_pct"] + facts["predicted_slowdown_within_pct"]
     assert summary["slowdown_pct"] == pytest.approx(facts["predicted_slowdown_pct"], abs=within)
     assert facts["predicted_slowdown_pct"] < 0.2
 
