@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import installed
 import pytest
+from free_ports import free_port
 
 JOBS = Path(__file__).parent / "theirs"
 COURSE = ("attached", "profiled", "running", "measured")
@@ -87,14 +87,6 @@ def torchrun(ranks: int) -> list[str]:
         "--log_dir",
         "logs",
     ]
-
-
-def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run(command: Sequence[str | Path], folder: Path, *, steps: int | None = None, **more: str) -> Done:

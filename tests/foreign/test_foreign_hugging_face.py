@@ -11,7 +11,8 @@ from typing import Any
 
 import hjson
 import pytest
-from programs import JOBS, block, environment, free_port, judge, run, torchrun, written
+from free_ports import free_port
+from programs import JOBS, block, environment, judge, run, torchrun, written
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

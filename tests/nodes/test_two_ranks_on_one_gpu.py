@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from jobs import STAGES, UNEVEN, lines
 from nodes import block, fake_nvml, node_at
 from ranks import batches, build, config, run_ranks
@@ -24,10 +24,7 @@ def train(rank: int, content: dict[str, Any]) -> bool:
 
 
 def test_two_ranks_on_one_gpu_are_named(tmp_path: Path) -> None:
-    node = node_at(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    node, port = node_at(tmp_path), free_port()
 
     def enter(rank: int) -> None:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank // 2))

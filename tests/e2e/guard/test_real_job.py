@@ -5,7 +5,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
+from free_ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,9 +30,6 @@ class Job:
         config = json.loads((ROOT / "configs" / "demo.json").read_text(encoding="utf-8"))
         config["perseus"] = {**PERSEUS, "run_dir": str(folder / "run")}
         (folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
         launcher = str(Path(sys.executable).with_name("deepspeed"))
         script = [
             str(ROOT / "scripts" / "demo_job" / "train.py"),
@@ -41,7 +38,7 @@ class Job:
         ]
         with (folder / "out").open("w") as out:
             self.process = subprocess.Popen(
-                [launcher, "--num_gpus", "4", "--master_port", port, *script, "--steps", "3000"],
+                [launcher, "--num_gpus", "4", "--master_port", str(free_port()), *script, "--steps", "3000"],
                 env={
                     **node.environment(),
                     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 
 from perseus_ds.runtime.metrics.metric import Exposition, Labels, Metric, MetricSample
 
@@ -71,12 +71,6 @@ def exposed() -> Iterator[int]:
     yield server.server_address[1]
     server.shutdown()
     server.server_close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 from lone_job import Loop, alone, begun, block_of, names_of, train
 
 from perseus_ds.device.simulated import opened
@@ -45,12 +46,6 @@ def parsed(text: str) -> Values:
 def value(values: Values, metric: Metric) -> float:
     [(_, only)] = values[metric.title]
     return only
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)
