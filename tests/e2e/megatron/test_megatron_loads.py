@@ -23,7 +23,7 @@ from perseus_ds.profile import read_profile
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SHAPE = Shape(pipeline=2, data=2)
-STEPS = 60
+STEPS = 120
 
 
 @dataclass(frozen=True)
