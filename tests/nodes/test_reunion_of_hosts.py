@@ -18,8 +18,9 @@ from perseus_ds.runtime.comm.interfaces import reach_of
 
 pytestmark = pytest.mark.e2e
 
-AT, MOST, PATIENCE_S = 10, 5_000, 2.0
-GAP_S = 6.0
+AT, MOST, PATIENCE_S = 10, 4_000, 2.0
+GAP_S = 20.0
+"""Longer than a host looks for the way to another: from then on gloo is told that there is none."""
 
 
 @dataclass(frozen=True)

@@ -58,15 +58,15 @@ def connected_group(
 ) -> dist.ProcessGroup | None:
     """Make the group of all ranks and have a number travel in it; None where it is not back in time.
 
-    ``within`` is for that number alone: whatever comes after it may wait as long as in any group.
+    ``within`` is for that number alone: whatever comes after it may wait as long as in any group. It bounds
+    the group, not the number's own exchange: gloo waits as long as the group may for a host without a route.
     """
-    options = dist.AllreduceOptions()
-    options.timeout = within
     try:
-        group = control_group(name, reach, patience=patience, store=store)
-        group.allreduce([torch.zeros(1)], options).wait()
+        group = control_group(name, reach, patience=within, store=store)
+        group.allreduce([torch.zeros(1)]).wait()
     except (SilentRankError, RuntimeError):
         return None
+    group._set_default_timeout(patience)  # noqa: SLF001  # as torch's own function for it does
     return group
 
 

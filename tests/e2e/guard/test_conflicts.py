@@ -65,7 +65,7 @@ def test_a_lost_gpu_is_said_and_its_journal_kept(node: FakeNvml) -> None:
     node.state.gpu[0].any_error = 15
     assert eventually(lambda: said(gpu, "GPU is lost"))
     with pytest.raises(DeviceLostError):
-        gpu.lock_clock(705)
+        locked(gpu, 705)
     gpu.close()
     assert repair()[0].outcome is Outcome.FAILED
     node.state.gpu[0].any_error = 0
