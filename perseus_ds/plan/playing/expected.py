@@ -15,6 +15,7 @@ from perseus_ds.plan.playing.saving_errors import TWICE, error_of_saving
 from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import Expected, FrequencyPlan, PlanSet
 from perseus_ds.profile import Computation, Profile, smoothed
+from perseus_ds.profile.loads.seen_loads import SeenLoads
 from perseus_ds.profile.loads.sizes import log_normal
 from perseus_ds.schedule import Dag, dag_of
 
@@ -83,7 +84,8 @@ def expected(
     Cost: a pass over the schedule's graph for every draw, `_MOST_NODES` nodes in all.
     """
     dag, profile = dag_of(plan.of.schedule), smoothed(profile)
-    factor = _drawn(profile, dag, variation or {}, lengths=replicas == 1)
+    lengths = profile.seen_loads if replicas == 1 and not profile.size_variation else ()
+    factor = _drawn(profile, dag, variation or {}, lengths)
     errors = time_errors(plan, profile, dag, factor, variation or {})
     before, after = _baseline(plan, dag, factor), _planned(plan, profile, change, dag, factor)
     before_s, before_j = before.beside(replicas, errors.before_s)
@@ -93,7 +95,7 @@ def expected(
     saving = 1.0 - (float(after_j.sum()) - spared_j) / whole_j
     leaked = spared_j / whole_j * profile.leakage_se / leakage if leakage else 0.0
     error = math.hypot(error_of_saving(plan, profile, whole_j, 1.0 - saving), leaked, LEFT_OUT)
-    drawn = _error_of_mean(after.time_s / before.time_s)
+    drawn = _error_of_mean(_by_length(after.time_s / before.time_s, len(lengths)))
     return Expected(
         saving_pct=100.0 * saving,
         slowdown_pct=100.0 * (after_s / before_s - 1.0),
@@ -102,15 +104,13 @@ def expected(
     )
 
 
-def _drawn(profile: Profile, dag: Dag, variation: Mapping[Computation, float], *, lengths: bool) -> Floats:
-    """Iterations as they might turn out, each as long as one that was seen where ``lengths`` are computed.
+def _drawn(profile: Profile, dag: Dag, variation: Mapping[Computation, float], lengths: SeenLoads) -> Floats:
+    """Iterations as they might turn out, each as long as one that was seen where ``lengths`` are given.
 
     Shape: [nodes, draws].
     """
     factor = _factors(dag, variation, profile.size_variation)
-    if not lengths or profile.size_variation or not profile.seen_loads:
-        return factor
-    return factor * _lengths(profile, dag, factor.shape[1])
+    return factor * _lengths(profile, dag, lengths, factor.shape[1]) if lengths else factor
 
 
 def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: float) -> Floats:
@@ -131,7 +131,7 @@ def _factors(dag: Dag, variation: Mapping[Computation, float], size_variation: f
     return factor
 
 
-def _lengths(profile: Profile, dag: Dag, draws: int) -> Floats:
+def _lengths(profile: Profile, dag: Dag, seen: SeenLoads, draws: int) -> Floats:
     """How much more work than on average every node is, in iterations as they were seen, one after another.
 
     Clocks change inside computations after fixed times, and late by a fixed time. So an iteration that is
@@ -139,7 +139,6 @@ def _lengths(profile: Profile, dag: Dag, draws: int) -> Floats:
 
     Shape: [nodes, draws]; of a single draw, as many as iterations were seen.
     """
-    seen = profile.seen_loads
     most = max(_LEAST_DRAWS, min(_MOST_NODES // len(dag.nodes), _MOST_DRAWS))
     order = np.arange(draws if draws > 1 else min(len(seen), most)) % len(seen)
     shares = np.ones((len(dag.nodes), len(order)))
@@ -202,6 +201,15 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
     It is cooler by what it takes less, that included.
     """
     return leakage * (before_w - after_w) / (1.0 - leakage)
+
+
+def _by_length(ratios: Floats, lengths: int) -> Floats:
+    """The mean of each length that was seen: to draw one again tells nothing of those that were not seen.
+
+    Shape: ``ratios`` [draws], lengths in turn; returns [lengths], or all draws where there are no more.
+    """
+    turns = len(ratios) // lengths if lengths else 0
+    return ratios[: turns * lengths].reshape(turns, lengths).mean(axis=0) if turns > 1 else ratios
 
 
 def _error_of_mean(values: Floats) -> float:

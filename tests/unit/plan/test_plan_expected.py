@@ -300,6 +300,17 @@ def test_iterations_of_other_lengths_are_each_played() -> None:
     assert uneven < mean - 1.0, "a short one is over before its lower clock is in force"
 
 
+def test_lengths_that_were_not_seen_are_not_known_by_drawing_again() -> None:
+    """Two lengths that plans make slower by unlike shares leave the mean as unsure, however many draws."""
+    profile = of_lengths(profile_of(WITHOUT_A_WAIT, SAME), 2.0, 18.0)
+    drawn_once, drawn_often = (
+        expected(WITHOUT_A_WAIT, profile, HALF_A_SECOND, variation=variation).slowdown_within_pct
+        for variation in ({}, VARY)
+    )
+    assert drawn_once > 2.0
+    assert drawn_often == pytest.approx(drawn_once, rel=0.2)
+
+
 def test_iterations_of_other_lengths_scale_where_clocks_change_at_once() -> None:
     plain = profile_of(WITHOUT_A_WAIT, SAME)
     at_once = ClockChange.lasting(0.0)
