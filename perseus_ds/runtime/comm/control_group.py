@@ -66,7 +66,7 @@ def connected_group(
         group.allreduce([torch.zeros(1)]).wait()
     except (SilentRankError, RuntimeError):
         return None
-    group._set_default_timeout(patience)  # noqa: SLF001  # as torch's own function for it does
+    group._set_default_timeout(patience)  # type: ignore[attr-defined]  # noqa: SLF001  # not in torch's stub
     return group
 
 
