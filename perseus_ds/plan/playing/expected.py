@@ -204,9 +204,9 @@ def spared_w(before_w: Floats, after_w: Floats, leakage: float) -> Floats:
 
 
 def _by_length(ratios: Floats, lengths: int) -> Floats:
-    """The mean of each length that was seen: to draw one again tells nothing of those that were not seen.
+    """The mean of each length that was seen: to draw one again shows nothing of those that were not seen.
 
-    Shape: ``ratios`` [draws], lengths in turn; returns [lengths], or all draws where there are no more.
+    Shape: ``ratios`` [draws], lengths in turn; returns [lengths], or all draws of fewer turns than two.
     """
     turns = len(ratios) // lengths if lengths else 0
     return ratios[: turns * lengths].reshape(turns, lengths).mean(axis=0) if turns > 1 else ratios
