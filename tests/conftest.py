@@ -16,6 +16,17 @@ settings.register_profile("perseus", deadline=None, suppress_health_check=[Healt
 settings.load_profile("perseus")
 
 
+SLOW_S = 900
+"""How long a slow test may take: whole jobs come one after another there, and hosts are busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let slow tests that state no limit of their own take longer."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_S))
+
+
 def pytest_collection_finish() -> None:
     """Keep what stays, modules and tests, out of every later search for garbage."""
     gc.freeze()
