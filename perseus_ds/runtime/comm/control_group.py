@@ -7,6 +7,7 @@ takes no part in the order in which a framework makes its groups, and leaves not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import cast
 
@@ -66,7 +67,8 @@ def connected_group(
         group.allreduce([torch.zeros(1)]).wait()
     except (SilentRankError, RuntimeError):
         return None
-    group._set_default_timeout(patience)  # type: ignore[attr-defined]  # noqa: SLF001  # not in torch's stub
+    with suppress(AttributeError, RuntimeError):  # private: without it the group stays impatient
+        group._set_default_timeout(patience)  # type: ignore[attr-defined]  # noqa: SLF001
     return group
 
 
