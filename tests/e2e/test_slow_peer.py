@@ -121,7 +121,8 @@ def test_its_peers_save_energy_at_no_loss(runs: Runs) -> None:
 
 
 def test_all_are_at_full_speed_again_when_it_is_over(runs: Runs) -> None:
+    """Noise is drawn anew by then: 0.1 % of an iteration, where slower clocks would show 3 %."""
     said, over = runs[True][1], range(SLOW_TO + 6, ITERATIONS)
     assert {said[0].value.rooms[n] for n in over} == {0.0}
     assert set(said[SLOW_RANK].value.rooms) == {0.0}, "whom they wait for is not slowed"
-    assert abs(change(runs, lasted_s, over)) < 0.001
+    assert abs(change(runs, lasted_s, over)) < 0.005
