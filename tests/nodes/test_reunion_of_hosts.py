@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 AT, MOST, PATIENCE_S = 10, 4_000, 2.0
 GAP_S = 20.0
-"""Longer than a host looks for the way to another: from then on gloo is told that there is none."""
+"""Long enough that connecting fails with "no route to host", which takes some seconds."""
 
 
 @dataclass(frozen=True)
