@@ -25,8 +25,10 @@ def node(tmp_path: Path) -> FakeNvml:
     return node_at(tmp_path)
 
 
-def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], *, leaves: bool) -> list[Said]:
-    """Train while something befalls the victim's GPU; the losses are those of a job without us."""
+def afflicted(
+    node: FakeNvml, run_dir: Path, blow: Callable[[], None], kind: str, *, leaves: bool
+) -> list[Said]:
+    """Train until what befalls the victim's GPU was seen; the losses are those of a job without us."""
 
     def held() -> bool:
         highest_mhz = node.state.gpu[0].boost_mhz or 1410  # calibration holds it too, for a moment
@@ -37,7 +39,7 @@ def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], *, leaves
         blow()
 
     def over(run_dir: Path) -> bool:
-        return "conflict" in names(run_dir) and not (leaves and node.locked_mhz()[0])
+        return kind in [one for one, _, _ in conflicts(run_dir)] and not (leaves and node.locked_mhz()[0])
 
     with beside(when(held, strike)):
         said = lived(node, config(gradient_clipping=1.0, perseus=profiling(run_dir)), over, more=10)
@@ -47,10 +49,11 @@ def afflicted(node: FakeNvml, run_dir: Path, blow: Callable[[], None], *, leaves
 
 
 def conflicts(run_dir: Path) -> list[tuple[object, ...]]:
+    """All but requests that a busy host brings late to its driver: nobody else is at work there."""
     return [
         (event["kind"], event["rank"], event["rule"])
         for event in events(run_dir)
-        if event["event"] == "conflict"
+        if event["event"] == "conflict" and event["kind"] != "not_stored"
     ]
 
 
@@ -72,7 +75,7 @@ def test_a_foreign_clock_ends_our_control_and_not_the_training(node: FakeNvml, t
     def change() -> None:
         node.state.gpu[VICTIM].locked_mhz = 1410
 
-    said = afflicted(node, run_dir, change, leaves=True)
+    said = afflicted(node, run_dir, change, "foreign_clock", leaves=True)
     assert conflicts(run_dir) == [("foreign_clock", VICTIM, "give_up")]
     assert announced(said, "conflict on rank 2: somebody else changed the clock") == [0]
     assert announced(said, "off, training goes on at default clocks: somebody else") == [VICTIM]
@@ -95,7 +98,7 @@ def test_a_throttled_gpu_is_said_and_goes_on(
         node.state.gpu[VICTIM].reasons = reasons
         node.state.gpu[VICTIM].utilization, node.state.gpu[VICTIM].clamp_mhz = 90, 1000
 
-    said = afflicted(node, run_dir, throttle, leaves=False)
+    said = afflicted(node, run_dir, throttle, kind, leaves=False)
     assert conflicts(run_dir) == [(kind, VICTIM, "as_reached")]
     assert announced(said, words) == [0]
     assert counts(run_dir, VICTIM)[kind] >= 1
@@ -110,10 +113,10 @@ def test_a_changed_power_profile_is_said_and_goes_on(node: FakeNvml, tmp_path: P
     def change() -> None:
         node.state.gpu[VICTIM].power_profile = 5
 
-    said = afflicted(node, run_dir, change, leaves=False)
+    said = afflicted(node, run_dir, change, "power_profile", leaves=False)
     assert conflicts(run_dir) == [("power_profile", VICTIM, "know")]
     assert announced(said, "the workload power profile changed") == [0]
-    assert counts(run_dir, VICTIM) == {"power_profile": 1}
+    assert counts(run_dir, VICTIM)["power_profile"] == 1
     assert [one.value.left_after for one in said] == [None] * 4
 
 
@@ -123,7 +126,7 @@ def test_a_lost_gpu_takes_all_out_and_is_repaired_when_it_is_back(node: FakeNvml
     def lose() -> None:
         node.state.gpu[VICTIM].any_error = 15
 
-    said = afflicted(node, run_dir, lose, leaves=True)
+    said = afflicted(node, run_dir, lose, "gpu_lost", leaves=True)
     assert ("gpu_lost", VICTIM, "give_up") in conflicts(run_dir)
     assert announced(said, "conflict on rank 2: the GPU has fallen off the bus") == [0]
     assert VICTIM in announced(said, "off, training goes on at default clocks")
