@@ -12,11 +12,12 @@ from perseus_ds.runtime.coupled_sets import Sets
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import CapNumbers, Notices, PowerCaps, Standing
 
-_PAUSE_S = 0.25
+_PAUSE_S = 0.5
+"""Between two looks. Each costs a training thread that runs Python half a millisecond of the interpreter."""
 
 
 class NoticeWatch:
-    """A thread of rank 0 that looks when an iteration begins and a few times per second in between.
+    """A thread of rank 0 that looks twice per second, however short an iteration is.
 
     ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
     of pipelines that meet in every layer is as slow as its slowest. ``standing`` is the power ceiling that
@@ -31,8 +32,7 @@ class NoticeWatch:
         self._notices = notices
         self._power_caps = power_caps
         self._log = log
-        self._wake = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self._complaints: list[str] = []
         self._sets = sets
         self.announced: NDArray[np.float64] = np.ones(len(sets))
@@ -51,13 +51,6 @@ class NoticeWatch:
         """Begin to look."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Have it look now, without waiting for what it sees.
-
-        Cost: a microsecond.
-        """
-        self._wake.set()
-
     def report(self) -> None:
         """Report what is wrong with a notice, once; on the training thread, which owns the log."""
         while self._complaints:
@@ -65,8 +58,7 @@ class NoticeWatch:
 
     def close(self) -> None:
         """Stop looking; a file system that hangs is not waited for."""
-        self._closing = True
-        self._wake.set()
+        self._closing.set()
         if self._thread.is_alive():
             self._thread.join(_PAUSE_S)
 
@@ -77,14 +69,13 @@ class NoticeWatch:
             self._power_caps.clear()
 
     def _watch(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             observed = self._notices.poll()
             self.announced = np.array([observed.announced[list(one)].max() for one in self._sets])
             self._complaints += observed.complaints
             if self._power_caps is not None:
                 self.standing = self._power_caps.poll(time.time())
                 self._complaints += self.standing.complaints
-            self._wake.wait(_PAUSE_S)
-            self._wake.clear()
+            self._closing.wait(_PAUSE_S)
         if self._power_caps is not None:
             self._power_caps.close()

@@ -208,11 +208,6 @@ class StatusExchange:
         self._notices = notices
         self._patience = Patience()
 
-    def iteration_begins(self) -> None:
-        """Have the notices looked at: they are sent at the end of this iteration."""
-        if self._notices is not None:
-            self._notices.wake()
-
     def turn(
         self,
         index: int,

@@ -119,7 +119,6 @@ class Lifecycle:
 
     def begins(self, index: int, batch: Batch) -> Job | None:
         """Choose what an iteration is run by; return the job in batches of its size, None where unknown."""
-        self._status_exchange.iteration_begins()
         job = self._sizes.meet(batch)
         changed = bool(self._phases) and batch.microbatches != self._present
         self._present = batch.microbatches

@@ -36,10 +36,9 @@ def notices() -> HandNotices:
     return HandNotices()
 
 
-def looked_twice(notices: HandNotices, watch: NoticeWatch) -> None:
+def looked_twice(notices: HandNotices) -> None:
     """The second look begins when the first has been taken in."""
     for _ in range(3):
-        watch.wake()
         assert notices.looked.acquire(timeout=10.0)
 
 
@@ -48,7 +47,7 @@ def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
     assert watch.announced.tolist() == [1.0, 1.0]
     notices.observed = Heard(np.array([1.0, 1.5]))
     watch.start()
-    looked_twice(notices, watch)
+    looked_twice(notices)
     assert watch.announced.tolist() == [1.0, 1.5]
     watch.close()
 
@@ -59,7 +58,7 @@ def test_complaints_are_said_once_and_only_when_asked(
     watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     notices.observed = Heard(np.ones(2), ("half a file: ignored",))
     watch.start()
-    looked_twice(notices, watch)
+    looked_twice(notices)
     assert capsys.readouterr().out == ""
     watch.report()
     watch.report()
@@ -71,7 +70,6 @@ def test_a_file_system_that_hangs_holds_nobody_up(notices: HandNotices) -> None:
     notices.hangs.set()
     watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     watch.start()
-    watch.wake()
     watch.report()
     assert watch.announced.tolist() == [1.0, 1.0]
     watch.close()
