@@ -1,0 +1,174 @@
+"""What our threads cost a training thread that runs Python: its time, without and with them; see README.md.
+
+python scripts/bench/interpreter/main.py [--turns 60] [--hz 250] [-o FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, cast
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "fake_nvml")]
+
+import torch  # noqa: E402
+from fake_nvml import FakeNvml, load  # noqa: E402
+from torch import nn  # noqa: E402
+
+from perseus_ds.device.nvidia.nvml import NvmlGpu  # noqa: E402
+from perseus_ds.device.request import DeviceRequest  # noqa: E402
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Look  # noqa: E402
+from perseus_ds.straggler import Notices  # noqa: E402
+
+READ_US = 3000  # of an energy counter, as one H100 took in a virtual machine
+STEPS = 300
+
+Begin = Callable[[], Callable[[], None]]
+"""Begins what works beside the training; returns what ends it."""
+
+
+def repeated(every_s: float, look: Look) -> Look:
+    """Look again and again from a thread; return what ends it."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(every_s):
+            look()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def end() -> None:
+        stop.set()
+        thread.join()
+
+    return end
+
+
+def watch_energy(hz: float) -> Callable[[], None]:
+    """Have our own watch look at a GPU's counter, whatever its period."""
+    watch = EnergyWatch(NvmlGpu(DeviceRequest()), repeat=lambda _every_s, look: repeated(1.0 / hz, look))
+    watch.start()
+    return watch.close
+
+
+def look_for_notices(hz: float) -> Callable[[], None]:
+    """Look for announcements where there are none, as rank 0 does."""
+    return repeated(1.0 / hz, lambda: Notices(Path("nowhere"), replicas=1).poll())
+
+
+def wake_only(hz: float) -> Callable[[], None]:
+    """Wake a thread that does nothing."""
+    return repeated(1.0 / hz, lambda: None)
+
+
+class OtherProcess:
+    """The same watch in a process of its own."""
+
+    def __init__(self, hz: float) -> None:
+        command = [sys.executable, __file__, "--hz", str(hz), "--watches"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self) -> Callable[[], None]:
+        """Have it look; return what stops it."""
+        self._ask()
+        return self._ask
+
+    def close(self) -> None:
+        """End it."""
+        cast("IO[str]", self._process.stdin).close()
+        self._process.wait()
+
+    def _ask(self) -> None:
+        stdin, stdout = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
+        stdin.write("\n")
+        stdin.flush()
+        stdout.readline()
+
+
+def watch_when_asked(hz: float) -> None:
+    """Be that process: every line turns it on or off."""
+    end: Callable[[], None] | None = None
+    for _ in sys.stdin:
+        if end is None:
+            end = watch_energy(hz)
+        else:
+            end()
+            end = None
+        print("done", flush=True)
+
+
+def main() -> None:
+    """Train without and with each, in turns, there and back; print and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--turns", type=int, default=60, help="there and back")
+    parser.add_argument("--hz", type=float, default=250.0, help="looks per second")
+    parser.add_argument("--watches", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("-o", type=Path, dest="output")
+    options = parser.parse_args()
+    load()
+    if options.watches:
+        watch_when_asked(options.hz)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        FakeNvml(Path(folder) / "node", 1, call_us=READ_US)
+        os.environ["FAKE_NVML_STATE"] = str(Path(folder) / "node")
+        process = OtherProcess(options.hz)
+        kinds: dict[str, Begin] = {
+            "without": lambda: lambda: None,
+            "thread that wakes": lambda: wake_only(options.hz),
+            "notices": lambda: look_for_notices(options.hz),
+            "energy": lambda: watch_energy(options.hz),
+            "energy in another process": process.begin,
+        }
+        took = trained(kinds, options.turns)
+        process.close()
+    text = json.dumps(
+        {name: compared(seconds, took["without"], options.hz) for name, seconds in took.items()}, indent=1
+    )
+    if options.output is not None:
+        options.output.write_text(text)
+    print(text)
+
+
+def trained(kinds: dict[str, Begin], turns: int) -> dict[str, list[float]]:
+    """Seconds of each turn: many small operations, so that the interpreter is what is short."""
+    torch.set_num_threads(1)
+    block = nn.TransformerEncoderLayer(32, 1, 128, dropout=0.0, batch_first=True)
+    tokens = torch.randn(1, 4, 32)
+    took: dict[str, list[float]] = {name: [] for name in kinds}
+    for turn in range(2 * turns + 2):
+        for name in kinds if turn % 2 else reversed(kinds):
+            end = kinds[name]()
+            began_s = time.perf_counter()
+            for _ in range(STEPS):
+                block(tokens).sum().backward()
+            took[name].append(time.perf_counter() - began_s)
+            end()
+    return {name: seconds[2:] for name, seconds in took.items()}  # the first two warm up
+
+
+def compared(seconds: list[float], without: list[float], hz: float) -> dict[str, float]:
+    """Compare turns there and back with those without: per cent, and milliseconds of every look."""
+    pairs = [sum(seconds[at : at + 2]) / sum(without[at : at + 2]) - 1.0 for at in range(0, len(seconds), 2)]
+    mean, error = statistics.mean(pairs), statistics.stdev(pairs) / len(pairs) ** 0.5
+    return {
+        "longer_pct": 100.0 * mean,
+        "error_pct": 100.0 * error,
+        "of_a_look_ms": 1e3 * mean / hz,
+        "error_of_a_look_ms": 1e3 * error / hz,
+    }
+
+
+if __name__ == "__main__":
+    main()
