@@ -11,7 +11,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import perseus_ds
+from perseus_ds.runtime.lifecycle.session import Session
 
 VOCABULARY = 8192
 _USUAL = {"attached", "no_slack", "warming_up", "observed", "ended"}
@@ -45,12 +48,50 @@ def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
 
 
+@dataclass(frozen=True)
+class Block:
+    """Some iterations, means of one: its time, the training thread's CPU time, and that spent in our calls.
+
+    ``losses`` are to the last bit.
+    """
+
+    wall_s: float
+    cpu_s: float
+    ours_s: float
+    losses: list[str]
+
+    @property
+    def figures_ms(self) -> tuple[float, float, float]:
+        """All three times."""
+        return 1e3 * self.wall_s, 1e3 * self.cpu_s, 1e3 * self.ours_s
+
+
+class OurCalls:
+    """Count the seconds that the training thread spends in what our hooks call."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+        for name in ("iteration_begins", "before", "after", "iteration_ends"):
+            setattr(Session, name, self._timed(getattr(Session, name)))
+
+    def _timed(self, call: Callable[..., object]) -> Callable[..., object]:
+        @wraps(call)
+        def timed(*args: object, **kwargs: object) -> object:
+            began_s = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.spent_s += time.perf_counter() - began_s
+
+        return timed
+
+
 class Training:
     """One engine and its data, from the same seed each time."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, ours: OurCalls) -> None:
         torch.manual_seed(1234)
-        self._options = options
+        self._options, self._ours = options, ours
         config = {
             "train_micro_batch_size_per_gpu": options.batch,
             "gradient_accumulation_steps": options.microbatches,
@@ -63,6 +104,9 @@ class Training:
             model = PipelineModule(model, num_stages=1, loss_fn=loss_of)
         else:
             model = nn.Sequential(*model)
+        if options.compile:  # a gradient that is a graph's output lasts until the next replay
+            for weight in model.parameters():
+                weight.register_hook(torch.clone)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         generator = torch.Generator().manual_seed(7)
@@ -94,13 +138,14 @@ class Training:
             self.engine.step()
         return loss.detach().clone()
 
-    def block(self, iterations: int) -> tuple[float, list[str]]:
-        """Some iterations: seconds of each in the mean, and the losses to the last bit."""
+    def block(self, iterations: int) -> Block:
+        """Run some iterations."""
         self._synchronize()
-        began = time.perf_counter()
+        ours_s, cpu_s, began_s = self._ours.spent_s, time.thread_time(), time.perf_counter()
         losses = [self.step() for _ in range(iterations)]
         self._synchronize()
-        return (time.perf_counter() - began) / iterations, [float(loss).hex() for loss in losses]
+        spent_s = time.perf_counter() - began_s, time.thread_time() - cpu_s, self._ours.spent_s - ours_s
+        return Block(*(one / iterations for one in spent_s), [float(loss).hex() for loss in losses])
 
     def _synchronize(self) -> None:
         if self._options.device == "cuda":
@@ -115,40 +160,52 @@ def events_of(run_dir: Path) -> list[dict[str, object]]:
 
 
 def turns(training: Training, options: argparse.Namespace, block: Mapping[str, object]) -> dict[str, object]:
-    """Time blocks without and with the plugin: off, on, on, off, ..."""
-    took: dict[bool, list[float]] = {True: [], False: []}
+    """Run blocks without and with the plugin: off, on, on, off, ..."""
+    took: dict[bool, list[Block]] = {True: [], False: []}
     training.block(options.iterations)
     for turn in range(4 * options.turns):
         served = turn % 4 in {1, 2}
         if served:
             perseus_ds.attach(training.engine, config=block)
             training.block(options.leave_out)
-        took[served].append(training.block(options.iterations)[0])
+        one = training.block(options.iterations)
+        took[served].append(one)
         if served:
             perseus_ds.detach(training.engine)
-        print(f"turn {turn}: {'with' if served else 'without'} {1e3 * took[served][-1]:.3f} ms", flush=True)
-    pairs = [
-        statistics.mean(took[True][two : two + 2]) / statistics.mean(took[False][two : two + 2]) - 1.0
-        for two in range(0, 2 * options.turns, 2)
-    ]
-    error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else float("nan")
+        name, (wall_ms, cpu_ms, ours_ms) = "with" if served else "without", one.figures_ms
+        print(
+            f"turn {turn}: {name} {wall_ms:.3f} ms, CPU {cpu_ms:.3f}, in our calls {ours_ms:.3f}", flush=True
+        )
     return {
-        "iteration_ms": 1e3 * statistics.mean(took[False]),
-        "change_pct": 100.0 * statistics.mean(pairs),
-        "change_error_pct": 100.0 * error,
-        "turns_ms": {
-            "with": [1e3 * one for one in took[True]],
-            "without": [1e3 * one for one in took[False]],
-        },
+        "iteration_ms": 1e3 * statistics.mean(one.wall_s for one in took[False]),
+        "in_our_calls_ms": 1e3 * statistics.mean(one.ours_s for one in took[True]),
+        "change": change(took, lambda one: one.wall_s),
+        "change_of_cpu": change(took, lambda one: one.cpu_s),
     }
 
 
-def losses_of(options: argparse.Namespace, block: Mapping[str, object] | None) -> list[str]:
+def change(took: Mapping[bool, list[Block]], of: Callable[[Block], float]) -> dict[str, object]:
+    """Compare neighbours, two and two: change and standard error in per cent, and all turns in ms."""
+    figures = {served: [of(one) for one in blocks] for served, blocks in took.items()}
+    pairs = [
+        sum(figures[True][two : two + 2]) / sum(figures[False][two : two + 2]) - 1.0
+        for two in range(0, len(figures[True]), 2)
+    ]
+    error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else float("nan")
+    return {
+        "pct": 100.0 * statistics.mean(pairs),
+        "error_pct": 100.0 * error,
+        "with_ms": [1e3 * one for one in figures[True]],
+        "without_ms": [1e3 * one for one in figures[False]],
+    }
+
+
+def losses_of(options: argparse.Namespace, ours: OurCalls, block: Mapping[str, object] | None) -> list[str]:
     """Train a fresh engine for some iterations, by a block or without the plugin."""
-    training = Training(options)
+    training = Training(options, ours)
     if block is not None:
         perseus_ds.attach(training.engine, config=block)
-    losses = training.block(options.losses)[1]
+    losses = training.block(options.losses).losses
     if block is not None:
         perseus_ds.detach(training.engine)
     training.engine.destroy()
@@ -182,11 +239,12 @@ def main() -> None:
     os.environ |= {"LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled first, on a CPU
     deepspeed.init_distributed()
+    ours = OurCalls()
     with tempfile.TemporaryDirectory() as folder:
         block = {"enabled": True, "run_dir": folder, "mode": "observe"}  # sets no clock
         torch.use_deterministic_algorithms(True)  # torch's own; else two runs differ anyway
-        plain = [losses_of(options, None) for _ in range(2)]
-        served = losses_of(options, block)
+        plain = [losses_of(options, ours, None) for _ in range(2)]
+        served = losses_of(options, ours, block)
         torch.use_deterministic_algorithms(False)
         found: dict[str, object] = {
             "torch": torch.__version__,
@@ -197,7 +255,8 @@ def main() -> None:
             "with_agrees": served == plain[1],
             "last_losses": [one[-1] for one in (*plain, served)],
         }
-        found |= turns(Training(options), options, block)
+        print(json.dumps(found), flush=True)  # it stands, whatever cuts the rest short
+        found |= turns(Training(options, ours), options, block)
         found["events"] = [event for event in events_of(Path(folder)) if event["event"] not in _USUAL]
     text = json.dumps(found, indent=1)
     if options.output is not None:
