@@ -20,8 +20,8 @@ class Character:
     ``counts`` is by how much it counts too much or too little, ``module_w`` the power of all else that a
     module's counter counts. One that ``stands_still`` never moves, one that ``stops_s`` not from then on; at
     ``wraps_j`` it begins again at 0. ``shows`` is what is read of what it has counted.
-    ``call_s`` is what every read takes, ``hangs`` (from, until) when reads block; ``power_fails`` in a way of
-    its own.
+    Every fourth step is ``late_s`` late. ``call_s`` is what every read takes, ``hangs`` (from, until) when
+    reads block; ``power_fails`` in a way of its own.
     """
 
     period_s: float = 0.1
@@ -32,6 +32,7 @@ class Character:
     stops_s: float = float("inf")
     wraps_j: float = float("inf")
     shows: Callable[[float], float] = float
+    late_s: float = 0.0
     call_s: float = 50e-6
     hangs: tuple[float, float] = (float("inf"), float("inf"))
     tells_power: bool = True
@@ -65,7 +66,7 @@ class PersonalityGpu(Gpu):
         self._called()
         like, now_s = self._like, self._host.now_s()
         now_s = min(now_s, like.stops_s)
-        while not like.stands_still and self._counted_s + like.period_s <= now_s:
+        while not like.stands_still and self._counted_s + like.period_s + self._late_s() <= now_s:
             self._counted_s += like.period_s
             middle_s = self._counted_s - 0.5 * like.looks * like.period_s
             self._count_j += (like.counts * self._power(middle_s) + like.module_w) * like.period_s
@@ -84,6 +85,9 @@ class PersonalityGpu(Gpu):
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _late_s(self) -> float:
+        return 0.0 if round(self._counted_s / self._like.period_s) % 4 else self._like.late_s
 
     def _called(self) -> None:
         self.reads += 1

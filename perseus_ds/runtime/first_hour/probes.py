@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty
 
 import numpy as np
@@ -89,8 +90,20 @@ def stopwatch_of(bench: Bench) -> Iterator[CudaStopwatch]:
         stopwatch.close()
 
 
-def compared(bench: Bench, share: float) -> tuple[float | None, float | None]:
-    """Return energy counter over integrated power at a load, and the counter's period (s)."""
+@dataclass(frozen=True, slots=True)
+class CounterCheck:
+    """Energy counter over integrated power, the counter's period, and how far steps lie off an even grid.
+
+    ``uneven_s`` is what 95 % of the steps stay below; reads are some milliseconds apart, and it shows those.
+    """
+
+    ratio: float
+    period_s: float
+    uneven_s: float
+
+
+def compared(bench: Bench, share: float) -> CounterCheck | None:
+    """Compare at a load; None where power is not shown, or the counter stands still."""
     for _ in loaded(bench, _SETTLING_S, share):
         pass
     spent_j, power, last_j = 0.0, None, None
@@ -99,7 +112,7 @@ def compared(bench: Bench, share: float) -> tuple[float | None, float | None]:
         power_w, now_s = bench.gpu.power_w(), bench.gpu.now_s()
         energy_j = bench.gpu.energy_j()
         if power_w is None:
-            return None, None
+            return None
         if power is not None:
             spent_j += 0.5 * (power_w + power[1]) * (now_s - power[0])
         power = now_s, power_w
@@ -107,9 +120,13 @@ def compared(bench: Bench, share: float) -> tuple[float | None, float | None]:
             steps.append((now_s, energy_j, spent_j))
         last_j = energy_j
     if len(steps) < 3 or steps[-1][2] <= steps[0][2]:  # noqa: PLR2004  # two ends and a step between
-        return None, None
+        return None
     ratio = (steps[-1][1] - steps[0][1]) / (steps[-1][2] - steps[0][2])
-    return ratio, (steps[-1][0] - steps[0][0]) / (len(steps) - 1)
+    period_s = (steps[-1][0] - steps[0][0]) / (len(steps) - 1)
+    seen_s = np.array([at_s for at_s, _, _ in steps])
+    places = np.rint((seen_s - seen_s[0]) / period_s)
+    grid_s = np.polyval(np.polyfit(places, seen_s, 1), places)
+    return CounterCheck(ratio, period_s, quantile(np.abs(seen_s - grid_s).tolist(), 0.95))
 
 
 def lateness(bench: Bench, act: Callable[[], None]) -> list[float]:

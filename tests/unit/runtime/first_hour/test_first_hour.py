@@ -13,7 +13,7 @@ from personality_gpu import Character
 from virtual_host import VirtualHost, closing
 
 from perseus_ds.runtime.first_hour import CheckResult, Report, Verdict, first_hour
-from perseus_ds.runtime.first_hour.checks import cost_of_marks
+from perseus_ds.runtime.first_hour.checks import cost_of_marks, counter_against_power
 
 PASSES, FAILS = Verdict.PASSES, Verdict.FAILS
 
@@ -59,9 +59,18 @@ def test_a_gpu_as_documented_passes_but_for_what_the_documents_warn_of(
     assert found[10].figures["python_p50_ms"] == pytest.approx(1.0 if hip else 5.0, abs=0.5)
     assert hip or found[10].figures["pickle_p50_ms"] > 4.0
     assert found[4].figures["contexts_after"] == 1
+    assert found[3].figures["full_uneven_ms"] < 12.0  # the counter is read every 10 ms
     assert report.took_s <= 600.0
     assert len([line for line in told if line.startswith("check ")]) == 9
     assert bench.cuda.counts.broken == 0
+
+
+def test_a_counter_whose_steps_are_no_even_grid_is_seen(host: VirtualHost) -> None:
+    (found,) = first_hour(
+        bench_on(host, Character(late_s=0.05)), {}, checks=[(3, counter_against_power)]
+    ).findings
+    assert found.verdict is PASSES
+    assert 25.0 < found.figures["full_uneven_ms"] < 50.0
 
 
 @pytest.mark.thorough
