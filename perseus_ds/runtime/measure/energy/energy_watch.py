@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import itemgetter, or_
 from queue import Empty
 from statistics import fmean, median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
@@ -27,6 +27,8 @@ _PATIENCE_S = 2.0  # for a look under way when the watch is closed: a driver may
 _LEAST_COUNTED = 100
 _ABOUT = 0.05
 _MORE_OFTEN = 0.8
+
+T = TypeVar("T")
 
 Look = Callable[[], None]
 """One look at the device."""
@@ -181,7 +183,7 @@ class EnergyWatch:
 
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
         """All looks at the clock in a stretch of time."""
-        return [look for look in list(self._clocks) if start_s <= look[0] <= end_s]
+        return _between(self._clocks, start_s, end_s)
 
     def keep_for(self, unread_s: Callable[[], float]) -> None:
         """Keep for one who reads later all since ``unread_s()``, where what he has not read begins."""
@@ -225,6 +227,13 @@ def _bounded_s(able: Capabilities) -> float | None:
     return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
 
 
+def _between(rows: Iterable[tuple[float, T]], start_s: float, end_s: float) -> list[tuple[float, T]]:
+    """Rows of a stretch of time, oldest first as they came; a copy, since a thread adds others."""
+    kept = list(rows)
+    first = bisect_left(kept, start_s, key=itemgetter(0))
+    return kept[first : bisect_right(kept, end_s, lo=first, key=itemgetter(0))]
+
+
 class Temperatures:
     """Keeps a sensor's readings until one cannot be; ``reason`` states why there are none from then on.
 
@@ -261,7 +270,7 @@ class Temperatures:
 
     def between(self, start_s: float, end_s: float) -> list[Reading]:
         """All readings of a stretch of time."""
-        return [one for one in list(self._readings) if start_s <= one[0] <= end_s]
+        return _between(self._readings, start_s, end_s)
 
     def forget(self, before_s: float) -> None:
         """Drop readings before a moment."""
