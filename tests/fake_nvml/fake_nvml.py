@@ -68,6 +68,7 @@ _NUMBERS = [
     "override_pct",
     "temperature_c",
     "refused_mhz",
+    "read_us",
 ]
 
 _STRUCK = ("struck_calls", "struck_pct", "struck_until_us", "struck_code")

@@ -46,6 +46,7 @@ typedef struct {
   uint64_t smoothing, floor_pct, override_pct;      /* preset profile of power smoothing + 2, 1 = off, 0 = none */
   uint64_t temperature_c;                           /* what the chip's sensor reads; 0 = there is none */
   uint64_t refused_mhz;                             /* a clock that it lists and does not take; 0 = it takes all */
+  uint64_t read_us;                                 /* what a read of the energy counter takes */
 } gpu_t;
 
 typedef struct {
@@ -277,6 +278,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t *g, unsigned long long *mj) {
   CHECK(g);
   if (g->energy_error) return (int)g->energy_error;
+  usleep((useconds_t)g->read_us);
   enter(g);
   uint64_t period = g->period_us ? g->period_us : 1;
   uint64_t tick = now_us() / period * period; /* as of the last tick */

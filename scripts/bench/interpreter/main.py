@@ -27,49 +27,49 @@ from torch import nn  # noqa: E402
 
 from perseus_ds.device.nvidia.nvml import NvmlGpu  # noqa: E402
 from perseus_ds.device.request import DeviceRequest  # noqa: E402
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Look  # noqa: E402
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch  # noqa: E402
 from perseus_ds.straggler import Notices  # noqa: E402
 
 READ_US = 3000  # of an energy counter, as one H100 took in a virtual machine
 STEPS = 300
 
-Begin = Callable[[], Callable[[], None]]
-"""Begins what works beside the training; returns what ends it."""
+End = Callable[[], int]
+"""Ends what works beside the training; returns how often it has looked."""
 
 
-def repeated(every_s: float, look: Look) -> Look:
-    """Look again and again from a thread; return what ends it."""
-    stop = threading.Event()
+def repeated(hz: float, look: Callable[[], object]) -> End:
+    """Look again and again from a thread."""
+    stop, looks = threading.Event(), [0]
 
     def run() -> None:
-        while not stop.wait(every_s):
+        while not stop.wait(1.0 / hz):
             look()
+            looks[0] += 1
 
     thread = threading.Thread(target=run)
     thread.start()
 
-    def end() -> None:
+    def end() -> int:
         stop.set()
         thread.join()
+        return looks[0]
 
     return end
 
 
-def watch_energy(hz: float) -> Callable[[], None]:
+def watch_energy(hz: float) -> End:
     """Have our own watch look at a GPU's counter, whatever its period."""
-    watch = EnergyWatch(NvmlGpu(DeviceRequest()), repeat=lambda _every_s, look: repeated(1.0 / hz, look))
-    watch.start()
-    return watch.close
+    return repeated(hz, EnergyWatch(NvmlGpu(DeviceRequest())).look)
 
 
-def look_for_notices(hz: float) -> Callable[[], None]:
+def look_for_notices(hz: float) -> End:
     """Look for announcements where there are none, as rank 0 does."""
-    return repeated(1.0 / hz, lambda: Notices(Path("nowhere"), replicas=1).poll())
+    return repeated(hz, Notices(Path("nowhere"), replicas=1).poll)
 
 
-def wake_only(hz: float) -> Callable[[], None]:
+def wake_only(hz: float) -> End:
     """Wake a thread that does nothing."""
-    return repeated(1.0 / hz, lambda: None)
+    return repeated(hz, lambda: None)
 
 
 class OtherProcess:
@@ -79,8 +79,8 @@ class OtherProcess:
         command = [sys.executable, __file__, "--hz", str(hz), "--watches"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def begin(self) -> Callable[[], None]:
-        """Have it look; return what stops it."""
+    def begin(self) -> End:
+        """Have it look."""
         self._ask()
         return self._ask
 
@@ -89,23 +89,22 @@ class OtherProcess:
         cast("IO[str]", self._process.stdin).close()
         self._process.wait()
 
-    def _ask(self) -> None:
+    def _ask(self) -> int:
         stdin, stdout = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
         stdin.write("\n")
         stdin.flush()
-        stdout.readline()
+        return int(stdout.readline())
 
 
 def watch_when_asked(hz: float) -> None:
     """Be that process: every line turns it on or off."""
-    end: Callable[[], None] | None = None
+    end: End | None = None
     for _ in sys.stdin:
         if end is None:
-            end = watch_energy(hz)
+            end, looks = watch_energy(hz), 0
         else:
-            end()
-            end = None
-        print("done", flush=True)
+            end, looks = None, end()
+        print(looks, flush=True)
 
 
 def main() -> None:
@@ -121,11 +120,11 @@ def main() -> None:
         watch_when_asked(options.hz)
         return
     with tempfile.TemporaryDirectory() as folder:
-        FakeNvml(Path(folder) / "node", 1, call_us=READ_US)
+        FakeNvml(Path(folder) / "node", 1, read_us=READ_US)
         os.environ["FAKE_NVML_STATE"] = str(Path(folder) / "node")
         process = OtherProcess(options.hz)
-        kinds: dict[str, Begin] = {
-            "without": lambda: lambda: None,
+        kinds: dict[str, Callable[[], End]] = {
+            "without": lambda: lambda: 0,
             "thread that wakes": lambda: wake_only(options.hz),
             "notices": lambda: look_for_notices(options.hz),
             "energy": lambda: watch_energy(options.hz),
@@ -133,40 +132,41 @@ def main() -> None:
         }
         took = trained(kinds, options.turns)
         process.close()
-    text = json.dumps(
-        {name: compared(seconds, took["without"], options.hz) for name, seconds in took.items()}, indent=1
-    )
+    text = json.dumps({name: compared(turns, took["without"]) for name, turns in took.items()}, indent=1)
     if options.output is not None:
         options.output.write_text(text)
     print(text)
 
 
-def trained(kinds: dict[str, Begin], turns: int) -> dict[str, list[float]]:
-    """Seconds of each turn: many small operations, so that the interpreter is what is short."""
+def trained(kinds: dict[str, Callable[[], End]], turns: int) -> dict[str, list[tuple[float, int]]]:
+    """Seconds and looks of each turn: many small operations, so that the interpreter is what is short."""
     torch.set_num_threads(1)
     block = nn.TransformerEncoderLayer(32, 1, 128, dropout=0.0, batch_first=True)
     tokens = torch.randn(1, 4, 32)
-    took: dict[str, list[float]] = {name: [] for name in kinds}
+    took: dict[str, list[tuple[float, int]]] = {name: [] for name in kinds}
     for turn in range(2 * turns + 2):
         for name in kinds if turn % 2 else reversed(kinds):
             end = kinds[name]()
             began_s = time.perf_counter()
             for _ in range(STEPS):
                 block(tokens).sum().backward()
-            took[name].append(time.perf_counter() - began_s)
-            end()
-    return {name: seconds[2:] for name, seconds in took.items()}  # the first two warm up
+            lasted_s = time.perf_counter() - began_s
+            took[name].append((lasted_s, end()))
+    return {name: all_turns[2:] for name, all_turns in took.items()}  # the first two warm up
 
 
-def compared(seconds: list[float], without: list[float], hz: float) -> dict[str, float]:
+def compared(turns: list[tuple[float, int]], without: list[tuple[float, int]]) -> dict[str, float]:
     """Compare turns there and back with those without: per cent, and milliseconds of every look."""
-    pairs = [sum(seconds[at : at + 2]) / sum(without[at : at + 2]) - 1.0 for at in range(0, len(seconds), 2)]
+    seconds, alone = [lasted_s for lasted_s, _ in turns], [lasted_s for lasted_s, _ in without]
+    pairs = [sum(seconds[at : at + 2]) / sum(alone[at : at + 2]) - 1.0 for at in range(0, len(seconds), 2)]
     mean, error = statistics.mean(pairs), statistics.stdev(pairs) / len(pairs) ** 0.5
+    looks = sum(count for _, count in turns) / sum(alone)  # for each second of training
     return {
+        "looks_per_s": sum(count for _, count in turns) / sum(seconds),
         "longer_pct": 100.0 * mean,
         "error_pct": 100.0 * error,
-        "of_a_look_ms": 1e3 * mean / hz,
-        "error_of_a_look_ms": 1e3 * error / hz,
+        "of_a_look_ms": 1e3 * mean / looks if looks else 0.0,
+        "error_of_a_look_ms": 1e3 * error / looks if looks else 0.0,
     }
 
 
