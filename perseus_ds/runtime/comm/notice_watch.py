@@ -13,7 +13,7 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.straggler import CapNumbers, Notices, PowerCaps, Standing
 
 _PAUSE_S = 0.5
-"""Between two looks. Each costs a training thread that runs Python half a millisecond of the interpreter."""
+"""Between two looks. Each takes the interpreter from a training thread for some tenths of a millisecond."""
 
 
 class NoticeWatch:
