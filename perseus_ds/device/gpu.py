@@ -168,6 +168,10 @@ class Gpu(ABC):
         """Whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
 
+    def opened_elsewhere(self) -> tuple[str, str] | None:
+        """By which backend and UUID another process opens this device too, to read it; None: none can."""
+        return None
+
     def lent_gpus(self) -> int | None:
         """How many GPUs of this node its service has lent to jobs, this one among them; None without one."""
         return None

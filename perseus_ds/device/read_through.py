@@ -52,6 +52,10 @@ class ReadThroughGpu(Gpu):
         """As the reader states."""
         return self._reader.load_pct()
 
+    def opened_elsewhere(self) -> tuple[str, str] | None:
+        """As the reader is."""
+        return self._reader.opened_elsewhere()
+
     def busy(self) -> str | None:
         """As the reader states."""
         return self._reader.busy()

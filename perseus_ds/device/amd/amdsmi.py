@@ -129,6 +129,10 @@ class AmdGpu(LibraryGpu):
     def _hot_spot(self) -> tuple[object, object]:
         return self._smi.AmdSmiTemperatureType.HOTSPOT, self._smi.AmdSmiTemperatureMetric.CURRENT
 
+    def opened_elsewhere(self) -> tuple[str, str]:
+        """By AMD's library, as here."""
+        return "amdsmi", self._identity.uuid
+
     def busy(self) -> str | None:
         """Judge by the load of the graphics engine."""
         load_pct = self._optional(self._load_pct)

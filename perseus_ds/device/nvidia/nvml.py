@@ -112,6 +112,10 @@ class NvmlGpu(LibraryGpu):
         """Read power limit, application clock, power smoothing and workload power profiles."""
         return operator_settings(self._nvml, self._handle, self._optional)
 
+    def opened_elsewhere(self) -> tuple[str, str]:
+        """By NVML, as here."""
+        return "nvml", self._identity.uuid
+
     def count(self) -> int:
         """How many GPUs this process sees."""
         return self._ask(lambda: int(self._nvml.nvmlDeviceGetCount()), name="count the GPUs")

@@ -28,7 +28,7 @@ _NOWHERE = -1.0
 class LedgerEntry:
     """What stands in the file.
 
-    ``error_j`` is what earlier starts may have missed, ``step_j`` the last step of the counter. It stood at
+    ``error_j`` is what earlier starts may have missed, ``step_j`` the last step that was noted. It stood at
     ``counter_j`` at ``at_s`` (CLOCK_BOOTTIME; -1 where no later start can continue it). ``saved_j`` is what
     the job's plans saved, with its error (rank 0 alone).
     """
@@ -52,12 +52,13 @@ def _since_boot_s() -> float:
 class EnergyLedger:
     """Adds every step of a GPU's energy counter to what earlier starts of the job have left.
 
-    `EnergyWatch` calls `note` at each look, from its own thread. A file of one line is overwritten in place,
-    so that SIGKILL loses one step at most. After a restart in place (the same GPU, boot and counter, within
-    two minutes) not even that is lost. What the GPU took in between is the job's. A file that cannot be
-    written is reported once (`trouble`), and energy is counted on in memory. Nothing here raises.
+    `EnergyWatch` calls `note` with each look of a thread, and once per second with what a process has seen. A
+    file of one line is overwritten in place, so that SIGKILL loses one such step. After a restart in place
+    (the same GPU, boot and counter, within two minutes) not even that is lost. What the GPU took in between
+    is the job's. A file that cannot be written is reported once (`trouble`), and energy is counted on in
+    memory. Nothing here raises.
 
-    Cost: 15 us for each step of the counter, 1 us for a look that sees none.
+    Cost: 15 us for each call with a step of the counter, 1 us for one without.
     """
 
     def __init__(self, path: Path, gpu: str, *, now_s: Callable[[], float] = _since_boot_s) -> None:
@@ -107,7 +108,7 @@ class EnergyLedger:
 
     @property
     def error_j(self) -> float:
-        """What may be missing: a step of the counter now, and one for each start that was not bridged."""
+        """What may be missing: a step now, and one for each start that was not bridged."""
         return self.entry.error_j + self.entry.step_j
 
     def trouble(self) -> str:

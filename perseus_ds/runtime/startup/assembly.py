@@ -180,7 +180,8 @@ class Assembly:
         figures = RankMetrics(job, context.directory, sources, ledger)
         folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
         file = TextFile(folder / f"{figures.labels.job['host']}.rank{job.rank:05d}.prom", figures.labels)
-        publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=context.log.line_here)
+        say, count = context.log.line_here, self._watch.pass_on
+        publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=say, count=count)
         self._undo.append(publisher.close)
         publisher.begin(settings, local_rank=self._adapter.local_rank)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,11 +16,11 @@ from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
 from perseus_ds.profile.estimating.thermal import Reading
-from perseus_ds.runtime.measure.energy.energy_source import EnergySource
+from perseus_ds.runtime.measure.energy.gpu_reader import GpuReader, GpuReading
+from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _READS_PER_PERIOD = 2
-_READS_PER_CLOCK_READ = 5
 _KEPT = 100_000
 _AWAY = 10.0  # periods
 _LEAST_S = 0.02  # between two looks: some counters move every millisecond
@@ -38,6 +39,7 @@ Repeat = Callable[[float, Look], Look]
 _LEAST_C, _MOST_C = 1.0, 125.0
 _MOST_STEP_C = 30.0
 """Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
+_IN_A_THREAD = "the process that reads its energy has ended ({}): a thread of the training reads it instead"
 
 
 class Noted(Protocol):
@@ -48,15 +50,16 @@ class Noted(Protocol):
 
 
 class EnergyWatch:
-    """Read the counter about twice per period, keep the changes, answer from them.
+    """Look at the counter about twice per period, keep the changes, answer from them.
 
     A change is dated half-way between the look that saw it and the one before.
 
-    ``repeat`` is what looks again and again: by itself a thread, which holds the interpreter for
-    microseconds per look. A device without a counter (``period_s`` is None) is not watched. The first error
+    A GPU that other processes can open too is looked at by a process of its own (`ReadingProcess`): every
+    question here takes in first what that has seen. Else a thread looks, or whatever ``repeat`` is, which
+    looks again and again. A device without a counter (``period_s`` is None) is not watched. The first error
     ends the looks and is kept for the training thread. The counter is checked at the start (`EnergySource`).
-    ``noted`` is called with every reading, and with whether its source counts from another start than before.
-    ``troubles`` are what was reported of the counter.
+    ``noted`` is called with every reading of a thread, and with whether its source counts from another start
+    than before. What a process has read is passed on when asked. ``troubles`` are what was reported.
     """
 
     def __init__(
@@ -69,21 +72,24 @@ class EnergyWatch:
     ) -> None:
         self._gpu = gpu
         self.period_s = _bounded_s(able or gpu.capabilities())
-        self._source = EnergySource(gpu)
+        self._reader = GpuReader(gpu)
         self._threads: Threads = threads or HostThreads()
         self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
-        self.temperatures = Temperatures(gpu)
-        self._repeat: Repeat = repeat or self._in_a_thread
+        self._temperatures = Temperatures()
+        self._repeat: Repeat | None = repeat
         self._end: Look | None = None
-        self._last_j: float | None = None
-        self._looked_s = 0.0
-        self._looks = 0
+        self._process: ReadingProcess | None = None
+        self._catching_up = threading.Lock()
+        self._last: GpuReading | None = None
+        self._begins_anew = False
+        self._to_pass_on: list[tuple[float, bool]] = []
         self._unread_s: list[Callable[[], float]] = []
         self.troubles: list[str] = []
+        self._said_here: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
-        self.error: PerseusError | None = None
+        self._error: PerseusError | None = None
         self.noted: Noted | None = None
 
     @property
@@ -101,13 +107,27 @@ class EnergyWatch:
 
     def start(self) -> None:
         """Begin to watch."""
-        if self.period_s is not None:
-            self._end = self._repeat(self.period_s / _READS_PER_PERIOD, self.look)
+        if self.period_s is None:
+            return
+        every_s = self.period_s / _READS_PER_PERIOD
+        opened = self._gpu.opened_elsewhere() if self._repeat is None else None
+        if opened is not None:
+            try:
+                self._process = ReadingProcess(*opened, every_s)
+            except OSError as error:
+                self._said_here.append(_IN_A_THREAD.format(error))
+        if self._process is None:
+            self._end = (self._repeat or self._in_a_thread)(every_s, self.look)
 
     def reckon(self, able: Capabilities) -> None:
         """Look more often, where the counter turned out to move more often than was declared."""
         period_s = _bounded_s(able)
-        if self._end is not None and period_s is not None and period_s < _MORE_OFTEN * (self.period_s or 0.0):
+        if period_s is None or period_s >= _MORE_OFTEN * (self.period_s or 0.0):
+            return
+        if self._process is not None:
+            self.period_s = period_s
+            self._process.look_every(period_s / _READS_PER_PERIOD)
+        elif self._end is not None:
             self.close()
             self.period_s = period_s
             self.start()
@@ -117,53 +137,114 @@ class EnergyWatch:
         """Explain why no energy can be measured, now and later; empty where it can."""
         if not self.watching:
             return "its GPU has no energy counter"
-        return f"its energy counter {self._source.useless}" if self._source.useless else ""
+        useless = self._last.useless if self._last else ""
+        return f"its energy counter {useless}" if useless else ""
+
+    @property
+    def error(self) -> PerseusError | None:
+        """The first error of a look, after which there are none."""
+        self.catch_up()
+        return self._error
 
     def trouble(self) -> str:
         """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
-        new = [one for one in self._source.reasons() if one not in self.troubles][:1]
+        self.catch_up()
+        reasons = [*self._said_here, *(self._last.reasons if self._last else ())]
+        new = [one for one in reasons if one not in self.troubles][:1]
         self.troubles += new
         return "".join(new)
 
     def close(self) -> None:
         """Stop watching; a look that the driver holds up is left behind."""
+        self.pass_on()
+        with self._catching_up:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
         if self._end is not None:
             self._end()
             self._end = None
 
     def look(self) -> None:
-        """Note what the counter shows, and now and then the clock."""
-        if self.error is not None:
+        """Look once, from here."""
+        if self._error is not None:
             return
         try:
-            restarts = self._source.restarts
-            now_s, energy_j = self._source.read()
-            anew = self._source.restarts > restarts
+            seen = self._reader.look()
+            if self._begins_anew:
+                seen, self._begins_anew = seen._replace(anew=True), False
             if self.noted is not None:
-                self.noted(energy_j, anew=anew)
-            if anew or self._looked_away(now_s):
-                self._changes.clear()
-                self._last_j = None
-            if self._last_j is not None and energy_j != self._last_j:
-                self._last_change_s = (self._looked_s + now_s) / 2
-                if not self._counted:
-                    self._first_change_s = self._last_change_s
-                self._counted += 1
-                self._changes.append((self._last_change_s, energy_j))
-            self._last_j, self._looked_s = energy_j, now_s
-            self._looks += 1
-            if self._looks % _READS_PER_CLOCK_READ == 0:
-                self._clocks.append((now_s, self._gpu.achieved()))
-                self.temperatures.look(now_s)
+                self.noted(seen.energy_j, anew=seen.anew)
+            self._note(seen)
         except Exception as error:  # noqa: BLE001  # kept for the training thread, which says it
-            self.error = as_perseus_error(error)
+            self._error = as_perseus_error(error)
+
+    def catch_up(self) -> None:
+        """Take in what the reading process has seen; from any thread, one at a time."""
+        if self._process is None or not self._catching_up.acquire(blocking=False):
+            return
+        try:
+            self._take_from(self._process)
+        finally:
+            self._catching_up.release()
+
+    def _take_from(self, process: ReadingProcess | None) -> None:
+        if process is None:  # another thread was quicker
+            return
+        for seen in process.take():
+            self._note(seen)
+            if not seen.anew and self._to_pass_on and not self._to_pass_on[-1][1]:
+                self._to_pass_on.pop()
+            self._to_pass_on.append((seen.energy_j, seen.anew))
+        self._error = self._error or process.error
+        if process.ended and self._error is None:
+            self._go_on_here(process)
+
+    def pass_on(self) -> None:
+        """Pass to ``noted`` what the reading process has seen since the last time."""
+        self.catch_up()
+        with self._catching_up:
+            passed, self._to_pass_on = self._to_pass_on, []
+        if self.noted is not None:
+            for energy_j, anew in passed:
+                self.noted(energy_j, anew=anew)
+
+    def _go_on_here(self, process: ReadingProcess) -> None:
+        """Look from a thread in place of a process that has ended before its time."""
+        self._said_here.append(_IN_A_THREAD.format(process.ended))
+        process.close()
+        self._process, self._begins_anew = None, True
+        self._end = self._in_a_thread((self.period_s or 0.0) / _READS_PER_PERIOD, self.look)
+
+    def _note(self, seen: GpuReading) -> None:
+        last = self._last
+        if seen.anew or self._looked_away(seen.at_s):
+            self._changes.clear()
+        elif last is not None and seen.energy_j != last.energy_j:
+            self._last_change_s = (last.at_s + seen.at_s) / 2
+            if not self._counted:
+                self._first_change_s = self._last_change_s
+            self._counted += 1
+            self._changes.append((self._last_change_s, seen.energy_j))
+        self._last = seen
+        if seen.achieved is not None:
+            self._clocks.append((seen.at_s, seen.achieved))
+        if seen.temperature_c is not None:
+            self._temperatures.note(seen.at_s, seen.temperature_c)
 
     def _looked_away(self, now_s: float) -> bool:
         """Whether the driver, or the host, held a look up for so long that its change has no date."""
-        return self._last_j is not None and now_s - self._looked_s > _AWAY * (self.period_s or 0.0)
+        return self._last is not None and now_s - self._last.at_s > _AWAY * (self.period_s or 0.0)
+
+    @property
+    def temperatures(self) -> Temperatures:
+        """What the GPU's sensor has shown."""
+        self.catch_up()
+        return self._temperatures
 
     def trace(self, since_s: float) -> CounterTrace:
         """All changes since a moment, with the last one before it."""
+        self.catch_up()
         changes = list(self._changes)
         kept = changes[max(0, bisect_right(changes, since_s, key=itemgetter(0)) - 1) :]
         return CounterTrace([t for t, _ in kept], [e for _, e in kept])
@@ -183,6 +264,7 @@ class EnergyWatch:
 
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
         """All looks at the clock in a stretch of time."""
+        self.catch_up()
         return _between(self._clocks, start_s, end_s)
 
     def keep_for(self, unread_s: Callable[[], float]) -> None:
@@ -196,7 +278,7 @@ class EnergyWatch:
             self._changes.popleft()
         while self._clocks and self._clocks[0][0] < before_s:
             self._clocks.popleft()
-        self.temperatures.forget(before_s)
+        self._temperatures.forget(before_s)
 
     def _in_a_thread(self, every_s: float, look: Look) -> Look:
         """Look from a thread, by the host's clock, until an error ends it."""
@@ -204,7 +286,7 @@ class EnergyWatch:
         pause_s = self._gpu.wall_s(every_s)
 
         def watch() -> None:
-            while self.error is None:
+            while self._error is None:
                 try:
                     stop.get(timeout=pause_s)
                 except Empty:
@@ -240,28 +322,22 @@ class Temperatures:
     A sensor is never worth an error: measuring goes on without it.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
+    def __init__(self) -> None:
         self._readings: deque[Reading] = deque(maxlen=_KEPT)
         self.reason = ""
 
-    def look(self, now_s: float) -> None:
-        """Read once more."""
+    def note(self, at_s: float, read_c: float | str) -> None:
+        """Take in a reading, or the reason for its absence."""
         if self.reason:
             return
-        try:
-            read_c = self._gpu.temperature_c()
-        except Exception as error:  # noqa: BLE001  # whatever a sensor's driver does
-            self._end(f"it cannot be read: {as_perseus_error(error).message}")
-            return
-        if read_c is None:
-            self._end("this GPU shows none")
+        if isinstance(read_c, str):
+            self._end(read_c)
         elif not _LEAST_C <= read_c <= _MOST_C:
             self._end(f"its sensor reads {read_c:g} degrees C")
         elif self._readings and abs(read_c - self._readings[-1][1]) > _MOST_STEP_C:
             self._end(f"its sensor jumped from {self._readings[-1][1]:g} to {read_c:g} degrees C")
         else:
-            self._readings.append((now_s, read_c))
+            self._readings.append((at_s, read_c))
 
     def mean_c(self, start_s: float, end_s: float) -> float | None:
         """The mean of a stretch of time; None where nothing was read in it."""

@@ -21,12 +21,14 @@ class SensingGpu(NotingGpu):
 
 
 def looked(*shown: float | Exception | None) -> Temperatures:
+    """What a watch keeps that reads the sensor with every fifth look."""
     gpu = SensingGpu()
-    temperatures = Temperatures(gpu)
-    for second, one in enumerate(shown):
-        gpu.shown = one
-        temperatures.look(float(second))
-    return temperatures
+    watch = EnergyWatch(gpu, repeat=lambda _, __: lambda: None)
+    for second, gpu.shown in enumerate(shown):
+        gpu.time_s = float(second)
+        for _ in range(5):
+            watch.look()
+    return watch.temperatures
 
 
 def test_the_mean_is_of_a_stretch_of_time() -> None:

@@ -69,3 +69,23 @@ def test_texts_that_are_never_the_same_do_not_fill_the_log(tmp_path: Path) -> No
     publisher.close()
     assert len(lines) == 8
     host.close()
+
+
+def test_energy_is_counted_every_second_whenever_figures_are_due(tmp_path: Path) -> None:
+    host, figures, counted_s = VirtualHost(), Troubled([None]), list[float]()
+    file = TextFile(tmp_path / "a.prom", Labels(gpu={}, job={}))
+    ledger = EnergyLedger(tmp_path / "energy.json", "GPU-0")
+    publisher = Publisher(
+        figures,
+        ledger,
+        file,
+        every_s=15.0,
+        say=print,
+        threads=host,
+        count=lambda: counted_s.append(host.now_s()),
+    )
+    host.sleep(30.5)
+    publisher.close()
+    assert figures.turns == 4, "at 0, 15 and 30 s, and the last"
+    assert [at_s - counted_s[0] for at_s in counted_s] == pytest.approx([*range(31), 30.5], abs=0.01)
+    host.close()

@@ -1,0 +1,218 @@
+"""A process reads a GPU for its trainer: what it sees, its end with the trainer, and what follows its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fcntl import F_SETPIPE_SZ, fcntl
+from itertools import pairwise
+
+import pytest
+from fake_nvml import UUID, FakeNvml
+
+from perseus_ds.device import DeviceRequest
+from perseus_ds.device.nvidia.nvml import NvmlGpu
+from perseus_ds.device.read_through import ReadThroughGpu
+from perseus_ds.errors import DeviceLostError
+from perseus_ds.runtime.measure.energy import reading_process
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.gpu_reader import GpuReading
+from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
+
+pytestmark = pytest.mark.thorough
+
+GPU_IS_LOST = 15  # nvml.h 13, enum nvmlReturn_t
+PATIENCE_S = 120.0
+
+TRAINER = """
+import os, time
+from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
+process = ReadingProcess("nvml", "{uuid}", 0.02)
+if os.fork() == 0:
+    time.sleep(600)  # a worker, with a copy of all that is open
+while not process.take():
+    time.sleep(0.01)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline_s, "it never came"
+        time.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def reads_in_threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name == "perseus-energy"]
+
+
+@pytest.fixture
+def watch(node: FakeNvml) -> Iterator[EnergyWatch]:
+    """One whose process has seen the counter move."""
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        watch = EnergyWatch(gpu)
+        watch.start()
+        wait_for(lambda: len(watch.trace(0.0)) > 3)
+        yield watch
+        watch.close()
+
+
+def reader_of(node: FakeNvml) -> int:
+    """The one process on this node beside ourselves."""
+    (pid,) = [pid for pid, words in node.processes().items() if reading_process.__name__ in words]
+    return pid
+
+
+def test_it_sees_what_this_process_would(node: FakeNvml) -> None:
+    node.state.gpu[1].temperature_c = 61
+    process, seen = ReadingProcess("nvml", UUID.format(1), 0.02), list[GpuReading]()
+    wait_for(lambda: seen.extend(process.take()) or len(seen) >= 10)
+    with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as gpu:
+        now_s, energy_j, achieved = gpu.now_s(), gpu.energy_j(), gpu.achieved()
+    process.close()
+    assert [one.at_s for one in seen] == sorted(one.at_s for one in seen)
+    assert 0.0 < now_s - seen[-1].at_s < PATIENCE_S
+    assert 0.0 < seen[-1].energy_j <= energy_j
+    assert [one.achieved for one in seen[:10]] == [*[None] * 4, achieved] * 2
+    assert [one.temperature_c for one in seen[:10]] == [*[None] * 4, 61.0] * 2
+    assert not lives(process.pid)
+
+
+def test_no_thread_of_the_training_reads_where_a_process_can(watch: EnergyWatch, node: FakeNvml) -> None:
+    assert reads_in_threads() == []
+    assert watch.trouble() == ""
+    pid = reader_of(node)
+    watch.close()
+    assert not lives(pid)
+
+
+def test_a_device_read_through_another_is_opened_as_that_one(node: FakeNvml) -> None:
+    with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as gpu:
+        opened = ReadThroughGpu.opened_elsewhere(_through(gpu))
+    assert opened == ("nvml", UUID.format(1))
+
+
+def _through(gpu: NvmlGpu) -> ReadThroughGpu:
+    class Through(ReadThroughGpu):
+        def lock_clock(self, clock_mhz: int) -> None:
+            raise NotImplementedError
+
+        def reset_clock(self) -> None:
+            raise NotImplementedError
+
+    return Through(gpu, gpu.capabilities())
+
+
+def test_energy_is_passed_on_when_asked_and_in_order(watch: EnergyWatch) -> None:
+    noted = list[tuple[float, bool]]()
+    watch.noted = lambda energy_j, /, *, anew: noted.append((energy_j, anew))
+    for times in range(1, 4):
+        before_j = noted[-1][0] if noted else 0.0
+        wait_for(lambda: float(watch.trace(0.0).energy_j[-1]) > before_j)  # noqa: B023
+        assert len(noted) == times - 1, "nothing without asking"
+        watch.pass_on()
+        assert len(noted) == times
+        assert noted[-1] == (pytest.approx(float(watch.trace(0.0).energy_j[-1]), rel=0.5), False)
+    assert [energy_j for energy_j, _ in noted] == sorted(energy_j for energy_j, _ in noted)
+
+
+def test_a_process_that_is_killed_is_replaced_by_a_thread_which_is_reported(
+    watch: EnergyWatch, node: FakeNvml
+) -> None:
+    noted = list[bool]()
+    watch.noted = lambda _, /, *, anew: noted.append(anew)
+    os.kill(reader_of(node), signal.SIGKILL)
+    wait_for(lambda: watch.catch_up() or reads_in_threads())
+    ended_s = time.monotonic()
+    wait_for(lambda: len(watch.trace(ended_s)) > 3)
+    assert watch.error is None
+    assert watch.trouble().startswith("the process that reads its energy has ended (exit code -9)")
+    assert watch.trouble() == "", "once"
+    watch.pass_on()
+    assert True in noted, "the thread's counter need not be the process's"
+    watch.close()
+    assert reads_in_threads() == []
+
+
+def test_a_gpu_that_it_cannot_open_is_the_reason_of_its_end(node: FakeNvml) -> None:
+    process = ReadingProcess("nvml", UUID.format(7), 0.02)
+    wait_for(lambda: process.take() or process.ended)
+    assert "GPU-" in process.ended
+    assert process.error is None
+    process.close()
+
+
+def test_the_first_error_of_a_look_is_the_watchs(watch: EnergyWatch, node: FakeNvml) -> None:
+    node.state.gpu[0].energy_error = GPU_IS_LOST
+    wait_for(lambda: watch.error is not None)
+    assert isinstance(watch.error, DeviceLostError)
+    assert reads_in_threads() == [], "it would only fail again"
+
+
+def test_it_ends_with_a_trainer_that_is_killed_though_a_worker_lives(node: FakeNvml) -> None:
+    program = TRAINER.format(uuid=UUID.format(0))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None
+        pid = int(trainer.stdout.readline())
+        assert lives(pid)
+        trainer.kill()
+        wait_for(lambda: not lives(pid))
+        for worker, words in node.processes().items():
+            if program in words:
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_what_nobody_takes_waits(node: FakeNvml) -> None:
+    """A pipe of a page holds some 30 looks; all that come while it is full arrive in the end."""
+    ours, theirs = os.pipe()
+    fcntl(theirs, F_SETPIPE_SZ, 4096)
+    words = ["nvml", UUID.format(0), "0.005", str(theirs), str(os.getpid())]
+    command = [sys.executable, "-m", reading_process.__name__, *words]
+    seen_s = list[float]()
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,)) as process,
+        os.fdopen(ours, "rb") as messages,
+    ):
+        os.close(theirs)
+        while not seen_s or time.monotonic() - seen_s[-1] > 0.5:
+            content = messages.read(int.from_bytes(messages.read(4), "little"))
+            seen_s.append(pickle.loads(content)[0])
+            time.sleep(2.0 if len(seen_s) == 1 else 0.0)
+        assert process.stdin is not None
+        process.stdin.close()
+    assert len(seen_s) > 100
+    assert max(later_s - one_s for one_s, later_s in pairwise(seen_s)) < 1.0
+
+
+def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
+    process = ReadingProcess("nvml", UUID.format(0), 0.02)
+    wait_for(process.take)
+    node.state.gpu[0].read_us = int(1e6 * PATIENCE_S)
+    while process.take():
+        time.sleep(0.5)
+    process.close()
+    assert not lives(process.pid)
+
+
+def test_its_pace_changes_when_it_is_asked(node: FakeNvml) -> None:
+    process = ReadingProcess("nvml", UUID.format(0), PATIENCE_S)
+    process.look_every(0.02)
+    wait_for(process.take)
+    wait_for(process.take)
+    process.close()
