@@ -135,6 +135,7 @@ def test_feedback_saves_a_point_more_on_draws_of_other_seeds(plans: PlanSet, pro
     assert with_s < 1.0 + NOISE / 10.0 + 0.0005, "0.0005 is what 60 iterations are off by"
 
 
+@pytest.mark.thorough
 def test_what_is_kept_lasts_no_longer_than_a_tenth_of_what_varies(plans: PlanSet) -> None:
     assert plans.feedback is not None
     assert plans.feedback.slowdown_pct <= 100.0 * NOISE / 10.0

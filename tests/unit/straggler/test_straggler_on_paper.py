@@ -60,6 +60,7 @@ def test_iterations_by_their_loads_save_more_and_last_no_longer(replicas: int) -
     assert with_it.slowdown_pct <= max(0.0, without.slowdown_pct) + 0.2
 
 
+@pytest.mark.thorough
 def test_replicas_that_wait_for_the_longest_save_more_than_one_alone() -> None:
     assert found(2)[1].saving_pct > found(1)[1].saving_pct + 2.0
 

@@ -106,6 +106,7 @@ def test_a_hiccup_of_a_waiting_replica_changes_nothing() -> None:
         assert after.sync_time_s == pytest.approx(before.sync_time_s, rel=0.002)
 
 
+@pytest.mark.thorough
 def test_flapping_is_answered_twice_and_then_no_more() -> None:
     def trouble(replica: int, n: int) -> Trouble:
         return Trouble(1.2 if replica == 1 and n >= 20 and n // 5 % 2 else 1.0)
@@ -183,6 +184,7 @@ def test_everyone_equally_slow_is_nobodys_wait() -> None:
     assert played.decisions[-1].sync_time_s is None
 
 
+@pytest.mark.thorough
 def test_replicas_with_their_own_frontiers_meet_at_the_longest() -> None:
     longer = planned(heavier())
     played = play(400, lambda *_: Trouble(), frontiers=[planned(), planned(), longer, planned()])
@@ -249,6 +251,7 @@ def test_an_audit_beside_a_straggler_leaves_the_verdict_alone() -> None:
     assert not any(decision.changed for decision in played.decisions[101:141]), "told one iteration later"
 
 
+@pytest.mark.thorough
 def test_a_capped_straggler_is_locked_below_its_throttle_point_and_tried_again() -> None:
     def trouble(replica: int, n: int) -> Trouble:
         return Trouble(cap_mhz=1140 if replica == 1 and 100 <= n < 300 else None)
