@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from fcntl import F_SETPIPE_SZ, fcntl
-from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from fake_nvml import UUID, FakeNvml
@@ -142,12 +142,37 @@ def test_a_process_that_is_killed_is_replaced_by_a_thread_which_is_reported(
     ended_s = time.monotonic()
     wait_for(lambda: len(watch.trace(ended_s)) > 3)
     assert watch.error is None
-    assert watch.trouble().startswith("the process that reads its energy has ended (exit code -9)")
+    assert watch.trouble().startswith("no process reads its energy (exit code -9): a thread")
     assert watch.trouble() == "", "once"
     watch.pass_on()
     assert True in noted, "the thread's counter need not be the process's"
     watch.close()
     assert reads_in_threads() == []
+
+
+def test_where_no_process_can_be_started_a_thread_reads(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    files = list(Path("/proc/self/fd").iterdir())
+    with NvmlGpu(DeviceRequest("nvml")) as gpu:
+        watch = EnergyWatch(gpu)
+        watch.start()
+        wait_for(lambda: len(watch.trace(0.0)) > 3)
+        assert watch.trouble().startswith("no process reads its energy ([Errno 2] No such file")
+        watch.close()
+    assert reads_in_threads() == []
+    assert len(list(Path("/proc/self/fd").iterdir())) <= len(files), "no pipe is left open"
+
+
+def test_what_a_scheduler_sends_to_all_of_a_job_does_not_end_it(watch: EnergyWatch, node: FakeNvml) -> None:
+    pid = reader_of(node)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(pid, number)
+    sent_s = time.monotonic()
+    wait_for(lambda: len(watch.trace(sent_s)) > 3)
+    assert reader_of(node) == pid
+    assert watch.trouble() == ""
 
 
 def test_a_gpu_that_it_cannot_open_is_the_reason_of_its_end(node: FakeNvml) -> None:
@@ -179,25 +204,28 @@ def test_it_ends_with_a_trainer_that_is_killed_though_a_worker_lives(node: FakeN
 
 
 def test_what_nobody_takes_waits(node: FakeNvml) -> None:
-    """A pipe of a page holds some 30 looks; all that come while it is full arrive in the end."""
+    """A pipe of a page holds some 30 looks; those that come while it is full arrive in the end."""
     ours, theirs = os.pipe()
     fcntl(theirs, F_SETPIPE_SZ, 4096)
     words = ["nvml", UUID.format(0), "0.005", str(theirs), str(os.getpid())]
     command = [sys.executable, "-m", reading_process.__name__, *words]
-    seen_s = list[float]()
+    seen_s, ended_s = list[float](), 0.0
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,)) as process,
         os.fdopen(ours, "rb") as messages,
     ):
         os.close(theirs)
-        while not seen_s or time.monotonic() - seen_s[-1] > 0.5:
+        while not seen_s or seen_s[-1] < ended_s:
             content = messages.read(int.from_bytes(messages.read(4), "little"))
             seen_s.append(pickle.loads(content)[0])
-            time.sleep(2.0 if len(seen_s) == 1 else 0.0)
+            if len(seen_s) == 1:
+                time.sleep(4.0)
+                ended_s = time.monotonic()
         assert process.stdin is not None
         process.stdin.close()
-    assert len(seen_s) > 100
-    assert max(later_s - one_s for one_s, later_s in pairwise(seen_s)) < 1.0
+    assert seen_s == sorted(seen_s)
+    meanwhile = sum(at_s < ended_s for at_s in seen_s)
+    assert meanwhile > 4096 // len(content), "more than the pipe holds"
 
 
 def test_one_that_its_driver_holds_up_is_not_waited_for(node: FakeNvml) -> None:
@@ -216,3 +244,4 @@ def test_its_pace_changes_when_it_is_asked(node: FakeNvml) -> None:
     wait_for(process.take)
     wait_for(process.take)
     process.close()
+    process.look_every(0.02)

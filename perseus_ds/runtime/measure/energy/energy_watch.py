@@ -39,7 +39,7 @@ Repeat = Callable[[float, Look], Look]
 _LEAST_C, _MOST_C = 1.0, 125.0
 _MOST_STEP_C = 30.0
 """Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
-_IN_A_THREAD = "the process that reads its energy has ended ({}): a thread of the training reads it instead"
+_IN_A_THREAD = "no process reads its energy ({}): a thread of the training does"
 
 
 class Noted(Protocol):
@@ -86,7 +86,7 @@ class EnergyWatch:
         self._to_pass_on: list[tuple[float, bool]] = []
         self._unread_s: list[Callable[[], float]] = []
         self.troubles: list[str] = []
-        self._said_here: list[str] = []
+        self._replaced: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
         self._counted = 0
         self._error: PerseusError | None = None
@@ -115,7 +115,7 @@ class EnergyWatch:
             try:
                 self._process = ReadingProcess(*opened, every_s)
             except OSError as error:
-                self._said_here.append(_IN_A_THREAD.format(error))
+                self._replaced.append(_IN_A_THREAD.format(error))
         if self._process is None:
             self._end = (self._repeat or self._in_a_thread)(every_s, self.look)
 
@@ -149,7 +149,7 @@ class EnergyWatch:
     def trouble(self) -> str:
         """Report what is wrong with the counter, each once; empty where nothing is, or nothing new."""
         self.catch_up()
-        reasons = [*self._said_here, *(self._last.reasons if self._last else ())]
+        reasons = [*self._replaced, *(self._last.reasons if self._last else ())]
         new = [one for one in reasons if one not in self.troubles][:1]
         self.troubles += new
         return "".join(new)
@@ -211,7 +211,7 @@ class EnergyWatch:
 
     def _go_on_here(self, process: ReadingProcess) -> None:
         """Look from a thread in place of a process that has ended before its time."""
-        self._said_here.append(_IN_A_THREAD.format(process.ended))
+        self._replaced.append(_IN_A_THREAD.format(process.ended))
         process.close()
         self._process, self._begins_anew = None, True
         self._end = self._in_a_thread((self.period_s or 0.0) / _READS_PER_PERIOD, self.look)

@@ -1,7 +1,7 @@
 """A process that looks at one GPU for its trainer: the program, and the trainer's end of it.
 
 A thread that looks 20 times per second takes the interpreter each time from the thread that trains. That
-costs a training that runs Python up to a hundredth of its time (``scripts/bench/interpreter``).
+costs a training that runs Python up to two hundredths of its time (``scripts/bench/interpreter``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -27,6 +28,9 @@ _PIPE_BYTES = 1 << 20  # as much as Linux lets any user have: looks of ten minut
 _READ_BYTES = 1 << 16
 _PATIENCE_S = 2.0  # for a look under way: a driver may block for minutes
 _KILLED_S = 0.2
+
+_NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Launchers and schedulers send these to all of a job. What they mean is the trainer's to decide."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -59,7 +63,7 @@ class ReadingProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the trainer, whose end it sees
+                start_new_session=True,
             )
         except OSError:
             os.close(self._sent)
@@ -81,7 +85,7 @@ class ReadingProcess:
 
     def look_every(self, every_s: float) -> None:
         """Have it look at another pace."""
-        with contextlib.suppress(OSError):  # it has ended, as `take` will find
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or was closed by another thread
             os.write(self._pace.fileno(), f"{every_s}\n".encode())
 
     def take(self) -> list[GpuReading]:
@@ -130,6 +134,8 @@ class ReadingProcess:
 
 def main(backend: str, uuid: str, every_s: float, fileno: int, parent: int) -> None:
     """Look, until the trainer closes our input or is gone: its own workers may keep that input open."""
+    for number in _NOT_FOR_US:
+        signal.signal(number, signal.SIG_IGN)
     messages: SimpleQueue[Message | None] = SimpleQueue()
     sender = threading.Thread(target=_send, args=(fileno, messages), daemon=True)
     sender.start()
