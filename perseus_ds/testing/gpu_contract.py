@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from perseus_ds.device import EventReason, Gpu
+from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
 
 
@@ -90,6 +91,13 @@ class GpuContract:
         self.settle(gpu)
         assert gpu.now_s() > then_s
         assert gpu.energy_j() >= then_j
+
+    def test_what_another_process_opens_is_this_device(self, gpu: Gpu) -> None:
+        """Energy is read there, unless the device states that only this process can."""
+        opened = gpu.opened_elsewhere()
+        if opened is not None:
+            with open_gpu(*opened) as other:
+                assert other.identify().uuid == gpu.identify().uuid
 
     def test_event_reasons_are_known_bits(self, gpu: Gpu) -> None:
         """Nothing but NVML's names."""

@@ -18,7 +18,6 @@ from fake_nvml import UUID, FakeNvml
 
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.errors import DeviceLostError
 from perseus_ds.runtime.measure.energy import reading_process
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
@@ -100,23 +99,6 @@ def test_no_thread_of_the_training_reads_where_a_process_can(watch: EnergyWatch,
     pid = reader_of(node)
     watch.close()
     assert not lives(pid)
-
-
-def test_a_device_read_through_another_is_opened_as_that_one(node: FakeNvml) -> None:
-    with NvmlGpu(DeviceRequest("nvml", local_rank=1)) as gpu:
-        opened = ReadThroughGpu.opened_elsewhere(_through(gpu))
-    assert opened == ("nvml", UUID.format(1))
-
-
-def _through(gpu: NvmlGpu) -> ReadThroughGpu:
-    class Through(ReadThroughGpu):
-        def lock_clock(self, clock_mhz: int) -> None:
-            raise NotImplementedError
-
-        def reset_clock(self) -> None:
-            raise NotImplementedError
-
-    return Through(gpu, gpu.capabilities())
 
 
 def test_energy_is_passed_on_when_asked_and_in_order(watch: EnergyWatch) -> None:
