@@ -1,7 +1,7 @@
 """A process that looks at one GPU for its trainer: the program, and the trainer's end of it.
 
 A thread that looks 20 times per second takes the interpreter each time from the thread that trains. That
-costs a training that runs Python up to two hundredths of its time (``scripts/bench/interpreter``).
+costs a training that runs Python 1.5 % of its time (``scripts/bench/interpreter``).
 """
 
 from __future__ import annotations
