@@ -91,7 +91,7 @@ class ReadingProcess:
     def take(self) -> list[GpuReading]:
         """Return what was seen since the last time, oldest first.
 
-        Cost: 1 us, and 50 to 100 us where looks have come.
+        Cost: a poll where nothing has come; what a look costs is measured in ``scripts/bench/interpreter``.
         """
         seen: list[GpuReading] = []
         if self.ended or not self._poll.poll(0):
