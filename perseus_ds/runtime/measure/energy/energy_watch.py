@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import reduce
 from operator import itemgetter, or_
 from queue import Empty
-from statistics import fmean, median
-from typing import Protocol, TypeVar
+from statistics import median
+from typing import Protocol
 
 from perseus_ds.device import Achieved, Capabilities, Gpu
 from perseus_ds.errors import PerseusError, as_perseus_error
 from perseus_ds.profile import CounterTrace
-from perseus_ds.profile.estimating.thermal import Reading
 from perseus_ds.runtime.measure.energy.gpu_reader import GpuReader, GpuReading
+from perseus_ds.runtime.measure.energy.kept_readings import KEPT, Temperatures, between
 from perseus_ds.runtime.measure.energy.reading_process import ReadingProcess
 from perseus_ds.runtime.measure.threads import HostThreads, Threads
 
 _READS_PER_PERIOD = 2
-_KEPT = 100_000
 _AWAY = 10.0  # periods
 _LEAST_S = 0.02  # between two looks: some counters move every millisecond
 _PATIENCE_S = 2.0  # for a look under way when the watch is closed: a driver may block for minutes
@@ -29,16 +28,11 @@ _LEAST_COUNTED = 100
 _ABOUT = 0.05
 _MORE_OFTEN = 0.8
 
-T = TypeVar("T")
-
 Look = Callable[[], None]
 """One look at the device."""
 
 Repeat = Callable[[float, Look], Look]
 """Look again and again, every so many seconds of the device's time; returns what ends it."""
-_LEAST_C, _MOST_C = 1.0, 125.0
-_MOST_STEP_C = 30.0
-"""Between two looks, a quarter of a second apart: a chip follows its power in seconds."""
 _IN_A_THREAD = "no process reads its energy ({}): a thread of the training does"
 
 
@@ -74,8 +68,8 @@ class EnergyWatch:
         self.period_s = _bounded_s(able or gpu.capabilities())
         self._reader = GpuReader(gpu)
         self._threads: Threads = threads or HostThreads()
-        self._changes: deque[tuple[float, float]] = deque(maxlen=_KEPT)
-        self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=_KEPT)
+        self._changes: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self._clocks: deque[tuple[float, Achieved]] = deque(maxlen=KEPT)
         self._temperatures = Temperatures()
         self._repeat: Repeat | None = repeat
         self._end: Look | None = None
@@ -265,7 +259,7 @@ class EnergyWatch:
     def looks_between(self, start_s: float, end_s: float) -> list[tuple[float, Achieved]]:
         """All looks at the clock in a stretch of time."""
         self.catch_up()
-        return _between(self._clocks, start_s, end_s)
+        return between(self._clocks, start_s, end_s)
 
     def keep_for(self, unread_s: Callable[[], float]) -> None:
         """Keep for one who reads later all since ``unread_s()``, where what he has not read begins."""
@@ -307,52 +301,3 @@ def _bounded_s(able: Capabilities) -> float | None:
     """The counter's period, where there is one, as far as anybody looks that often."""
     period_s = able.counter_period_s
     return None if period_s is None else max(period_s, _READS_PER_PERIOD * _LEAST_S)
-
-
-def _between(rows: Iterable[tuple[float, T]], start_s: float, end_s: float) -> list[tuple[float, T]]:
-    """Rows of a stretch of time, oldest first as they came; a copy, since a thread adds others."""
-    kept = list(rows)
-    first = bisect_left(kept, start_s, key=itemgetter(0))
-    return kept[first : bisect_right(kept, end_s, lo=first, key=itemgetter(0))]
-
-
-class Temperatures:
-    """Keeps a sensor's readings until one cannot be; ``reason`` states why there are none from then on.
-
-    A sensor is never worth an error: measuring goes on without it.
-    """
-
-    def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=_KEPT)
-        self.reason = ""
-
-    def note(self, at_s: float, read_c: float | str) -> None:
-        """Take in a reading, or the reason for its absence."""
-        if self.reason:
-            return
-        if isinstance(read_c, str):
-            self._end(read_c)
-        elif not _LEAST_C <= read_c <= _MOST_C:
-            self._end(f"its sensor reads {read_c:g} degrees C")
-        elif self._readings and abs(read_c - self._readings[-1][1]) > _MOST_STEP_C:
-            self._end(f"its sensor jumped from {self._readings[-1][1]:g} to {read_c:g} degrees C")
-        else:
-            self._readings.append((at_s, read_c))
-
-    def mean_c(self, start_s: float, end_s: float) -> float | None:
-        """The mean of a stretch of time; None where nothing was read in it."""
-        read = [read_c for _, read_c in self.between(start_s, end_s)]
-        return fmean(read) if read else None
-
-    def between(self, start_s: float, end_s: float) -> list[Reading]:
-        """All readings of a stretch of time."""
-        return _between(self._readings, start_s, end_s)
-
-    def forget(self, before_s: float) -> None:
-        """Drop readings before a moment."""
-        while self._readings and self._readings[0][0] < before_s:
-            self._readings.popleft()
-
-    def _end(self, reason: str) -> None:
-        self.reason = reason
-        self._readings.clear()

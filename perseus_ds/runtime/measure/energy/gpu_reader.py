@@ -9,7 +9,6 @@ from perseus_ds.errors import as_perseus_error
 from perseus_ds.runtime.measure.energy.energy_source import EnergySource
 
 _READS_PER_CLOCK_READ = 5
-NO_SENSOR = "this GPU shows none"
 
 
 class GpuReading(NamedTuple):
@@ -66,4 +65,4 @@ class GpuReader:
             self._senses = False
             return f"it cannot be read: {as_perseus_error(error).message}"
         self._senses = read_c is not None
-        return NO_SENSOR if read_c is None else read_c
+        return "this GPU shows none" if read_c is None else read_c

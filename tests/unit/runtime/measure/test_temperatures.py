@@ -6,7 +6,8 @@ import pytest
 from runtime_fakes import NotingGpu
 
 from perseus_ds.errors import DeviceLostError
-from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch, Temperatures
+from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
+from perseus_ds.runtime.measure.energy.kept_readings import Temperatures
 
 
 class SensingGpu(NotingGpu):
