@@ -65,7 +65,7 @@ def test_an_installation_brings_what_the_package_imports_and_nothing_else() -> N
 
 def test_tools_of_tests_and_documentation_are_extras() -> None:
     extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
-    tools = {"pytest", "hypothesis", "mypy", "ruff", "import-linter", "cosmic-ray", "mkdocs-material"}
+    tools = {"pytest", "hypothesis", "mypy", "ruff", "import-linter", "mkdocs-material"}
     assert tools <= named(extras["dev"]) | named(extras["docs"])
     for brought in (PROJECT["dependencies"], extras["demo"]):
         assert named(brought).isdisjoint(tools)
