@@ -1,6 +1,5 @@
 import inspect
 import pickle
-import re
 
 import pytest
 
@@ -10,21 +9,6 @@ from perseus_ds.errors import PerseusError
 KINDS = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__
 ]
-
-
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn: list[tuple[int, str]] = [
-        (len(indent) // 2, name)
-        for indent, name in re.findall(r"^( +)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE)
-    ]
-    root_depth = drawn[0][0]
-    stack: list[str] = []
-    parents = {}
-    for depth, name in drawn:
-        del stack[depth - root_depth :]
-        parents[name] = stack[-1] if stack else "Exception"
-        stack.append(name)
-    assert parents == {kind.__name__: kind.__base__.__name__ for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
