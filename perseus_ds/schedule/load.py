@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 from perseus_ds.errors import ConfigError
 
@@ -44,7 +43,8 @@ class Load:
     def of_shape(cls, shape: Iterable[int]) -> Load:
         """Count a tensor [samples, ...] whose samples are sequences as long as they have elements."""
         samples, *rest = (*shape, 1)
-        return cls.of_lengths(repeat(float(math.prod(rest)), samples)) if rest else cls(float(samples))
+        length = float(math.prod(rest))
+        return cls(samples * length, samples * length * length)
 
     def __add__(self, other: Load) -> Load:
         return Load(self.tokens + other.tokens, self.squares + other.squares)
