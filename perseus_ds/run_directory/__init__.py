@@ -1,6 +1,7 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
 from perseus_ds.run_directory.events import append_event, read_events, why_unmeasured
+from perseus_ds.run_directory.lock import LockOwner, claim
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.places import RankPlace, read_places, write_places
 from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, read_ranks
@@ -10,6 +11,7 @@ from perseus_ds.run_directory.whole_file import write_json, write_whole
 
 __all__ = [
     "CourseRow",
+    "LockOwner",
     "MeasuredSide",
     "RankPlace",
     "RankRecord",
@@ -19,6 +21,7 @@ __all__ = [
     "Spent",
     "Summary",
     "append_event",
+    "claim",
     "read_events",
     "read_places",
     "read_ranks",

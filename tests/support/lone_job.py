@@ -118,7 +118,7 @@ def block_of(run_dir: Path, **more: object) -> dict[str, object]:
 
 def begun(loop: Loop, block: Mapping[str, object]) -> Session:
     """Serve a loop from its next iteration on."""
-    return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=Meeting())
+    return begin(LoopAdapter(loop), parse(block, {}), engine=1, meeting=Meeting())[0]
 
 
 def train(loop: Loop, run_dir: Path, done: Callable[[list[str]], bool]) -> list[str]:

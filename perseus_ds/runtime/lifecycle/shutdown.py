@@ -6,6 +6,7 @@ import atexit
 import os
 import subprocess
 import sys
+from pathlib import Path
 from weakref import ref
 
 from perseus_ds.runtime.lifecycle.processes import end_in_time
@@ -15,14 +16,14 @@ _PATIENCE_S = 120.0
 _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
 
 
-def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
+def at_exit(session: Session, run_dir: Path, *, run: str, publishes: bool) -> None:
     """Arrange for a session's end with its process; rank 0 leaves a report, or the reason for its absence.
 
     Exit handlers do not run where a worker ends by ``os._exit`` or is killed. So a small process waits beside
     it, in a session of its own, and does it then.
     """
     known = ref(session)
-    beside = _after_job(run_dir, of=os.getpid()) if publishes else None
+    beside = _after_job(run_dir, run, of=os.getpid()) if publishes else None
 
     def end() -> None:
         present = known()
@@ -31,14 +32,14 @@ def at_exit(session: Session, run_dir: str, *, publishes: bool) -> None:
         if beside is not None:
             end_in_time(beside)
         if publishes:
-            _leave(run_dir)
+            _leave(run_dir, run)
 
     atexit.register(end)
 
 
-def _leave(run_dir: str) -> None:
+def _leave(run_dir: Path, run: str) -> None:
     """Leave what there is, in a process of its own: drawing stays out of training."""
-    done = _after_job(run_dir, of=0)
+    done = _after_job(run_dir, run, of=0)
     if done is None:
         return
     try:
@@ -48,9 +49,9 @@ def _leave(run_dir: str) -> None:
         sys.stdout.write(f"perseus: no report: {error}\n")
 
 
-def _after_job(run_dir: str, *, of: int) -> subprocess.Popen[bytes] | None:
+def _after_job(run_dir: Path, run: str, *, of: int) -> subprocess.Popen[bytes] | None:
     """Begin `perseus_ds.cli.job.after_job`, which waits for the end of process ``of`` (0: for nothing)."""
-    command = [sys.executable, "-P", "-m", "perseus_ds.cli.job.after_job", run_dir, str(of)]
+    command = [sys.executable, "-P", "-m", "perseus_ds.cli.job.after_job", str(run_dir), str(of), run]
     try:
         return subprocess.Popen(  # noqa: S603  # our own module
             command, stdin=subprocess.DEVNULL, start_new_session=of != 0

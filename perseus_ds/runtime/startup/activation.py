@@ -29,7 +29,8 @@ from perseus_ds.runtime.lifecycle.shutdown import at_exit
 from perseus_ds.runtime.startup.begin import begin
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
-_directories: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+_directories: WeakKeyDictionary[Session, tuple[str, Path]] = WeakKeyDictionary()
+"""The run directory that a session was asked for, and the one that it writes to."""
 _worlds: WeakKeyDictionary[Session, ref[object]] = WeakKeyDictionary()
 
 
@@ -55,14 +56,14 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
         assert adapter is not None
         engine = 1 + sum(not one.left for one in _sessions.values())
         config = _own_directory(config, engine)
-        session = begin(adapter, config, engine=engine, meeting=meeting)
+        session, context = begin(adapter, config, engine=engine, meeting=meeting)
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block, speaker=speaker)
         return
     _sessions[host] = session
-    _directories[session] = config.run_dir
+    _directories[session] = config.run_dir, context.directory.path
     _worlds[session] = ref(dist.group.WORLD)
-    at_exit(session, config.run_dir, publishes=_rank() == 0)
+    at_exit(session, context.directory.path, run=context.log.run, publishes=_rank() == 0)
 
 
 def session_of(host: object) -> Session | None:
@@ -88,9 +89,10 @@ def _leave_stranded() -> None:
 
 def _own_directory(config: PerseusConfig, engine: int) -> PerseusConfig:
     """Give an engine files of its own: another one of this process may have the same block."""
-    if config.run_dir not in {_directories[one] for one in _sessions.values() if not one.left}:
+    written = dict(_directories[one] for one in _sessions.values() if not one.left)
+    if config.run_dir not in written:
         return config
-    return replace(config, run_dir=str(Path(config.run_dir) / f"engine{engine}"))
+    return replace(config, run_dir=str(written[config.run_dir] / f"engine{engine}"))
 
 
 def decline(error: Exception, block: object) -> None:

@@ -30,13 +30,15 @@ from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Assembly
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
 from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
-from perseus_ds.runtime.startup.usable import check_usable
+from perseus_ds.runtime.startup.usable import check_usable, run_directory_of
 
 T = TypeVar("T")
 Undo = list[Callable[[], None]]
 
 
-def begin(adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meeting) -> Session:
+def begin(
+    adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meeting
+) -> tuple[Session, JobContext]:
     """Start working on an engine, from this iteration on; collective over all ranks of the job.
 
     ``engine`` counts those that are served in this process; ``meeting`` is where all ranks agreed on it.
@@ -53,13 +55,16 @@ def begin(adapter: Adapter, config: PerseusConfig, *, engine: int, meeting: Meet
         raise
 
 
-def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo) -> Session:
+def _begin(
+    adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meeting, undo: Undo
+) -> tuple[Session, JobContext]:
     channel = ControlChannel(meeting.name, meeting.reach)
     channel.connect()
     log = EventLog(channel.rank, engine=engine)
     device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
     choice, gpu = device.choice, device.choice.gpu
-    directory = RunDirectory(Path(config.run_dir))
+    path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config))
+    directory = RunDirectory(path)
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
     job = recognise(adapter, members, channel=channel, config=config)
@@ -69,6 +74,8 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meetin
     _log_attached(log, job, config, choice, start)
     if job.rank == 0:
         _write_places(job, directory, log)
+    if why_elsewhere:
+        log.event("other_directory", why_elsewhere)
     for line in sorted({member.place.untested for member in members} - {""}):
         log.line(line)
     if meeting.reach.why:
@@ -84,7 +91,12 @@ def _begin(adapter: Adapter, config: PerseusConfig, engine: int, meeting: Meetin
 
     session = _on_all(channel, assembled)
     channel.settle()
-    return session
+    return session, context
+
+
+def _own_directory(config: PerseusConfig) -> tuple[Path, str]:
+    check_usable(config)
+    return run_directory_of(config)
 
 
 def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
@@ -153,7 +165,6 @@ def _start(
     """Rank 0 decides; its refusal is everyone's."""
 
     def decided() -> StartDecision:
-        check_usable(config)
         able = gpu.capabilities()
         return decide(config, job, directory, can_lock=able.can_lock, why_not=able.why_not or "")
 

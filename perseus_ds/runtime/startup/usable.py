@@ -1,19 +1,25 @@
-"""What a block asks for and cannot have here: reported before a job profiles, by every way in alike.
+"""What a block asks for and cannot have here, and the run directory that a job gets.
 
-Called by `perseus-ds doctor` and `perseus-ds run` on the host that they run on, and by a job on rank 0.
+`perseus-ds doctor` and `perseus-ds run` call `check_usable` on the host that they run on; a job calls it and
+`run_directory_of` on rank 0.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from pathlib import Path
 
 from perseus_ds.config import MetricsSettings, PerseusConfig
 from perseus_ds.device.simulated import simulated_settings
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded
 from perseus_ds.kernels import read_trace
 from perseus_ds.plan.timelines import read_timelines
+from perseus_ds.run_directory import RunDirectory, claim, write_whole
+
+_MOST_BYTES = 1 << 30
 
 
 def check_usable(config: PerseusConfig) -> None:
@@ -28,11 +34,64 @@ def check_usable(config: PerseusConfig) -> None:
         trace = simulated_settings(config.simulated).kernels
         if trace is not None:
             read_trace(Path(trace))
-    _check_run_dir(Path(config.run_dir))
+    if not _only_runs_a_plan_of(config):
+        _check_run_dir(Path(config.run_dir))
     if config.metrics.enabled and (refusal := _missing(config.metrics)) is not None:
         raise refusal
     if config.objective.timelines is not None:
         read_timelines(Path(config.objective.timelines))
+
+
+def run_directory_of(config: PerseusConfig) -> tuple[Path, str]:
+    """Lock the directory that this job writes to; return it, and why it is not the block's if it is not.
+
+    The profile and the plans of the block's directory are used in both cases.
+
+    Raises:
+        ConfigError: too many jobs have the block's directory.
+    """
+    asked = Path(config.run_dir)
+    if _only_runs_a_plan_of(config):
+        path = _elsewhere(asked)
+        _copy_plans(asked, path, replace=True)
+        return path, f"{asked} cannot be written to: its plan is used, and this job's files are in {path}"
+    try:
+        path, owner = claim(asked)
+    except OSError as error:
+        return asked, f"{asked} is not locked, another job may write there as well: {error.strerror}"
+    if owner is None:
+        return path, ""
+    _copy_plans(asked, path, replace=config.mode == "run")
+    return path, (
+        f"{asked} is in use by process {owner.pid} on {owner.host}: this job's files are in {path}; "
+        "perseus.run_dir or PERSEUS_RUN_DIR names another directory"
+    )
+
+
+def _only_runs_a_plan_of(config: PerseusConfig) -> bool:
+    """Whether the run directory has a plan to run that somebody hands out, and cannot be written to."""
+    folder = Path(config.run_dir)
+    return config.mode == "run" and _why_not(folder) is not None and folder.is_dir()
+
+
+def _elsewhere(asked: Path) -> Path:
+    """A directory of the same name among the runs of the working directory, else a temporary one."""
+    try:
+        return claim(Path("perseus_runs", asked.absolute().name or "run"))[0]
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="perseus-"))
+
+
+def _copy_plans(asked: Path, path: Path, *, replace: bool) -> None:
+    """Copy what a job may begin with; files that are not to be believed where they are stay there."""
+    writers = RunDirectory(asked).writers
+    for file in (*asked.glob("profile.*json"), *asked.glob("plan.*json")):
+        try:
+            if replace or not (path / file.name).exists():
+                content = read_bounded(file, most_bytes=_MOST_BYTES, writers=writers, shared=True)
+                write_whole(path / file.name, content)
+        except (OSError, PerseusError):
+            continue  # the job makes its own, or reports that there is none
 
 
 def _check_run_dir(run_dir: Path) -> None:

@@ -11,7 +11,7 @@ from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, happened, lines, nam
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.cli.job.after_job import leave
-from perseus_ds.run_directory import RunDirectory
+from perseus_ds.run_directory import RunDirectory, read_summary
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +45,11 @@ def to_a_file(rank: int, content: dict[str, object], said: str, steps: int, even
             break
 
 
+def run_of(run_dir: Path) -> str:
+    """The run that a summary is of."""
+    return str(read_summary(run_dir / "summary.json").facts["run"])
+
+
 @pytest.mark.slow
 def test_a_worker_that_ends_by_os_exit_before_the_first_audit_says_so(
     lifecycle: Lifecycle, tmp_path: Path
@@ -68,5 +73,5 @@ def test_a_worker_that_ends_by_os_exit_leaves_its_report(lifecycle: Lifecycle, t
 
 def test_what_was_measured_needs_no_excuse(lifecycle: Lifecycle, capsys: pytest.CaptureFixture[str]) -> None:
     assert any("measured" in line for line in lines(lifecycle.said[0]))
-    assert leave(RunDirectory(lifecycle.run_dir)) == 0
+    assert leave(RunDirectory(lifecycle.run_dir), run_of(lifecycle.run_dir)) == 0
     assert "no saving" not in capsys.readouterr().out

@@ -1,0 +1,228 @@
+"""The lock of a run directory, ``lock.json``: one job writes there; the next one gets a numbered directory.
+
+`claim` is called by rank 0. The lock names the host and process of its owner, who touches it while it lives.
+On the owner's host its process id and start time tell whether it lives, elsewhere the age of the file does.
+No lock of the operating system is used: over NFS it may hang a job or not be there at all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from perseus_ds.errors import ConfigError, PerseusError
+from perseus_ds.files import read_bounded
+from perseus_ds.files.fields import line, mapping, whole
+from perseus_ds.files.strict_json import parse_json
+from perseus_ds.run_directory.whole_file import make_folder
+
+STALE_S = 120.0
+TOUCH_EVERY_S = 20.0
+_FILE = "lock.json"
+_MOST_BYTES = 4096
+_MOST_DIRECTORIES = 10_000
+_TRIES = 100
+_HALF_WRITTEN_S = 0.02
+_START_FIELD = 18  # of /proc/PID/stat, after the state: clock ticks from boot to the process's start
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """A process on a host; ``namespace`` is the boot and the process namespace in which ``pid`` is valid."""
+
+    host: str
+    pid: int
+    started: int
+    namespace: str
+
+
+_UNKNOWN = LockOwner("an unknown host", 0, 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundLock:
+    """A lock as it was read; no ``owner``: it is damaged, or still being written."""
+
+    content: bytes
+    owner: LockOwner | None
+    age_s: float
+
+
+def claim(asked: Path) -> tuple[Path, LockOwner | None]:
+    """Lock a run directory for this process; return its path and, if it is not ``asked``, who has that one.
+
+    A directory that this process has locked already is returned again.
+
+    Raises:
+        ConfigError: all numbered directories are in use.
+        OSError: a lock cannot be written there.
+    """
+    own = _this_process()
+    first = None
+    for number in range(1, _MOST_DIRECTORIES):
+        path = asked if number == 1 else _numbered(asked, number)
+        other = _lock(path, own)
+        if other is None:
+            return path, first
+        first = first or other
+    raise ConfigError(f"{asked} and {_MOST_DIRECTORIES} numbered directories are in use")
+
+
+def _numbered(asked: Path, number: int) -> Path:
+    """A directory beside the one asked for; within it where the folder of both cannot be written to."""
+    absolute = Path(os.path.abspath(asked))  # noqa: PTH100  # links stay: only a name is needed
+    named = asked if asked.name == absolute.name else absolute
+    if named.name and os.access(named.parent, os.W_OK | os.X_OK):
+        return named.with_name(f"{named.name}-{number}")
+    return asked / f"job-{number}"
+
+
+def _lock(path: Path, own: LockOwner) -> LockOwner | None:
+    """Take a directory's lock; return its owner if that is another process that lives."""
+    make_folder(path)
+    lock, content = path / _FILE, json.dumps(asdict(own))
+    for _ in range(_TRIES):
+        if _create(lock, content):
+            _hold(lock, content)
+            return None
+        found = _read(lock)
+        if found is None:
+            continue
+        if found.owner == own:
+            return None
+        if found.owner is None and found.age_s < 1.0:
+            time.sleep(_HALF_WRITTEN_S)
+        elif _lives(found, own) or not _take_away(lock, found.content):
+            return found.owner or _UNKNOWN
+    return _UNKNOWN
+
+
+def _create(lock: Path, content: str | bytes) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+    except OSError:
+        lock.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _read(lock: Path) -> _FoundLock | None:
+    """Return what a lock states and its age by the clock of its file system; None if it is gone."""
+    try:
+        content = read_bounded(lock, most_bytes=_MOST_BYTES)
+        age_s = _now_s(lock.parent) - lock.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    except PerseusError:
+        return _FoundLock(b"", None, 0.0)
+    try:
+        found = mapping(parse_json(content), "it")
+        pid, started = (whole(found, key, least=0, most=2**62) for key in ("pid", "started"))
+        owner = LockOwner(line(found, "host"), pid, started, line(found, "namespace"))
+    except PerseusError:
+        return _FoundLock(content, None, age_s)
+    return _FoundLock(content, owner, age_s)
+
+
+def _now_s(folder: Path) -> float:
+    """The present by the file system's clock: the clocks of two hosts may differ by minutes."""
+    probe = folder / f".{_FILE}.{secrets.token_hex(6)}"
+    with probe.open("xb") as file:
+        now_s = os.fstat(file.fileno()).st_mtime
+    probe.unlink()
+    return now_s
+
+
+def _lives(found: _FoundLock, own: LockOwner) -> bool:
+    owner = found.owner
+    if owner is None or not own.namespace or owner.namespace != own.namespace:
+        return found.age_s < STALE_S
+    started = _started(owner.pid)
+    return owner.started == started or (started is None and _is_hidden(owner.pid))
+
+
+def _take_away(lock: Path, stale: bytes) -> bool:
+    """Remove a stale lock and nothing else: another job may have replaced it since it was read.
+
+    Return whether it makes sense to try again: in a folder with the sticky bit it stays its owner's.
+    """
+    aside = lock.with_name(f".{_FILE}.{secrets.token_hex(6)}")
+    try:
+        if lock.read_bytes() == stale:
+            lock.rename(aside)
+            if (taken := aside.read_bytes()) != stale:
+                _create(lock, taken)
+            aside.unlink()
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        return False
+    return True
+
+
+def _hold(lock: Path, content: str) -> None:
+    """Touch a lock from now on, and remove it when this process ends."""
+    over = threading.Event()
+    arguments = lock, content, over
+    threading.Thread(target=_touch, args=arguments, name="perseus-lock", daemon=True).start()
+    atexit.register(_release, *arguments, os.getpid())
+
+
+def _touch(lock: Path, content: str, over: threading.Event) -> None:
+    while not over.wait(TOUCH_EVERY_S):
+        with suppress(OSError):
+            if lock.read_text() != content:
+                return
+            os.utime(lock)
+
+
+def _release(lock: Path, content: str, over: threading.Event, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a child that was forked
+    over.set()
+    with suppress(OSError):
+        if lock.read_text() == content:
+            lock.unlink()
+
+
+def _this_process() -> LockOwner:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        namespace = ""
+    return LockOwner(socket.gethostname(), os.getpid(), _started(os.getpid()) or 0, namespace)
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in clock ticks; None where it has ended or cannot be seen."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *numbers = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(numbers[_START_FIELD])
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process of another user lives that /proc does not show (its option hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
