@@ -36,6 +36,7 @@ class ReadOnlyGpu(ReadThroughGpu):
         """Do nothing: nothing was ever locked through this."""
 
 
+_ON_CPU = "the tensors of this process are on the CPU, not on a GPU"
 _NEVER_BY_ITSELF = -1.0
 _LAST_RESORT = 0.0
 
@@ -48,10 +49,14 @@ def backends() -> tuple[Backend, ...]:
 def choose(request: DeviceRequest) -> Choice:
     """Open the device that a request names, or the best one that works here.
 
+    ``auto`` opens a GPU only where torch has named it: another one may be somebody else's.
+
     Raises:
         ConfigError: no backend has that name.
         DeviceError: the named backend cannot work here; ``auto`` never raises it for want of a device.
     """
+    if request.setting == "auto" and request.uuid is None and request.pci_bus_id is None:
+        return Choice(_open_null(request), "null", f"automatic: {_ON_CPU}")
     if request.setting == "auto":
         return _best(request)
     backend = _named(request.setting)

@@ -13,9 +13,10 @@ from perseus_ds.device.simulated import SimulatedSettings
 class DeviceRequest:
     """The device that one rank wants.
 
-    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA; without either, ``local_rank`` is taken as the
-    backend's index. ``lock``: clocks will be set, not only read. ``allow_unguarded_container``: they are set
-    even where the guard would be killed with its container and leave a clock locked.
+    ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``auto`` takes no GPU,
+    and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be set,
+    not only read. ``allow_unguarded_container``: they are set even where the guard would be killed with its
+    container and leave a clock locked.
     """
 
     setting: str = "auto"

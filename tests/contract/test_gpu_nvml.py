@@ -73,16 +73,23 @@ def test_without_the_right_to_lock_it_stands_behind_all_that_may(
     assert priorities["nvml"](replace(request, lock=False)) == with_right
 
 
+def test_automatic_takes_no_gpu_by_its_number(node: FakeNvml) -> None:
+    """A job on the CPU of a GPU node: the GPUs here are others'."""
+    choice = choose(DeviceRequest("auto", local_rank=1))
+    assert (choice.backend, choice.gpu.capabilities().can_lock) == ("null", False)
+    assert "CPU" in choice.reason
+    with choose(DeviceRequest("auto", local_rank=0, uuid=UUID.format(1))).gpu as gpu:
+        assert gpu.identify().index == 1
+
+
 def test_without_the_right_to_lock_auto_reads_and_says_so(
     node: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perseus_ds.device.nvidia.nvml.missing_right", lambda: "user 1000 is not root")
-    choice = choose(DeviceRequest("auto"))
+    choice = choose(DeviceRequest("auto", uuid=UUID.format(0)))
     assert choice.backend == "nvml"
     assert not choice.gpu.capabilities().can_lock
-    assert choice.reason.startswith(
-        "automatic: NVIDIA's own library, to read only: user 1000 is not root (guardd: no"
-    )
+    assert "user 1000" in choice.reason
     choice.gpu.close()
 
 

@@ -127,7 +127,7 @@ def _opened(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo) -> S
 def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceRequest:
     uuid = pci_bus_id = None
     if adapter.device.type == "cuda":
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        properties = torch.cuda.get_device_properties(adapter.device)
         uuid, pci_bus_id = address_of(properties, hip=torch.version.hip is not None)
     simulated = simulated_settings(config.simulated, rank=rank) if config.device == "simulated" else None
     return DeviceRequest(

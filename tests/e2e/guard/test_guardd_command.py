@@ -51,7 +51,7 @@ def guardd(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 def test_a_client_takes_a_lease_and_sigterm_gives_the_clock_back(node: FakeNvml, path: Path) -> None:
     with guardd(path, "--floor-mhz", "600", "--allow", "gpus=*") as service:
         assert path.stat().st_mode & 0o777 == 0o660
-        choice = choose(DeviceRequest("auto", local_rank=1))
+        choice = choose(DeviceRequest("auto", uuid=UUID.format(1)))
         assert choice.backend == "guardd"
         assert choice.gpu.capabilities().clocks_mhz[-1] == 600
         choice.gpu.lock_clock(900)

@@ -8,6 +8,7 @@ import time
 
 from perseus_ds.device import DeviceRequest, Gpu, calibrate
 from perseus_ds.device.choose import choose
+from perseus_ds.device.nvidia.nvml import NvmlGpu
 from perseus_ds.errors import DeviceError
 
 
@@ -27,7 +28,9 @@ def main() -> None:
     seed, how = int(sys.argv[1]), sys.argv[2]
     device = sys.argv[3] if len(sys.argv) > 3 else "nvml"
     takes_risk = "unguarded" in sys.argv[4:]
-    choice = choose(DeviceRequest(device, lock=True, allow_unguarded_container=takes_risk))
+    with NvmlGpu(DeviceRequest("nvml", lock=False)) as first:
+        uuid = first.identify().uuid  # as torch names it
+    choice = choose(DeviceRequest(device, uuid=uuid, allow_unguarded_container=takes_risk))
     gpu = choice.gpu
     if not gpu.capabilities().can_lock:
         sys.stdout.write(f"0 {choice.reason} {gpu.capabilities().why_not}\n")
