@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
+from threading import get_ident
 from types import ModuleType
 
 DOORS = {
@@ -58,31 +61,54 @@ def _arrived(module: ModuleType, door: str) -> None:
 
 
 class _Awaiting(MetaPathFinder):
-    """Find awaited modules as everybody would, and run each with one more line at the end."""
+    """Have the finders behind this one find awaited modules, and run each with one more line at the end."""
 
     def __init__(self, doors: dict[str, str]) -> None:
         self._doors = doors
+        self._searching: set[tuple[str, int]] = set()
 
     def find_spec(
-        self, fullname: str, path: object = None, target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        door = self._doors.pop(fullname, None)
-        if door is None:
+        search = fullname, get_ident()
+        if fullname not in self._doors or search in self._searching:
             return None
-        if not self._doors:
-            sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)  # type: ignore[arg-type]  # passed on as it came
-        if spec is not None and spec.loader is not None:
-            spec.loader = _PassingLoader(spec.loader, door)
+        self._searching.add(search)  # a finder may search from the start again
+        try:
+            spec = self._found(fullname, path, target)
+        finally:
+            self._searching.discard(search)
+        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _PassingLoader(spec.loader, partial(self._ran, fullname))
         return spec
+
+    def _found(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        finders = list(sys.meta_path)
+        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
+            spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                return spec
+        return None
+
+    def _ran(self, fullname: str, module: ModuleType) -> None:
+        door = self._doors.pop(fullname, None)
+        if not self._doors and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if door is not None:
+            _arrived(module, door)
 
 
 class _PassingLoader(Loader):
-    """Run a module with its own loader, then open the door."""
+    """Run a module with its own loader, then report it; whatever else it is asked for is that loader's."""
 
-    def __init__(self, loader: Loader, door: str) -> None:
+    def __init__(self, loader: Loader, ran: Callable[[ModuleType], None]) -> None:
         self._loader = loader
-        self._door = door
+        self._ran = ran
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -93,6 +119,6 @@ class _PassingLoader(Loader):
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         try:
-            _arrived(module, self._door)
+            self._ran(module)
         except Exception as error:  # noqa: BLE001  # the host wins: the framework works without us
             sys.stderr.write(f"perseus: not armed: {error}\n")

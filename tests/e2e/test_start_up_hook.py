@@ -89,6 +89,36 @@ def test_the_engine_is_watched_once_in_any_order_of_imports(first: str) -> None:
     assert said == f"{WATCHED} True False 0"
 
 
+HOOKED = """
+import importlib.abc, importlib.util, sys
+import perseus_ds._autoload as hook
+hook.DOORS = {"awaited": "its_door"}
+hook.arm()
+class Tool(importlib.abc.MetaPathFinder):
+    searches = False
+    def find_spec(self, fullname, path, target=None):
+        if self.searches or fullname != "awaited":
+            return None
+        self.searches = True  # as wrapt does it
+        spec = importlib.util.find_spec(fullname)
+        self.searches, spec.origin = False, "the tool"
+        return spec
+sys.meta_path.insert(1, Tool())
+assert "number" in importlib.util.find_spec("awaited").loader.get_source("awaited")
+import awaited
+print(awaited.__spec__.origin, type(awaited.__loader__).__name__, awaited.number, len(sys.meta_path))
+"""
+
+
+def test_import_hooks_of_others_find_what_we_wait_for(tmp_path: Path) -> None:
+    """A module that was only looked for is still waited for, and has its own loader in the end."""
+    (tmp_path / "awaited.py").write_text("number = 1\n")
+    (tmp_path / "its_door.py").write_text("def watch(module):\n    module.number += 1\n")
+    plain = announced("import sys; print(len(sys.meta_path))")
+    done = announced(HOOKED, path=tmp_path)
+    assert done.stdout.split() == ["the", "tool", "SourceFileLoader", "2", str(int(plain.stdout) + 1)]
+
+
 @pytest.mark.parametrize("where", ["import", "arm", "arrival"])
 def test_an_error_of_ours_never_breaks_the_import(where: str) -> None:
     program = {
