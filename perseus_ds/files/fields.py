@@ -122,11 +122,12 @@ def real_or_none(content: Content, key: str, *, least: float, most: float) -> fl
 def record(kind: type[Record], content: Content) -> Record:
     """Build a dataclass of numbers from 0 on, truths and lines of text; fields with a default may be absent.
 
+    Keys that are no fields are ignored: a newer release may have written them.
+
     Raises:
-        PerseusError: naming the first key that is unknown, missing, or of another type.
+        PerseusError: naming the first key that is missing or of another type.
     """
     known = _fields_of(kind)  # type: ignore[arg-type]  # every class has a hash
-    only(content, known)
     values = {
         name: _value(content, name, wanted)
         for name, (wanted, needed) in known.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
 from perseus_ds.device import Calibration
@@ -15,7 +15,6 @@ from perseus_ds.files.fields import (
     Content,
     listed,
     mapping,
-    only,
     real,
     real_or_none,
     rows,
@@ -27,7 +26,7 @@ from perseus_ds.profile.estimating.heat import MOST_LEAKAGE
 from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.loads.seen_loads import seen_of, seen_rows
 from perseus_ds.profile.record import Computation, Point, Profile
-from perseus_ds.profile.rows import OF_KEY, computation_row, key_of, point_of, point_row
+from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.zeus_csv import read_csv
 from perseus_ds.run_directory import write_json
 from perseus_ds.schedule import Load
@@ -38,27 +37,7 @@ VERSION = 1
 _MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
 _MOST_WORD = 40
 _MOST_MHZ = 100_000
-_KEYS = (
-    "format",
-    "version",
-    "fingerprint",
-    "window_s",
-    "size_variation",
-    "leakage",
-    "leakage_se",
-    "blocking_power_w",
-    "blocking_w",
-    "fixed_s",
-    "calibration",
-    "points",
-    "loads",
-    "seen_loads",
-    "grid_mhz",
-    KEY,
-)
-
 _LATENCIES = ("call_s", "up_s", "down_s", "together_s", "counter_period_s")
-_CALIBRATED = frozenset({*_LATENCIES, "unreached", "idle", "memory_why_not"})
 _MOST_S = 1e6
 
 
@@ -144,7 +123,6 @@ def _check_digest(content: Content) -> None:
 
 
 def _profile(content: Content) -> Profile:
-    only(content, _KEYS)
     points: dict[Computation, list[Point]] = {}
     for key, point in rows(content.get("points"), "points", point_of):
         points.setdefault(key, []).append(point)
@@ -174,15 +152,12 @@ def _profile(content: Content) -> Profile:
 
 
 def _fixed(row: Content) -> tuple[Computation, tuple[float, float]]:
-    only(row, (*OF_KEY, "time_s", "follows_clock"))
     share = real({"follows_clock": 0.0, **row}, "follows_clock", least=0.0, most=1.0)
     return key_of(row), (real(row, "time_s", least=0, most=MOST), share)
 
 
 def _load_fit(row: Content) -> tuple[Computation, LoadFit]:
-    only(row, (*OF_KEY, *(one.name for one in fields(LoadFit))))
     mean = mapping(row.get("mean"), "mean")
-    only(mean, ("tokens", "squares"))
     covariance = {str(n): value for n, value in enumerate(listed(row.get("covariance"), "covariance"))}
     return key_of(row), LoadFit(
         mean=Load(*(real(mean, key, least=0.0, most=MOST_LOAD) for key in ("tokens", "squares"))),
@@ -222,8 +197,6 @@ def read_calibration(content: object) -> Calibration | None:
         return None
     if not isinstance(content, dict):
         raise ProfileError("calibration is not an object", hint="profile the job again")
-    if unknown := sorted(content.keys() - _CALIBRATED):
-        raise ProfileError(f"calibration has an unknown key {unknown[0]!r:.40}", hint="profile the job again")
     times_s = {key: _duration_s(key, content.get(key)) for key in _LATENCIES}
     memory_why_not = content.get("memory_why_not")
     if not isinstance(memory_why_not, str | None):

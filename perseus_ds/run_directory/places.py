@@ -8,12 +8,11 @@ from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_json, reason_of
-from perseus_ds.files.fields import Content, line, mapping, only, rows, whole
+from perseus_ds.files.fields import Content, line, mapping, rows, whole
 from perseus_ds.run_directory.whole_file import write_json
 
 _MOST_BYTES = 64 << 20
 _MOST = 2**31 - 1
-_KEYS = frozenset({"pipeline", "pipeline_rank", "host", "gpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +38,12 @@ def read_places(path: Path) -> list[RankPlace]:
     """
     try:
         content = mapping(read_json(path, most_bytes=_MOST_BYTES), "it")
-        only(content, {"ranks"})
         return list(rows(content.get("ranks"), "ranks", _place))
     except (OSError, PerseusError) as error:
         raise PerseusError(f"{path} {reason_of(error)}") from error
 
 
 def _place(row: Content) -> RankPlace:
-    only(row, _KEYS)
     return RankPlace(
         whole(row, "pipeline", least=0, most=_MOST),
         whole(row, "pipeline_rank", least=0, most=_MOST),

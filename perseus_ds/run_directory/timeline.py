@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.files import read_json
-from perseus_ds.files.fields import MOST, Content, flag, line, listed, only, real, real_or_none, rows, whole
+from perseus_ds.files.fields import MOST, Content, flag, line, listed, real, real_or_none, rows, whole
 from perseus_ds.run_directory.whole_file import write_json
 from perseus_ds.schedule import Instruction
 
@@ -81,7 +81,6 @@ def read_timelines(path: Path) -> list[RecordedIteration]:
 
 
 def _timeline(row: Content) -> RecordedIteration:
-    only(row, _KEYS)
     iteration_time_s = real(row, "iteration_time_s", least=_LEAST_S, most=MOST)
     timeline = RecordedIteration(
         name=line(row, "name", most=100),
@@ -117,7 +116,6 @@ def _row(span: Span) -> dict[str, object]:
 
 
 def _span(row: Content) -> Span:
-    only(row, _SPAN_KEYS)
     clock_mhz = None
     if row.get("clock_mhz") is not None:
         clock_mhz = whole(row, "clock_mhz", least=1, most=_MOST_MHZ)
@@ -128,6 +126,3 @@ def _span(row: Content) -> Span:
         clock_mhz=clock_mhz,
         power_w=real_or_none(row, "power_w", least=0, most=MOST),
     )
-
-
-_KEYS, _SPAN_KEYS = ({field.name for field in fields(kind)} for kind in (RecordedIteration, Span))

@@ -214,7 +214,6 @@ DAMAGED: dict[str, tuple[str, Damage, str]] = {
     "summary: error -1": (SUMMARY, put(*TWO, "energy_se_j", to=-1.0), "baseline.energy_se_j is -1.0"),
     "summary: freedom true": (SUMMARY, put(*TWO, "freedom", to=True), "baseline.freedom is True"),
     "summary: a side is a list": (SUMMARY, put("baseline", to=[2.0, 900.0, 9]), "baseline is a list"),
-    "summary: a side has more": (SUMMARY, put(*TWO, "colour", to=1), "baseline has an unknown key"),
     "summary: simulated 0": (SUMMARY, put("simulated", to=0), "simulated is 0"),
     "summary: not measured": (SUMMARY, put("measured", to=False), "measured is False"),
     "summary: prediction a text": (SUMMARY, put("predicted_saving_pct", to="1"), "predicted_saving_pct is"),

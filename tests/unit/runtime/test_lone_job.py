@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,11 @@ from perseus_ds.device.simulated.laws import AnyWork
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.timeline import Task
 from perseus_ds.errors import ConfigError, DeviceLostError, PerseusError
-from perseus_ds.plan import read_plans
+from perseus_ds.files.digest import KEY, digest_of
+from perseus_ds.plan import dumps, read_plans
 from perseus_ds.plan.playing.play import play
 from perseus_ds.profile import read_profile
-from perseus_ds.run_directory import read_summary
+from perseus_ds.run_directory import read_places, read_ranks, read_summary, read_timelines, write_json
 from perseus_ds.runtime.startup.activation import activate, deactivate, session_of
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
@@ -79,6 +81,37 @@ def test_the_measured_saving_is_the_true_one(done: Done) -> None:
     )
     assert summary.saving_within_pct is not None
     assert abs(summary.saving_pct - summary.predicted_saving_pct) <= 2.0 * summary.saving_within_pct
+
+
+FREE_FORM = {"fingerprint", "blocking_w", "facts"}
+READERS: dict[str, Callable[[Path], object]] = {
+    "profile.json": read_profile,
+    "plan.json": lambda file: dumps(read_plans(file)),
+    "summary.json": read_summary,
+    "timelines.json": read_timelines,
+    "places.json": read_places,
+    "ranks/rank_00000.json": lambda file: read_ranks(file.parent),
+}
+
+
+def with_novel_keys(content: object, name: str = "") -> object:
+    """The same with a key of a newer release in every object."""
+    if isinstance(content, list):
+        return [with_novel_keys(one) for one in content]
+    if not isinstance(content, dict) or name in FREE_FORM:
+        return content
+    novel: dict[str, object] = {key: with_novel_keys(value, key) for key, value in content.items()}
+    novel["novel"] = {"x": [1]}
+    return novel | ({KEY: digest_of(novel)} if KEY in novel else {})
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_keys_of_a_newer_release_are_read_over(done: Done, tmp_path: Path, file: str) -> None:
+    content = json.loads((done.run_dir / file).read_text())
+    novel = tmp_path / file
+    write_json(novel, with_novel_keys(content))
+    assert '"novel"' in novel.read_text()
+    assert READERS[file](novel) == READERS[file](done.run_dir / file)
 
 
 def test_it_shows_scalars_as_often_as_the_framework_does(done: Done) -> None:

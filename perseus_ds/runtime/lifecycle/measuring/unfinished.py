@@ -19,7 +19,6 @@ from perseus_ds.files.fields import (
     line,
     listed,
     mapping,
-    only,
     real,
     record,
     rows,
@@ -28,7 +27,7 @@ from perseus_ds.files.fields import (
 )
 from perseus_ds.profile import Computation, LoadSums, Sweep
 from perseus_ds.profile.loads.seen_loads import SeenLoads, kept, load_of, pair_of, seen_of, seen_rows
-from perseus_ds.profile.rows import OF_KEY, computation_row, key_of, point_of, point_row
+from perseus_ds.profile.rows import computation_row, key_of, point_of, point_row
 from perseus_ds.profile.sweep_cost import SweepPace
 from perseus_ds.run_directory import write_json
 from perseus_ds.runtime.job import Job, differences
@@ -41,8 +40,6 @@ VERSION = 1
 _MOST_BYTES = 32 << 20
 _MOST_LOADS = 1 << 16
 _MOST_MHZ = 100_000
-_KEYS = ("format", "version", "written", "fingerprints", "gpus", "groups", "pace", "first_iterations")
-_LOAD_KEYS = ("void", "mean_load", "own_means", "seen", "iterations")
 _OF_START = ("most_slower_pct", "coming")
 _NUMBERS = ("blocking_power_w", "spread", "heat_w", "size_variation")
 
@@ -148,7 +145,6 @@ def _unfinished(content: Content, job: Job, begins: SweepPace) -> Unfinished:
     if content.get("format") != FORMAT or content.get("version") != VERSION:
         raise PerseusError("is not a sweep of a version that we read")
     check_digest(content)
-    only(content, (*_KEYS, *_LOAD_KEYS, KEY))
     _check_job(content, job)
     groups = [mapping(one, "groups") for one in listed(content.get("groups"), "groups")]
     windows = [list(rows(one.get("windows"), "windows", _window)) for one in groups]
@@ -196,7 +192,6 @@ def _gpus(job: Job) -> list[list[str]]:
 
 
 def _sweep(content: Content, windows: Sequence[Pooled]) -> Sweep:
-    only(content, ("clocks_mhz", "refused_mhz", "windows"))
     clocks_mhz, refused_mhz = (_clocks(content.get(key), key) for key in ("clocks_mhz", "refused_mhz"))
     if len(clocks_mhz) < len(windows):
         raise PerseusError("clocks_mhz has fewer clocks than windows")
@@ -224,7 +219,6 @@ def _window_row(window: Pooled) -> dict[str, object]:
 
 
 def _window(row: Content) -> Pooled:
-    only(row, (*_NUMBERS, "points", "fixed_s", "larger", "loads"))
     blocking_power_w, spread, heat_w, size_variation = (
         real(row, key, least=0.0, most=MOST) for key in _NUMBERS
     )
@@ -249,12 +243,10 @@ def _shares(row: Content, key: str) -> dict[Computation, float]:
 
 
 def _share(row: Content) -> tuple[Computation, float]:
-    only(row, (*OF_KEY, "value"))
     return key_of(row), real(row, "value", least=0.0, most=MOST)
 
 
 def _sums(row: Content) -> tuple[Computation, LoadSums]:
-    only(row, (*OF_KEY, "products", "plain"))
     try:
         products, plain = (np.array(row.get(key), dtype=np.float64) for key in ("products", "plain"))
     except (TypeError, ValueError) as error:
