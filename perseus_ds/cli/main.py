@@ -11,6 +11,7 @@ from importlib import import_module
 
 import perseus_ds
 from perseus_ds.cli.output import DONE, INTERRUPTED, REFUSED, remark
+from perseus_ds.cli.removed import refuse_removed
 from perseus_ds.errors import PerseusError
 from perseus_ds.own_process import OwnProcess
 
@@ -54,9 +55,11 @@ def parse(arguments: Sequence[str]) -> tuple[Run, argparse.Namespace]:
     """Read the command line.
 
     Raises:
+        ConfigError: a command or an option that was removed.
         SystemExit: wrong usage (2), or ``--help`` and ``--version`` (0).
     """
     called = next((word for word in arguments if not word.startswith("-")), "")
+    refuse_removed(called, arguments)
     options = parser(called).parse_args(arguments)
     run: Run = options.run
     return run, options

@@ -30,8 +30,7 @@ class Objective:
     profiled variation asks for. ``split`` lets a computation change its clock while it runs, ``waits`` lowers
     the clock in long waits. ``timelines`` names a file of further ways to run each instruction
     (`perseus-ds kernels plan --timelines`). ``changes_per_s`` and ``node_changes_per_s`` are how often the
-    clock of a GPU may change, and those of a node's GPUs together. ``feedback`` corrects clocks while the
-    plan runs by how late computations begin, where durations vary and that saves.
+    clock of a GPU may change, and those of a node's GPUs together.
     """
 
     policy: Policy = "no_slowdown"
@@ -44,7 +43,6 @@ class Objective:
     changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
     node_changes_per_s: Annotated[float, Interval(ge=0.0, le=1e6)] | None = None
     timelines: Folder | None = None
-    feedback: Switch = "never"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 
 from perseus_ds.config.automatic import hints_of, shown, with_auto
 from perseus_ds.config.ranges import literals_of, range_of
+from perseus_ds.config.removed import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def record_of(kind: type[Record], block: Mapping[str, object], *, where: str) ->
     """Check ``block`` against the fields of the frozen dataclass ``kind`` and build it.
 
     Raises:
-        ConfigError: the first unknown key, wrong type or value, by its full name under ``where``.
+        ConfigError: the first unknown or removed key, wrong type or value, by its full name under ``where``.
     """
     import pydantic  # noqa: PLC0415  # a tenth of a second: for those who read a block
 
@@ -48,6 +49,9 @@ def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str)
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # records are dataclasses
     for key, value in block.items():
         if key not in known:
+            remedy = REMOVED_KEYS.get(f"{where}.{key}".partition("perseus.")[2])
+            if remedy is not None:
+                raise ConfigError(f"{where}.{key} was removed", hint=remedy)
             close = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(f"{where}.{key} is not a known key", hint=f"{hint}known: {', '.join(known)}")

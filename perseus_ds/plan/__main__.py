@@ -11,7 +11,6 @@ from perseus_ds.errors import InfeasibleError, PerseusError, SlowChangeError
 from perseus_ds.own_process import OwnProcess
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.build import build
-from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.plan_file.store import write_plans
 from perseus_ds.plan.playing.expected import expected, with_power_ratio
 from perseus_ds.plan.record import PlanSet
@@ -32,8 +31,6 @@ def main(arguments: list[str]) -> int:
         profile = smoothed(read_profile(profile_file), scatter=True)
         plans = _built(profile, request)
         plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
-        if request.feedback == "auto":
-            plans = with_feedback(plans, profile, request.objective)
         plans = with_power_ratio(plans, profile, request.change or plans.change)
         write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:

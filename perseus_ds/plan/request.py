@@ -36,7 +36,6 @@ class PlanRequest:
     reserve_pct: Reserve
     split: Split = "auto"
     waits: Wait = "never"
-    feedback: Wait = "never"
     budget: ChangeBudget = field(default_factory=ChangeBudget)
     timelines: str | None = None
     objective: Objective | None = None
@@ -57,7 +56,6 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "reserve_pct": request.reserve_pct,
         "split": request.split,
         "waits": request.waits,
-        "feedback": request.feedback,
         "budget": asdict(request.budget),
         "timelines": request.timelines,
         "objective": None if request.objective is None else asdict(request.objective),
@@ -92,7 +90,6 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         reserve_pct="auto" if content["reserve_pct"] == "auto" else float(content["reserve_pct"]),
         split=content["split"],
         waits=content["waits"],
-        feedback=content.get("feedback", "never"),
         budget=ChangeBudget(**content.get("budget", {})),
         timelines=content.get("timelines"),
         objective=None if content.get("objective") is None else Objective(**content["objective"]),

@@ -33,7 +33,6 @@ from perseus_ds.errors import PlanError
 from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, write_plans
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
-from perseus_ds.plan.feedback.made import with_feedback
 from perseus_ds.plan.playing.expected import with_power_ratio
 from perseus_ds.plan.profile_error import EntryError, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
@@ -98,12 +97,6 @@ def _add_clocks(parser: argparse.ArgumentParser) -> None:
         type=one_of(Wait),
         metavar=words_of(Wait),
         help="lower the clock in long waits; default: the job's, else never",
-    )
-    parser.add_argument(
-        "--feedback",
-        type=one_of(Wait),
-        metavar=words_of(Wait),
-        help="correct clocks by lateness while the plan runs; default: the job's, else never",
     )
     parser.add_argument(
         "--split",
@@ -193,8 +186,6 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
     plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
-    if request.feedback == "auto":
-        plans = with_feedback(plans, profile, request.objective)
     error = profile_error(profile, plans)
     _remark_doubts(plans, error)
     checked = verify(plans) if options.verify else None

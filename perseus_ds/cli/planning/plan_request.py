@@ -85,7 +85,6 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "auto"),
         split=options.split or "auto",
         waits=options.waits or "never",
-        feedback=options.feedback or "never",
         timelines=_timelines(options, None),
         budget=_budget(options, ChangeBudget()),
         max_swing_w=options.max_swing,
@@ -107,14 +106,12 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
     """Lay the flags over the job's request; its fingerprint states what they changed."""
     reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "auto")
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
-    feedback = _said(options.feedback, job.feedback)
     budget, max_swing_w = _budget(options, job.budget), _said(options.max_swing, job.max_swing_w)
     fingerprint = {
         **job.fingerprint,
         "reserve_pct": reserve_in_words(reserve_pct),
         "clock_changes": f"split {split}, waits {waits}{budget}"
-        f"{bound_in_words(max_swing_w)}{'' if feedback == 'never' else f', feedback {feedback}'}"
-        f"{_timelines_told(options, job)}",
+        f"{bound_in_words(max_swing_w)}{_timelines_told(options, job)}",
     }
     schedule = job.schedule
     if _another_schedule(options, schedule):
@@ -127,7 +124,6 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
         reserve_pct=reserve_pct,
         split=split,
         waits=waits,
-        feedback=feedback,
         budget=budget,
         timelines=_timelines(options, job.timelines),
         max_swing_w=max_swing_w,
@@ -191,7 +187,6 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
         ("split", shown(asked.split), shown(job.split)),
         ("swing of power", _bound(asked.max_swing_w), _bound(job.max_swing_w)),
         ("waits", shown(asked.waits), shown(job.waits)),
-        ("feedback", shown(asked.feedback), shown(job.feedback)),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
         ("timelines", asked.timelines or "none", job.timelines or "none"),
     )

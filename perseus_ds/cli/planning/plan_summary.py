@@ -33,16 +33,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedbackGain:
-    """What feedback gives as durations vary, and what the same plan gives without, in percent."""
-
-    saving_pct: float
-    slowdown_pct: float
-    without_pct: float
-    without_slowdown_pct: float
-
-
-@dataclass(frozen=True, slots=True)
 class PlanSummary:
     """A frontier in figures; ``checked`` states how many plans ``--verify`` has passed."""
 
@@ -62,7 +52,6 @@ class PlanSummary:
     solve_time_s: float
     reserve_pct: float
     variation_slowdown_pct: float | None
-    feedback: FeedbackGain | None
     checked: int | None
     rows: tuple[Row, ...]
     costs: PlanCosts
@@ -100,19 +89,11 @@ def summarise(plans: PlanSet, *, checked: int | None = None, error: EntryError |
         solve_time_s=plans.solve_time_s,
         reserve_pct=plans.reserve_pct,
         variation_slowdown_pct=plans.variation_slowdown_pct,
-        feedback=_gain(plans),
         checked=checked,
         rows=tuple(rows),
         costs=costs_of(select(plans, Objective())),
         profile_error=error,
     )
-
-
-def _gain(plans: PlanSet) -> FeedbackGain | None:
-    own = plans.feedback
-    if own is None:
-        return None
-    return FeedbackGain(own.saving_pct, own.slowdown_pct, own.without_pct, own.without_slowdown_pct)
 
 
 def render(summary: PlanSummary) -> str:
@@ -135,12 +116,6 @@ def render(summary: PlanSummary) -> str:
         foot += (
             "\nas durations varied in the profile, an iteration of the fastest plan lasts"
             f" {s.variation_slowdown_pct:.2f} % longer"
-        )
-    if s.feedback is not None:
-        foot += (
-            f"\nfeedback saves {s.feedback.saving_pct:.2f} % at {s.feedback.slowdown_pct:+.2f} % time as"
-            f" durations vary,\nthe same plan without {s.feedback.without_pct:.2f} % at"
-            f" {s.feedback.without_slowdown_pct:+.2f} %"
         )
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"

@@ -211,7 +211,6 @@ class PlannedRun:
             pipeline_rank=self._context.job.pipeline_rank,
             change=self._context.reckoning.change,
             clocks_mhz=able.clocks_mhz,
-            feedback=self._context.config.objective.feedback == "auto",
         )
 
     def _profiles(self) -> Sequence[Profile | None] | None:

@@ -184,6 +184,5 @@ def _told(words: Iterable[str]) -> str:
 def _clock_changes(objective: Objective, max_swing_w: float | None) -> str:
     """What a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
-    feedback = "" if objective.feedback == "never" else f", feedback {objective.feedback}"
-    told = f"split {objective.split}, waits {objective.waits}{budget}{bound_in_words(max_swing_w)}{feedback}"
+    told = f"split {objective.split}, waits {objective.waits}{budget}{bound_in_words(max_swing_w)}"
     return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"

@@ -9,6 +9,7 @@ import pytest
 import perseus_ds
 from perseus_ds.cli import main
 from perseus_ds.cli.main import COMMANDS, parser
+from perseus_ds.cli.removed import REMOVED_OPTIONS
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +25,24 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
         main(words)
     assert end.value.code == 2
     assert "usage: perseus-ds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("removed", REMOVED_OPTIONS)
+def test_what_was_removed_is_refused_with_what_to_do_instead(
+    removed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*removed.split(), "a", "--", "b"]) == 1
+    assert capsys.readouterr().err == f"perseus-ds: `{removed}` was removed ({REMOVED_OPTIONS[removed]})\n"
+
+
+def test_a_removed_option_of_the_command_to_run_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(REMOVED_OPTIONS, "clocks --gone", "go on")
+    with pytest.raises(SystemExit):
+        main(["clocks", "--", "--gone"])
+    assert "was removed" not in capsys.readouterr().err
+    assert main(["clocks", "--gone=1"]) == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,7 +12,6 @@ from cli_program import CSV, Program
 from perseus_ds.errors import CertificateError
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import Profile, read_profile, write_profile
-from perseus_ds.simulation.gpt3 import gpt3_profile
 
 SIZES = ("--stages", 2, "--microbatches", 3)
 
@@ -250,18 +249,7 @@ def _varying(profile: Path, tmp_path: Path, share: float) -> Path:
     return path
 
 
-@pytest.mark.thorough
-def test_what_feedback_gives_is_said_and_the_plan_file_has_it(perseus: Program, tmp_path: Path) -> None:
-    write_profile(gpt3_profile(), tmp_path / "gpt3.json")
-    varying, plan = _varying(tmp_path / "gpt3.json", tmp_path, 0.02), tmp_path / "plan.json"
-    sizes = "--stages", 8, "--microbatches", 6, "--reserve-pct", "automatic"
-    answer = perseus("plan", varying, *sizes, "--feedback", "automatic", "-o", plan)
-    assert answer.code == 0
-    assert "\nfeedback saves " in answer.out
-    assert read_plans(plan).feedback is not None
-
-
-@pytest.mark.parametrize("flag", ["--waits", "--split", "--feedback"])
+@pytest.mark.parametrize("flag", ["--waits", "--split"])
 def test_a_word_that_a_flag_does_not_know_is_refused(
     perseus: Program, profile_csv: Path, capsys: pytest.CaptureFixture[str], flag: str
 ) -> None:

@@ -93,11 +93,6 @@ FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
         "swing of power at most 900 W (the job: any)",
         {"clock_changes": "split auto, waits never, swing at most 900 W"},
     ),
-    (
-        ("--feedback", "automatic"),
-        "feedback automatic (the job: never)",
-        {"clock_changes": "split auto, waits never, feedback auto"},
-    ),
     (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
     (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
 ]

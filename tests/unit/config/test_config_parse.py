@@ -3,6 +3,7 @@ from typing import get_args
 import pytest
 
 from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, parse
+from perseus_ds.config.removed import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
 NAN = float("nan")
@@ -176,3 +177,15 @@ def test_null_is_the_default_where_that_lets_us_choose() -> None:
 def test_a_number_may_give_way_to_a_word() -> None:
     assert parse({"objective": {"reserve_pct": "auto"}}, {}).objective.reserve_pct == "auto"
     assert parse({"objective": {"reserve_pct": 2}}, {}).objective.reserve_pct == 2
+
+
+@pytest.mark.parametrize("key", REMOVED_KEYS)
+def test_a_removed_key_is_refused_with_what_to_do_instead(key: str) -> None:
+    block: object = 1
+    for name in reversed(key.split(".")):
+        block = {name: block}
+    assert isinstance(block, dict)
+    with pytest.raises(ConfigError) as refused:
+        parse({"enabled": True} | block, {})
+    assert f"perseus.{key}" in refused.value.message
+    assert refused.value.hint == REMOVED_KEYS[key]

@@ -69,7 +69,7 @@ class DriftWatch:
             return "profile.drift is never"
         if job.peer_groups or job.coupled:
             return "ranks meet within computations: how long these last is the others' doing as well"
-        if config.objective.feedback == "auto" or by_loads:
+        if by_loads:
             return "every iteration has clocks of its own"
         return ""
 

@@ -38,7 +38,6 @@ def plan_request(context: JobContext, job: Job, group: int, *, loads_known: bool
         reserve_pct=objective.reserve_pct,
         split=objective.split,
         waits=objective.waits,
-        feedback=objective.feedback,
         budget=budget_of(
             objective,
             profile.calibration,

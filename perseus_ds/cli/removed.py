@@ -1,0 +1,25 @@
+"""Commands and options that earlier releases had, each with what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.errors import ConfigError
+
+REMOVED_OPTIONS = {
+    "plan --feedback": "plans no longer correct themselves; `--reserve-pct` keeps a reserve for durations"
+    " that vary",
+}
+"""By command and option, or by command alone where all of it was removed; the remedy ends the refusal."""
+
+
+def refuse_removed(command: str, words: Sequence[str]) -> None:
+    """Refuse the first word of a call that was removed; what stands behind ``--`` is not ours.
+
+    Raises:
+        ConfigError: naming it, with the remedy.
+    """
+    own = words[: words.index("--")] if "--" in words else words
+    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in own)):
+        if name in REMOVED_OPTIONS:
+            raise ConfigError(f"`{name}` was removed", hint=REMOVED_OPTIONS[name])

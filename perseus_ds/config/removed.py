@@ -1,0 +1,7 @@
+"""Keys of the block that earlier releases had, each with what to do instead."""
+
+REMOVED_KEYS = {
+    "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"
+    " a reserve for durations that vary",
+}
+"""By full name below ``perseus``; the remedy ends the refusal."""
