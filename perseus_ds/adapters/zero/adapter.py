@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch.distributed as dist
 
 from perseus_ds.adapters.deepspeed_engine.adapter import EngineAdapter, coupled_by_experts
-from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_version
+from perseus_ds.adapters.deepspeed_engine.facts import ZERO_GATHERS, deepspeed_version
 from perseus_ds.adapters.zero.hooks import Hooks
 from perseus_ds.adapters.zero.orders import resized
-from perseus_ds.adapters.zero.seam import ZERO_GATHERS, Engine, check, waits_in_backward
+from perseus_ds.adapters.zero.seam import Engine, check, settings_of_engine
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import InstructionListener, Place, SyncPoint
 from perseus_ds.runtime.module_words import modules_in_words
@@ -36,7 +36,7 @@ class ZeroAdapter(EngineAdapter):
         That one contains the wait where gradients are reduced while it runs (``overlap_comm``).
         """
         gathers = self._engine.zero_optimization_stage() >= ZERO_GATHERS
-        unmarked = gathers or waits_in_backward(self._engine)
+        unmarked = gathers or settings_of_engine(self._engine).waits_in_backward
         return SyncPoint.UNMARKED if unmarked else SyncPoint.REDUCTION
 
     def place(self) -> Place:
@@ -51,7 +51,7 @@ class ZeroAdapter(EngineAdapter):
             parameters={0: sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)},
             weights={0: 1.0},
             dtypes=" ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
-            left_out=last_backwards(order) if waits_in_backward(engine) else frozenset(),
+            left_out=last_backwards(order) if settings_of_engine(engine).waits_in_backward else frozenset(),
             modules=modules_in_words([engine.module], device_type=self.device.type),
             untested=self._untested,
             coupled=coupled_by_experts(engine.module),

@@ -8,12 +8,8 @@ from typing import Protocol, cast
 import torch
 import torch.distributed as dist
 
-from perseus_ds.adapters.deepspeed_engine.facts import deepspeed_release
+from perseus_ds.adapters.deepspeed_engine.facts import EngineSettings, deepspeed_release
 from perseus_ds.adapters.required_names import RequiredName
-from perseus_ds.errors import UnsupportedEngineError
-
-ZERO_GATHERS = 3
-"""The ZeRO stage from which on parameters are gathered in every forward and backward."""
 
 
 class Engine(Protocol):
@@ -62,40 +58,22 @@ def check(engine: object) -> Engine:
         UnsupportedEngineError: naming what is missing, or what cannot be served, and why.
     """
     deepspeed_release().check(engine, REQUIRED_NAMES, where="DeepSpeedEngine")
-    if why := _why_not(engine):
-        raise UnsupportedEngineError(why, hint="train without the perseus block")
     found = cast("Engine", engine)
-    if waits_in_backward(found) and not _waits_in_the_last_alone(found):
-        raise UnsupportedEngineError(
-            f"ZeRO-{int(found.zero_optimization_stage())} with overlap_comm: every backward waits for the "
-            "other replicas, so that neither its own duration nor a slow replica can be measured",
-            hint='"overlap_comm": false, or ZeRO-1 with two or more gradient accumulation steps',
-        )
+    if (refusal := settings_of_engine(found).refusal()) is not None:
+        raise refusal
     return found
 
 
-def waits_in_backward(engine: Engine) -> bool:
-    """Whether replicas wait for each other inside backwards: the stream waits for the bucket before.
-
-    Source: deepspeed/runtime/zero/stage_1_and_2.py@0.19.8, ``average_tensor``.
-    """
+def settings_of_engine(engine: Engine) -> EngineSettings:
+    """Return the settings that decide whether this engine can be served."""
     overlaps = getattr(engine, "zero_overlap_comm", None)
-    meets = getattr(engine, "dp_world_size", 1) > 1
-    partitions = 0 < engine.zero_optimization_stage() < ZERO_GATHERS
-    return meets and partitions and callable(overlaps) and bool(overlaps())
-
-
-def _waits_in_the_last_alone(engine: Engine) -> bool:
-    """ZeRO-1 reduces at the boundary of gradient accumulation, ZeRO-2 in every microbatch."""
-    return engine.zero_optimization_stage() == 1 and engine.gradient_accumulation_steps() > 1
-
-
-def _why_not(engine: object) -> str:
-    if getattr(engine, "zenflow", False):
-        return "ZenFlow updates weights beside the iteration, so that no instruction can be separated from it"
-    if any(kind.__name__ == "DeepSpeedHybridEngine" for kind in type(engine).__mro__):
-        return "the hybrid engine generates text between its iterations, which is not planned"
     compiled = getattr(engine, "is_deepcompile_enabled", None)
-    if callable(compiled) and compiled():
-        return "DeepCompile moves the reductions into the compiled graph, past every hook"
-    return ""
+    return EngineSettings(
+        zero_stage=int(engine.zero_optimization_stage()),
+        overlap_comm=callable(overlaps) and bool(overlaps()),
+        replicas=getattr(engine, "dp_world_size", 1),
+        accumulation_steps=engine.gradient_accumulation_steps(),
+        zenflow=bool(getattr(engine, "zenflow", False)),
+        hybrid_engine=any(kind.__name__ == "DeepSpeedHybridEngine" for kind in type(engine).__mro__),
+        deepcompile=callable(compiled) and bool(compiled()),
+    )

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perseus_ds.adapters.deepspeed_engine.facts import settings_of
 from perseus_ds.config import (
+    ENABLED_BY_FILE,
     PerseusConfig,
     given_config,
     load,
@@ -16,19 +18,21 @@ from perseus_ds.config import (
     read_deepspeed_json,
     refuse_two_blocks,
 )
-from perseus_ds.errors import ConfigError
+from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.startup.usable import check_usable
 
 _TIMERS_CRASH = ((0, 18, 3), (0, 19, 8))
+_SEVERAL = 2  # replicas: nearly every job has them, and its JSON does not say
 _PIPELINE_TIMERS = "bwd_microstep timer has already been started"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What would go wrong, and what to do about it."""
+    """What would go wrong, and what to do about it; ``refused``: the job would train without the plugin."""
 
     what: str
     remedy: str
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"{self.what} ({self.remedy})"
@@ -36,27 +40,40 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One DeepSpeed configuration: its checked block, if it asks for us, and what would go wrong."""
+    """One DeepSpeed configuration: its checked block, if it asks for us, and what would go wrong.
+
+    ``refusal`` is why its engine is not served in training, however many ranks there are; None where it is.
+    """
 
     name: str
     perseus: PerseusConfig | None
     findings: tuple[Finding, ...]
+    refusal: PerseusError | None
 
 
 def read_job_config(
     source: str | Path, environment: Mapping[str, str], *, deepspeed_version: str | None
 ) -> JobConfig:
-    """Check the block and what stands beside it.
+    """Check the block, the configuration's own or the one that ``PERSEUS_CONFIG`` names, and the rest.
 
     Raises:
         PerseusError: it cannot be read, or training would refuse its block or what the block names.
     """
     perseus = load(source, environment)
+    file = environment.get(ENABLED_BY_FILE)
     if perseus is not None:
         refuse_two_blocks(environment)
         _check(perseus)
-    findings = _findings(read_deepspeed_json(source), deepspeed_version)
-    return JobConfig(given_config(source).name, perseus, tuple(findings))
+    elif file:
+        perseus = read_block_file(file, environment)
+    content = read_deepspeed_json(source)
+    name = given_config(source).name
+    off = perseus is None or perseus.mode == "off"
+    refusal = None if off else settings_of(content, replicas=1).refusal()
+    findings = [*_findings(content, deepspeed_version)]
+    if perseus is not None and not off:
+        findings = [*_engine_findings(content, perseus), *findings]
+    return JobConfig(name, perseus, tuple(findings), refusal)
 
 
 def read_block_file(file: str, environment: Mapping[str, str]) -> PerseusConfig:
@@ -99,11 +116,24 @@ def read_yaml_block(name: str, block: object, environment: Mapping[str, str]) ->
     return perseus
 
 
+def _engine_findings(content: Mapping[str, object], perseus: PerseusConfig) -> Iterator[Finding]:
+    engine = settings_of(content, replicas=_SEVERAL)
+    if (refusal := engine.refusal()) is not None:
+        yield Finding(refusal.message, refusal.hint or "correct the file", refused=True)
+    if perseus.objective.policy == "no_slowdown" and engine.never_a_pipeline:
+        yield Finding(
+            f"ZeRO-{engine.zero_stage} has no pipeline: objective.policy no_slowdown saves nothing, except"
+            " beside a straggler",
+            "set objective.policy to max_slowdown, deadline or min_energy",
+        )
+
+
 def _findings(content: Mapping[str, object], deepspeed_version: str | None) -> Iterator[Finding]:
     if _on(content, "autotuning"):
         yield Finding("autotuning is on: the plugin stays off", "train first, tune elsewhere")
     version = _numbers(deepspeed_version or "")
-    if not _TIMERS_CRASH[0] <= version <= _TIMERS_CRASH[1]:
+    pipeline = not settings_of(content, replicas=_SEVERAL).never_a_pipeline
+    if not pipeline or not _TIMERS_CRASH[0] <= version <= _TIMERS_CRASH[1]:
         return
     for key, is_on in (
         ("wall_clock_breakdown", content.get("wall_clock_breakdown") is True),

@@ -101,13 +101,13 @@ def _checked(job: list[str], environment: Mapping[str, str], hook: HookStatus) -
     if source is None:
         return None if file is None else read_block_file(file, environment)
     config = read_job_config(source, environment, deepspeed_version=hook.deepspeed_version)
-    if config.perseus is None and file is not None:
-        return read_block_file(file, environment)
     if config.perseus is None:
         raise ConfigError(
             f"{config.name} does not ask for the plugin",
             hint='add "perseus": {"enabled": true}, or start it plainly',
         )
+    if config.refusal is not None:
+        raise config.refusal
     for finding in config.findings:
         remark(str(finding))
     return config.perseus

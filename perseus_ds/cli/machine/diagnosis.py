@@ -89,7 +89,8 @@ def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
             *of_network(),
             *of_config,
         ),
-        config_refused=bool(config or os.environ.get(ENABLED_BY_FILE)) and job is None,
+        config_refused=(bool(config or os.environ.get(ENABLED_BY_FILE)) and job is None)
+        or any(one.refused for one in of_config),
         timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
     )
 
@@ -101,8 +102,6 @@ def _of_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig | N
         if config is None:
             return (read_block_file(file, os.environ) if file else None), []
         job = read_job_config(config, os.environ, deepspeed_version=hook.deepspeed_version)
-        if job.perseus is None and file:
-            return read_block_file(file, os.environ), list(job.findings)
     except PerseusError as error:
         return None, [Finding(error.message, error.hint or "correct the file")]
     if job.perseus is None:

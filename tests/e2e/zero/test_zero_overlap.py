@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import deepspeed
 import pytest
-from ranks import run_ranks
+import torch.distributed as dist
+from ranks import Layer, config, run_ranks
+from torch import nn
 from zero_hosts import ZeroHost, zero_engine
 
+from perseus_ds.adapters.deepspeed_engine.facts import EngineSettings, settings_of
+from perseus_ds.adapters.zero.seam import settings_of_engine as stated
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import SyncPoint
 
@@ -42,6 +47,31 @@ def test_what_can_be_measured_is_and_the_rest_is_refused_by_name(
     for said, where in told_by(2, stage, microbatches, overlap):
         assert where is meets
         assert said.startswith(says) if says else not said
+
+
+SECTIONS: dict[str, dict[str, object]] = {
+    "hybrid engine": {"hybrid_engine": {"enabled": True}},
+    "DeepCompile": {"compile": {"deepcompile": True}},
+    "the old form of ZeRO-1": {"zero_optimization": True},
+    "ZeRO-2, overlap left to DeepSpeed": {"zero_optimization": {"stage": 2, "overlap_comm": "auto"}},
+    "ZeRO-2, overlapped in words": {"zero_optimization": {"stage": 2, "overlap_comm": "true"}},
+    "ZeRO-3": {"zero_optimization": {"stage": 3}},
+}
+
+
+def settings(rank: int, section: dict[str, object]) -> tuple[EngineSettings, EngineSettings]:
+    """Those that a real engine states, and those read from its configuration."""
+    model = nn.Sequential(Layer(8, 8))
+    content = config(2, **section)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=content)
+    return stated(engine), settings_of(content, replicas=dist.get_world_size())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_a_configuration_states_what_its_engine_states(section: dict[str, object]) -> None:
+    (one,) = run_ranks(1, settings, section)
+    assert one.value[0] == one.value[1]
 
 
 def test_a_rank_without_replicas_waits_for_nobody() -> None:

@@ -1,11 +1,143 @@
 """What would keep a job from training with the plugin is said before it starts."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cli_program import Program
 
 from perseus_ds.cli.job.job_config import read_job_config
 from perseus_ds.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+BLOCK = {
+    "enabled": True,
+    "device": "simulated",
+    "objective": {"policy": "max_slowdown", "max_slowdown_pct": 5},
+}
+SLOWER_IS_FINE: dict[str, Any] = {"perseus": BLOCK}
+OFFLOAD = {"device": "cpu", "pin_memory": True}
+ZENFLOW = {"topk_ratio": 0.1, "update_interval": 4, "full_warm_up_rounds": 0, "overlap_step": True}
+
+KINDS: dict[str, tuple[dict[str, Any], str]] = {  # what a config holds, the word of its refusal
+    "no ZeRO": ({"gradient_accumulation_steps": 8}, ""),
+    "ZeRO-0": ({"zero_optimization": {"stage": 0}}, ""),
+    "the old form of ZeRO-1": ({"zero_optimization": True}, ""),
+    "pipeline with ZeRO-1": (
+        {"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 8, "pipeline": {"stages": 4}},
+        "",
+    ),
+    "ZeRO-1, overlapped, accumulating": (
+        {"zero_optimization": {"stage": 1, "overlap_comm": True}, "gradient_accumulation_steps": 2},
+        "",
+    ),
+    "ZeRO-1, overlapped, one step": (
+        {"zero_optimization": {"stage": 1, "overlap_comm": True}, "gradient_accumulation_steps": 1},
+        "overlap_comm",
+    ),
+    "ZeRO-1, overlapped, one step by default": (
+        {"zero_optimization": {"stage": 1, "overlap_comm": True}, "train_micro_batch_size_per_gpu": 4},
+        "overlap_comm",
+    ),
+    "Axolotl's zero1.json": (
+        {
+            "zero_optimization": {"stage": 1, "overlap_comm": True},
+            "bf16": {"enabled": True},
+            "fp16": {"enabled": "auto", "initial_scale_power": 16},
+            "gradient_accumulation_steps": "auto",
+            "train_batch_size": "auto",
+            "train_micro_batch_size_per_gpu": "auto",
+            "wall_clock_breakdown": False,
+        },
+        "",
+    ),
+    "Axolotl's zero2.json": (
+        {
+            "zero_optimization": {
+                "stage": 2,
+                "offload_optimizer": {"device": "cpu"},
+                "contiguous_gradients": True,
+                "overlap_comm": True,
+            },
+            "gradient_accumulation_steps": "auto",
+        },
+        "overlap_comm",
+    ),
+    "Transformers' ds_config_zero2.json": (
+        {
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+            "zero_optimization": {
+                "stage": 2,
+                "offload_optimizer": OFFLOAD,
+                "allgather_partitions": True,
+                "overlap_comm": True,
+                "reduce_scatter": True,
+            },
+            "gradient_accumulation_steps": "auto",
+        },
+        "overlap_comm",
+    ),
+    "Accelerate's zero_stage2_config.json": (
+        {
+            "zero_optimization": {"stage": 2, "overlap_comm": True, "reduce_bucket_size": 2e8},
+            "gradient_accumulation_steps": 1,
+        },
+        "overlap_comm",
+    ),
+    "ZeRO-2, overlapped in words": (
+        {"zero_optimization": {"stage": "2", "overlap_comm": "true"}},
+        "overlap_comm",
+    ),
+    "ZeRO-2, overlap left to DeepSpeed": ({"zero_optimization": {"stage": 2, "overlap_comm": "auto"}}, ""),
+    "ZeRO-2 with offload": ({"zero_optimization": {"stage": 2, "offload_optimizer": OFFLOAD}}, ""),
+    "Transformers' ds_config_zero3.json": (
+        {
+            "zero_optimization": {
+                "stage": 3,
+                "offload_optimizer": OFFLOAD,
+                "offload_param": OFFLOAD,
+                "overlap_comm": True,
+                "stage3_gather_16bit_weights_on_model_save": True,
+            },
+            "gradient_accumulation_steps": "auto",
+        },
+        "",
+    ),
+    "ZeRO++": (
+        {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True}},
+        "",
+    ),
+    "hybrid engine": (
+        {
+            "zero_optimization": {"stage": 3},
+            "hybrid_engine": {"enabled": True, "max_out_tokens": 512, "inference_tp_size": 1},
+        },
+        "hybrid",
+    ),
+    "hybrid engine, off": (
+        {"zero_optimization": {"stage": 3}, "hybrid_engine": {"enabled": False}},
+        "",
+    ),
+    "ZenFlow": (
+        {"zero_optimization": {"stage": 2, "offload_optimizer": OFFLOAD, "zenflow": ZENFLOW}},
+        "ZenFlow",
+    ),
+    "ZenFlow, all by default": ({"zero_optimization": {"stage": 2, "zenflow": {}}}, "ZenFlow"),
+    "ZenFlow, none": ({"zero_optimization": {"stage": 2, "zenflow": None}}, ""),
+    "DeepCompile": (
+        {"zero_optimization": {"stage": 3}, "compile": {"deepcompile": True, "offload_activation": False}},
+        "DeepCompile",
+    ),
+    "DeepCompile, off": ({"zero_optimization": {"stage": 1}, "compile": {"deepcompile": False}}, ""),
+}
+ALWAYS = ("hybrid", "ZenFlow", "DeepCompile")
+
+
+def written(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "ds.json"
+    path.write_text(json.dumps(content))
+    return path
 
 
 def test_a_wrong_simulated_block_is_refused_before_the_job_starts(tmp_path: Path) -> None:
@@ -13,3 +145,64 @@ def test_a_wrong_simulated_block_is_refused_before_the_job_starts(tmp_path: Path
     file.write_text('{"perseus": {"enabled": true, "device": "simulated", "simulated": {"noise": 7}}}')
     with pytest.raises(ConfigError, match=r"simulated\.noise: got 7"):
         read_job_config(file, {}, deepspeed_version=None)
+
+
+@pytest.mark.parametrize(("content", "word"), KINDS.values(), ids=KINDS)
+def test_what_training_refuses_is_found_in_the_json(
+    tmp_path: Path, content: dict[str, Any], word: str
+) -> None:
+    found = read_job_config(written(tmp_path, content | SLOWER_IS_FINE), {}, deepspeed_version="0.19.8")
+    refused = [one for one in found.findings if one.refused]
+    assert [word in one.what for one in refused] == [True] * bool(word)
+    assert (found.refusal is not None) == (word in ALWAYS)
+
+
+@pytest.mark.parametrize("kind", ["hybrid engine", "ZeRO-2 with offload"])
+def test_nothing_is_refused_of_a_job_that_does_without_us(tmp_path: Path, kind: str) -> None:
+    file = written(tmp_path, KINDS[kind][0] | {"perseus": BLOCK | {"mode": "off"}})
+    found = read_job_config(file, {}, deepspeed_version="0.19.8")
+    assert (found.refusal, found.findings) == (None, ())
+
+
+def test_the_block_of_a_file_meets_the_engine_of_the_json(tmp_path: Path) -> None:
+    block = tmp_path / "perseus.json"
+    block.write_text(json.dumps(BLOCK))
+    content = KINDS["hybrid engine"][0]
+    found = read_job_config(
+        written(tmp_path, content), {"PERSEUS_CONFIG": str(block)}, deepspeed_version=None
+    )
+    assert found.perseus is not None
+    assert found.refusal is not None
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.name)
+def test_no_config_that_we_ship_is_refused(config: Path) -> None:
+    found = read_job_config(config, {}, deepspeed_version="0.19.8")
+    assert [one for one in found.findings if one.refused] == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "policy", "found"),
+    [(1, "no_slowdown", 0), (2, "no_slowdown", 1), (3, "no_slowdown", 1), (2, "min_energy", 0)],
+)
+def test_without_a_pipeline_no_slowdown_saves_nothing(
+    perseus: Program, tmp_path: Path, stage: int, policy: str, found: int
+) -> None:
+    block = {"enabled": True, "device": "simulated", "objective": {"policy": policy}}
+    config = written(tmp_path, {"zero_optimization": {"stage": stage}, "perseus": block})
+    answer = perseus("doctor", "--config", config, "--json")
+    assert answer.code == 0
+    findings = json.loads(answer.out)["findings"]
+    assert sum("no_slowdown" in one["what"] for one in findings) == found
+
+
+@pytest.mark.parametrize("kind", ["Axolotl's zero2.json", "hybrid engine", "ZenFlow", "DeepCompile"])
+def test_doctor_and_run_name_what_training_refuses(perseus: Program, tmp_path: Path, kind: str) -> None:
+    content, word = KINDS[kind]
+    config = written(tmp_path, content | SLOWER_IS_FINE)
+    answer = perseus("doctor", "--config", config)
+    assert answer.code == 1
+    assert word in answer.out
+    run = perseus("run", "--", "true", "--deepspeed_config", config)
+    assert word in run.err
+    assert run.code == (1 if word in ALWAYS else 0)  # of one rank alone, overlap_comm is served
