@@ -52,30 +52,20 @@ class AnswerCost:
         """Go on with other plans where nobody waits."""
         self._objective_s = objective_s
 
-    def observe(
-        self,
-        own_s: _Replicas,
-        planned_s: _Replicas,
-        *,
-        locked: list[int],
-        load: _Replicas | None = None,
-    ) -> None:
-        """Take in one iteration; ``locked`` replicas are slow by themselves, at whatever plan.
+    def observe(self, own_s: _Replicas, planned_s: _Replicas, *, load: _Replicas | None = None) -> None:
+        """Take in one iteration.
 
         ``own_s`` and ``planned_s`` are at the usual load; ``load`` is what each replica had of it.
         """
-        lost = self._lost_in(own_s, planned_s, locked, 1.0 if load is None else load)
+        lost = self._lost_in(own_s, planned_s, 1.0 if load is None else load)
         if lost or self.lost:
             self.lost = max(0.0, self.lost + lost - float(self._lost[self._place]))
         self._lost[self._place] = lost
         self._place = (self._place + 1) % HORIZON
 
-    def _lost_in(
-        self, own_s: _Replicas, planned_s: _Replicas, locked: list[int], load: _Replicas | float
-    ) -> float:
+    def _lost_in(self, own_s: _Replicas, planned_s: _Replicas, load: _Replicas | float) -> float:
         """Against every replica at its objective's plan, as it would have kept it."""
         slowed = planned_s > self._objective_s * _SLOWED
-        slowed[locked] = False
         known = np.isfinite(own_s) & (own_s > 0.0)
         if not (slowed & known).any():
             return 0.0

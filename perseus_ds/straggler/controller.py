@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.straggler.answer_cost import AnswerCost
-from perseus_ds.straggler.capping import Capping, promise_band
 from perseus_ds.straggler.decision import Cause, Straggler, StragglerDecision
 from perseus_ds.straggler.estimate.slowdown_estimate import SlowdownEstimate
 from perseus_ds.straggler.observation import ReplicaObservation
-from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s, margin
+from perseus_ds.straggler.sync_time import ReplicaDemand, limits_s
 from perseus_ds.straggler.tuning import (
     CONFIRMATIONS,
     FALSE_ALARM,
     KEPT_SIGMAS,
-    LEAST_MOVE,
     LEAST_SCATTER,
     LEAST_SLACK,
     LEAST_SLACK_KEPT,
@@ -64,7 +62,6 @@ class StragglerController:
         self._fastest_s = np.asarray(fastest_s, dtype=np.float64)
         self._estimate = SlowdownEstimate(replicas, scatter)
         self._level_sigmas = NormalDist().inv_cdf(1.0 - FALSE_ALARM / replicas**2)
-        self._capping = Capping()
         self._cost = AnswerCost(self._objective_s, max_pct=max_cost_pct, exposed=exposed)
         self._slow = np.zeros(replicas, dtype=np.bool_)
         self._anyone_slow = False
@@ -76,6 +73,7 @@ class StragglerController:
         self._review_every = REVIEW_EVERY
         self._decision = StragglerDecision(None, (), self._limits_s, (), (), changed=False)
         self._restricted = False
+        self._capped = np.zeros(replicas, dtype=np.bool_)
 
     def restrict(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
         """Go on with other plans where nobody waits and at full speed: a power ceiling has moved.
@@ -94,14 +92,14 @@ class StragglerController:
         Cost: linear in replicas; a few vector operations while nothing happens.
         """
         if costs and self._announced.max() <= 1.0:  # what was told is believed, whatever it costs
-            self._cost.observe(
-                observed.own_s, observed.planned_s, locked=self._capping.locked(), load=observed.load
-            )
-        ratio = self._heeding_caps(observed, _ratio(observed))
-        moved = self._estimate.observe(ratio, impatient=self._slow, review_every=self._review_every)
+            self._cost.observe(observed.own_s, observed.planned_s, load=observed.load)
+        self._capped = observed.capped
+        moved = self._estimate.observe(
+            _ratio(observed), impatient=self._slow, review_every=self._review_every
+        )
         announced = observed.announced.tobytes()
         anew, self._restricted = self._restricted, False
-        if moved or anew or self._capping.turned or announced != self._announced_bytes:
+        if moved or anew or announced != self._announced_bytes:
             self._announced_bytes = announced
             self._announced = np.where(
                 np.isfinite(observed.announced), np.maximum(observed.announced, 1.0), 1.0
@@ -139,7 +137,6 @@ class StragglerController:
         """
         shrunk = self._estimate.count / (self._estimate.count + _SHRUNK_BY)
         trusted = np.where(self.slow, 1.0, shrunk)
-        trusted[self._capping.locked()] = 0.0  # at a clock that it holds it keeps its promises
         pace: _Replicas = self._usual + (self._paces - self._usual) * trusted
         return pace
 
@@ -162,18 +159,6 @@ class StragglerController:
         if self._decision.sync_time_s is None:
             return REVIEW_EVERY_WHILE_CALM
         return REVIEW_EVERY if self._decision.changed else min(2 * self._review_every, REVIEW_EVERY_MOST)
-
-    def _heeding_caps(self, observed: ReplicaObservation, ratio: _Replicas) -> _Replicas:
-        if not self._capping.busy and not (self._anyone_slow and observed.capped.any()):
-            return ratio
-        return self._capping.observe(
-            observed,
-            ratio,
-            fastest_s=self._fastest_s,
-            slow=self._slow,
-            settled=self._estimate.sure,
-            band=promise_band(self._usual, self._estimate.scatter),
-        )
 
     def _judged(self) -> StragglerDecision:
         pace, self._usual = self._pace()
@@ -211,8 +196,6 @@ class StragglerController:
     ) -> StragglerDecision:
         limit_s = np.where(at_full_speed & (self._fastest_s < self._objective_s), self._fastest_s, np.nan)
         limit_s = np.where(np.isfinite(self._limits_s), self._limits_s, limit_s)
-        for replica in self._capping.locked():
-            limit_s[replica] = self._locked_s(demand, replica)
         return StragglerDecision(
             sync_time_s=float(demand.free_s[demand.last]) if len(waiting) else None,
             stragglers=self._stragglers(demand, at_full_speed, announced, anyone_waits=len(waiting) > 0),
@@ -221,16 +204,6 @@ class StragglerController:
             unconfirmed=tuple((announced & self._estimate.sure).nonzero()[0].tolist()),
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
         )
-
-    def _locked_s(self, demand: ReplicaDemand, replica: int) -> float:
-        """Its own best plan within T': at a clock that it holds, it keeps its promises as all do.
-
-        Held until it moves by more than the noise, as every limit is.
-        """
-        limit_s = float(demand.free_s[demand.last] * (1.0 - margin(demand)[replica]) / self._usual)
-        held_s = float(self._decision.limit_s[replica])
-        near = abs(limit_s / held_s - 1.0) < max(LEAST_MOVE, 1.5 * float(demand.error[replica]))
-        return held_s if near else limit_s
 
     def _pace(self) -> tuple[_Replicas, float]:
         """Measured by planned duration of each replica, and what is usual among them.
@@ -274,9 +247,9 @@ class StragglerController:
         return tuple(sorted(found, key=lambda one: -demand.free_s[one.replica]))
 
     def _straggler(self, demand: ReplicaDemand, replica: int, announced: NDArray[np.bool_]) -> Straggler:
-        cause = Cause.ANNOUNCED if announced[replica] else Cause.MEASURED
-        if self._capping.capped(replica):
-            cause = Cause.CAPPED
+        cause = Cause.CAPPED if self._capped[replica] else Cause.MEASURED
+        if announced[replica]:
+            cause = Cause.ANNOUNCED
         slowdown = float(demand.pace[replica] / self._usual)
         doubt = 0.0 if cause is Cause.ANNOUNCED else self._doubt(replica, slowdown)
         return Straggler(replica, slowdown, cause, doubt)

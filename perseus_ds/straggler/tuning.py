@@ -42,9 +42,6 @@ NOISIER_AT_ONCE = 2.2
 PROFILE_COUNTS = 8
 """How many observations the profile's scatter is worth."""
 
-LEAST_JUMP = 0.02
-"""A deviation from its promise that can be a capped replica's change of speed and not noise."""
-
 NOISE_SIGMAS = 5.0
 """How many standard errors slack has to be above the noise."""
 
@@ -74,15 +71,6 @@ LEAST_MARGIN = 0.001
 
 MAX_COST_PCT = 0.2
 """Time that answers may cost over the last 1 000 iterations, by default."""
-
-PROBE_AFTER = 16
-"""Iterations after which a capped replica first tries full speed again; then twice as many."""
-
-PROBE_AFTER_MOST = 32
-"""The longest it waits until it tries again."""
-
-PROBE_ROUNDS = 2
-"""Iterations of one try."""
 
 BEHIND = 0.02
 """How much longer than planned an iteration lasts of a replica that asks for no lower clock ahead."""

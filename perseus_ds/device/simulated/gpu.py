@@ -205,6 +205,13 @@ class SimulatedGpu(Gpu):
             self._timeline.limit(self.model.max_clock_mhz if clock_mhz is None else clock_mhz)
             self._changed.notify_all()
 
+    def cap_power(self, power_w: float | None) -> None:
+        """Hold the power at or below a limit from now on; ``None`` restores its own."""
+        with self._changed:
+            self._advance()
+            self._timeline.cap_power(self._own_cap_w if power_w is None else power_w)
+            self._changed.notify_all()
+
     def grow_hungry(self, times: float) -> None:
         """Have it take so many times the power of its model for no reason that it gives, from now on."""
         with self._changed:
@@ -235,10 +242,14 @@ class SimulatedGpu(Gpu):
             start_s=now_s,
             random=self._random,
         )
-        cap_w = model.power_cap_w if self.settings.power_cap_w is None else self.settings.power_cap_w
-        timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=cap_w)
+        timeline = Timeline(model, self._counter, start_s=now_s, power_cap_w=self._own_cap_w)
         timeline.limit(self.settings.throttle_mhz or model.max_clock_mhz)
         return timeline
+
+    @property
+    def _own_cap_w(self) -> float:
+        cap_w = self.settings.power_cap_w
+        return self.model.power_cap_w if cap_w is None else cap_w
 
     def _switch(self, clock_mhz: int | None, memory_mhz: int | None = None) -> None:
         with self._changed:

@@ -83,6 +83,11 @@ class Timeline:
         self.limit_mhz = clock_mhz
         self._refresh()
 
+    def cap_power(self, power_w: float) -> None:
+        """Hold the power at or below a limit from now on."""
+        self._power_cap_w = power_w
+        self._refresh()
+
     def grow_hungry(self, times: float) -> None:
         """Take so many times as much power as the model, from now on."""
         self._hunger = times

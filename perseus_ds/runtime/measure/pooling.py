@@ -18,6 +18,10 @@ from perseus_ds.schedule import Kind
 
 T = TypeVar("T")
 
+_LEAST_CLOCK = 0.97
+_MOST_TIME = 1.05
+_VARIES = 0.1  # then one replica may have had longer batches than another
+
 _WAYS = (
     (Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, +1),
     (Kind.SEND_GRAD, Kind.RECV_GRAD, -1),
@@ -58,24 +62,61 @@ def pool(measured: Iterable[Measured]) -> Pooled:
 
     A fixed duration is the shortest that any rank of the stage saw, and the optimizer step's the shortest of
     all stages. (The step waits for the gradients' norm over the pipeline.) The rest was waiting.
+
+    A GPU that is held down, or is slower for another reason, shows nothing of the others: it is left out
+    where another of its stage is not. GPUs as they are made differ by a few percent: these are averaged.
     """
     everyone = list(measured)
-    points = _grouped(one.estimate.points for one in everyone)
+    unhindered = _unhindered(everyone)
+    points = _grouped(one.estimate.points for one in unhindered)
     return Pooled(
         points={key: _mean(group) for key, group in points.items()},
         fixed_s=_fixed_s(everyone) | _transfers_s(everyone),
-        blocking_power_w=fmean(one.estimate.blocking_power_w for one in everyone),
-        spread=max(one.estimate.spread for one in everyone),
-        heat_w=fmean(one.estimate.heat_w for one in everyone),
-        larger=_means(one.estimate.larger for one in everyone),
-        size_variation=fmean(one.estimate.size_variation for one in everyone),
-        loads=joined_loads(one.estimate.loads for one in everyone),
-        thermal=mean_thermal([one.estimate.thermal for one in everyone]),
+        blocking_power_w=fmean(one.estimate.blocking_power_w for one in unhindered),
+        spread=max(one.estimate.spread for one in unhindered),
+        heat_w=fmean(one.estimate.heat_w for one in unhindered),
+        larger=_means(one.estimate.larger for one in unhindered),
+        size_variation=fmean(one.estimate.size_variation for one in unhindered),
+        loads=joined_loads(one.estimate.loads for one in unhindered),
+        thermal=mean_thermal([one.estimate.thermal for one in unhindered]),
         settled_c=_means(
             dict.fromkeys(one.estimate.points, one.estimate.settled_c)
-            for one in everyone
+            for one in unhindered
             if one.estimate.settled_c is not None
         ),
+    )
+
+
+def _unhindered(everyone: Sequence[Measured]) -> list[Measured]:
+    """Leave out GPUs that are slower than others of their stage; where batches vary, only by their clock."""
+    stages: dict[tuple[Computation, ...], list[Measured]] = defaultdict(list)
+    for one in everyone:
+        stages[tuple(sorted(one.estimate.points, key=lambda key: (key[0], key[1].value)))].append(one)
+    kept: set[int] = set()
+    for group in stages.values():
+        clocks_mhz = [_reached_mhz(one) for one in group]
+        least_mhz = _LEAST_CLOCK * max(clocks_mhz, default=0.0)
+        fast = [one for one, clock_mhz in zip(group, clocks_mhz, strict=True) if clock_mhz >= least_mhz]
+        if (
+            min((max(one.estimate.size_variation, one.estimate.spread) for one in fast), default=0.0)
+            > _VARIES
+        ):
+            kept |= set(map(id, fast))
+            continue
+        lasts_s = [sum(point.time_s for point in one.estimate.points.values()) for one in fast]
+        usual_s = sorted(lasts_s)[(len(fast) - 1) // 4]  # as replicas are held against each other in a run
+        kept |= {id(one) for one, own_s in zip(fast, lasts_s, strict=True) if own_s <= _MOST_TIME * usual_s}
+    return [one for one in everyone if id(one) in kept]
+
+
+def _reached_mhz(one: Measured) -> float:
+    """Return the clock that a GPU reached of the one that was asked for, which stands for one not read."""
+    return min(
+        (
+            point.clock_mhz if point.achieved_mhz is None else min(point.clock_mhz, point.achieved_mhz)
+            for point in one.estimate.points.values()
+        ),
+        default=one.estimate.clock_mhz,
     )
 
 

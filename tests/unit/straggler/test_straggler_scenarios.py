@@ -252,15 +252,16 @@ def test_an_audit_beside_a_straggler_leaves_the_verdict_alone() -> None:
 
 
 @pytest.mark.thorough
-def test_a_capped_straggler_is_locked_below_its_throttle_point_and_tried_again() -> None:
+@pytest.mark.parametrize("first", [0, 100])
+def test_a_capped_straggler_throttles_by_itself_and_is_named_as_long_as_it_is_capped(first: int) -> None:
     def trouble(replica: int, n: int) -> Trouble:
-        return Trouble(cap_mhz=1140 if replica == 1 and 100 <= n < 300 else None)
+        return Trouble(cap_mhz=1140 if replica == 1 and first <= n < 300 else None)
 
     played = play(420, trouble)
-    when = slice(120, 300)
-    assert played.decisions[200].stragglers[0].cause is Cause.CAPPED
-    locked = played.plan[when, 1] != played.plan[0, 1]
-    assert 0.85 < locked.mean() < 1.0, "now and then it tries full speed"
+    when = slice(first + 5, 300)
+    for decision in played.decisions[when]:
+        assert [(one.replica, one.cause) for one in decision.stragglers] == [(1, Cause.CAPPED)]
+    assert (played.plan[:, 1] == played.plan[0, 1]).all(), "it runs at full speed"
     assert excess_pct(played, when) <= 0.5
     assert energy_above_best_pct(played, when, 0) <= 1.0
-    assert slowed(played)[-1] < 300 + 32 + 2 + 2, "found at the next try, at most 32 iterations later"
+    assert slowed(played)[-1] < 300 + 2

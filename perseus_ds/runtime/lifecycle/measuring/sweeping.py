@@ -76,7 +76,7 @@ class Sweeping:
 
     def _begin_anew(self) -> None:
         """Forget earlier windows: ranks that lost each other may know different ones of them."""
-        self._short_windows = self._void = self._held_mhz = 0
+        self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
         self._loads = WindowLoads(self._context)
         self._past = Heat(), Warmth()
 
@@ -295,7 +295,7 @@ class Sweeping:
     def _estimate(self, clock_mhz: int, window: Sequence[Iteration], loads: Mapping[int, Load]) -> Estimate:
         looks = self._watch.looks_between(window[0].start_s + CHANGE_S, window[-1].end_s)
         self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
-        return window_estimate(
+        found = window_estimate(
             self._watch,
             self._monitor.control,
             clock_mhz,
@@ -303,6 +303,10 @@ class Sweeping:
             loads=loads,
             past=self._past,
         )
+        reached_mhz = [point.achieved_mhz for point in found.points.values()]
+        if all(mhz is not None and is_held(clock_mhz, mhz) for mhz in reached_mhz):
+            self._steady_mhz = max(self._steady_mhz, clock_mhz)
+        return found
 
     def _warming(self, warm: Pooled, cool: Pooled) -> Warming:
         """What temperatures show, or what stands for them: alike on all ranks, from what all know."""
@@ -339,7 +343,7 @@ class Sweeping:
             if lost:
                 log_not_held(self._context.log, lost)
             if group == context.job.group:
-                self._monitor.expect_held(_steadiest(sweep, windows), context.capabilities)
+                self._monitor.expect_held(self._steady_mhz, context.capabilities)
             profile = profile_of(
                 context, sweep, windows, warming=warmings[group], group=group, grid_mhz=grids_mhz[group]
             )
@@ -362,15 +366,3 @@ class Sweeping:
             return False
         context.log.event("profiled", where, **course)
         return True
-
-
-def _steadiest(sweep: Sweep, windows: Sequence[Pooled]) -> int:
-    """The highest clock that was read back under load where it was asked for; 0 where none was."""
-    seen = zip(sweep.clocks_mhz, windows, strict=False)
-    read = [(clock, [one.achieved_mhz for one in window.points.values()]) for clock, window in seen]
-    held = [
-        clock
-        for clock, achieved in read
-        if achieved and all(mhz is not None and is_held(clock, mhz) for mhz in achieved)
-    ]
-    return max(held, default=0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ def rank_status(
     transfers_s: Mapping[Kind, tuple[float, ...]] | None = None,
     achieved_mhz: int | None = 1000,
     reasons: int = 0,
+    spread: float = 0.0,
 ) -> Measured:
     point = Point(1000, time_s, 100 * time_s, 0.3, 4.0, 8, achieved_mhz, reasons)
     found = Estimate(
@@ -31,15 +33,38 @@ def rank_status(
         blocking_w,
         {(stage, kind): duration_s for kind, duration_s in (fixed_s or {}).items()},
         {(stage, kind): durations_s for kind, durations_s in (transfers_s or {}).items()},
+        spread,
     )
     return Measured(replica, found)
 
 
 def test_replicas_are_averaged_and_their_errors_shrink() -> None:
-    point = pool([rank_status(0, 0, time_s=1.0), rank_status(0, 1, time_s=3.0)]).points[0, Kind.FORWARD]
-    assert (point.time_s, point.energy_j, point.samples) == (2.0, 200.0, 16)
+    point = pool([rank_status(0, 0, time_s=1.96), rank_status(0, 1, time_s=2.04)]).points[0, Kind.FORWARD]
+    assert (point.time_s, point.energy_j, point.samples) == pytest.approx((2.0, 200.0, 16))
     assert point.time_se_s == pytest.approx(0.3 / 2**0.5)
     assert point.energy_se_j == pytest.approx(4.0 / 2**0.5)
+
+
+@pytest.mark.parametrize("slow", [{"achieved_mhz": 900}, {"time_s": 1.2}], ids=["held down", "slower"])
+def test_a_slow_gpu_adds_nothing_to_the_points_of_the_others(slow: Mapping[str, Any]) -> None:
+    own = {"time_s": 1.5, "blocking_w": 90.0} | slow
+    everyone = [rank_status(0, 0), rank_status(0, 1, **own), rank_status(0, 2), rank_status(1, 1, time_s=5.0)]
+    found = pool(everyone)
+    assert found.points[0, Kind.FORWARD] == pool([everyone[0], everyone[2]]).points[0, Kind.FORWARD]
+    assert found.points[1, Kind.FORWARD].time_s == 5.0
+    assert found.blocking_power_w == 50.0
+
+
+def test_a_stage_whose_gpus_are_all_held_down_is_measured_as_it_is() -> None:
+    everyone = [rank_status(0, one, time_s=1.5, achieved_mhz=900) for one in range(2)]
+    point = pool(everyone).points[0, Kind.FORWARD]
+    assert (point.time_s, point.achieved_mhz) == (1.5, 900)
+
+
+def test_replicas_with_other_batches_are_averaged() -> None:
+    """Where durations vary within a window already, one replica may have had the longer batches."""
+    everyone = [rank_status(0, 0, time_s=1.0, spread=0.4), rank_status(0, 1, time_s=2.0, spread=0.3)]
+    assert pool(everyone).points[0, Kind.FORWARD].time_s == 1.5
 
 
 def test_stages_are_kept_apart() -> None:

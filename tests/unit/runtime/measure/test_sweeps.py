@@ -39,11 +39,11 @@ def test_teams_are_pooled_apart_but_for_the_reduction_where_all_meet() -> None:
     words = [
         rank_status(0, time_s=1.0, reducing_s=2.5),
         rank_status(1, time_s=3.0, reducing_s=0.7),
-        rank_status(2, time_s=5.0, reducing_s=0.5),
+        rank_status(2, time_s=3.1, reducing_s=0.5),
     ]
     first, second = pool_groups(words, TEAMS)
-    assert (first.points[0, Kind.FORWARD].time_s, second.points[0, Kind.FORWARD].time_s) == (1.0, 4.0)
-    assert (first.blocking_power_w, second.blocking_power_w) == (50.0, 200.0)
+    assert (first.points[0, Kind.FORWARD].time_s, second.points[0, Kind.FORWARD].time_s) == (1.0, 3.05)
+    assert (first.blocking_power_w, second.blocking_power_w) == (50.0, 152.5)
     assert first.fixed_s == second.fixed_s == {(0, Kind.REDUCE_GRADS): 0.5}
 
 
