@@ -29,14 +29,15 @@ def read_block(path: str | Path) -> dict[str, object]:
     file = Path(path)
     is_yaml = file.suffix in {".yaml", ".yml"}
     try:
-        text = read_bounded(file, most_bytes=MOST_BYTES).decode("utf-8")
+        text = read_bounded(file, most_bytes=MOST_BYTES).decode("utf-8-sig")
         if is_yaml:
             _refuse_aliases(text)
             content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
         else:
             content = hjson.loads(text, object_pairs_hook=each_once)
     except (OSError, PerseusError) as error:
-        raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}") from error
+        hint = error.hint if isinstance(error, PerseusError) else None
+        raise ConfigError(f"{ENABLED_BY_FILE}={file} {reason_of(error)}", hint=hint) from error
     except RecursionError as error:
         raise ConfigError(f"{ENABLED_BY_FILE}={file} is nested too deeply") from error
     except OverflowError as error:

@@ -43,13 +43,13 @@ def given_config(source: str | Path) -> GivenConfig:
             raise ConfigError(f"--deepspeed_config in base64 is longer than {MOST_BYTES} bytes")
         return GivenConfig("--deepspeed_config in base64", text)
     try:
-        return GivenConfig(str(source), read_bounded(Path(source), most_bytes=MOST_BYTES).decode())
+        return GivenConfig(str(source), read_bounded(Path(source), most_bytes=MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{source!s:.200}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not JSON or is cut short: {error!s:.200}") from error
     except PerseusError as error:
-        raise ConfigError(f"{source} {error.message}") from error
+        raise ConfigError(f"{source} {error.message}", hint=error.hint) from error
 
 
 def each_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

@@ -11,6 +11,15 @@ from perseus_ds.errors import PerseusError
 from perseus_ds.files.trust import why_not_believed
 
 _STALE_TRIES = 3
+_NOT_PLAIN = (
+    (b"\x1f\x8b", "is compressed by gzip", "unpack it with gunzip"),
+    (b"PK\x03\x04", "is a ZIP archive or a workbook", "unpack it, or export a CSV file"),
+    (b"\xfd7zXZ\x00", "is compressed by xz", "unpack it with unxz"),
+    (b"BZh", "is compressed by bzip2", "unpack it with bunzip2"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "unpack it with unzstd"),
+    (b"\xff\xfe", "is text in UTF-16", "save it in UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16", "save it in UTF-8"),
+)
 
 
 def read_bounded(
@@ -21,7 +30,8 @@ def read_bounded(
     With ``writers`` the file is believed only where nobody else could have written it. It is no link, belongs
     to one of these users, and nobody else may write to it. With ``shared`` as well a link is followed, since
     what it leads to is checked alike, and a group may write: project directories are shared. Without
-    ``writers``, what the file states is checked by who reads it.
+    ``writers``, what the file states is checked by who reads it. Every file of ours is plain text. One that
+    is compressed or in UTF-16 is refused as such.
 
     A file that another host replaced meanwhile is read again (ESTALE of network file systems).
 
@@ -49,6 +59,9 @@ def _read_once(path: Path, *, most_bytes: int, writers: frozenset[int] | None, s
         os.close(descriptor)
     if max(found.st_size, len(content)) > most_bytes:
         raise PerseusError(f"has {max(found.st_size, len(content))} bytes, {most_bytes} are allowed")
+    for start, what, remedy in _NOT_PLAIN:
+        if content.startswith(start):
+            raise PerseusError(what, hint=remedy)
     return content
 
 

@@ -47,7 +47,7 @@ def parse_json(text: bytes | str, *, most_values: int = MOST_VALUES) -> object:
         raise PerseusError(f"has about {values} values, {most_values} are allowed")
     try:
         content: object = json.loads(
-            data.decode(),
+            data.decode("utf-8-sig"),
             parse_float=_real,
             parse_int=_whole,
             parse_constant=_not_a_number,

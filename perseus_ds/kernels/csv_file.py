@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 
 from perseus_ds.device.clock_pair import AUTO, ClockPair
 from perseus_ds.errors import ProfileError
+from perseus_ds.files import number_in, read_table
+from perseus_ds.files.table import Row
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, shape_text
-from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.run_directory import write_whole
 
 REQUIRED = ("kernel", "memory_mhz", "clock_mhz", "time_s", "energy_j")
@@ -36,8 +35,6 @@ _MOST_BYTES = 64 << 20  # half a million rows
 _COLDEST_C = -273.15
 _FIRST, _SECOND = "first", "second"
 
-Row = Mapping[str, str | None]
-
 
 def read_kernel_csv(path: Path) -> KernelProfile:
     """Read ``kernel,memory_mhz,clock_mhz,time_s,energy_j`` and what else of `COLUMNS` is there.
@@ -49,22 +46,12 @@ def read_kernel_csv(path: Path) -> KernelProfile:
         ProfileError: naming the file, the row (the header is row 1) and the column.
     """
     points: dict[str, dict[KernelClass, tuple[KernelPoint, ...]]] = {_FIRST: {}, _SECOND: {}}
-    try:
-        rows = csv.DictReader(io.StringIO(csv_text(path, most_bytes=_MOST_BYTES), newline=""))
-        missing = [name for name in REQUIRED if name not in (rows.fieldnames or ())]
-        if missing:
-            raise ProfileError(
-                f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(REQUIRED)}"
-            )
-        for row in rows:
-            where = f"{path}: row {rows.line_num}"
-            kernel, point = _kernel(row, where), _point(row, where)
-            kept = points[_measurement(row, where)]
-            if any(point.pair == other.pair for other in kept.get(kernel, ())):
-                raise ProfileError(f"{where} measures {kernel} at {point.pair} again")
-            kept[kernel] = (*kept.get(kernel, ()), point)
-    except csv.Error as error:
-        raise ProfileError(f"{path} is not a CSV file: {error}") from error
+    for where, row in read_table(path, REQUIRED, most_bytes=_MOST_BYTES):
+        kernel, point = _kernel(row, where), _point(row, where)
+        kept = points[_measurement(row, where)]
+        if any(point.pair == other.pair for other in kept.get(kernel, ())):
+            raise ProfileError(f"{where} measures {kernel} at {point.pair} again")
+        kept[kernel] = (*kept.get(kernel, ()), point)
     if not points[_FIRST]:
         raise ProfileError(f"{path}: no row", hint="expected one row per kernel class and pair of clocks")
     try:
@@ -89,8 +76,6 @@ def write_kernel_csv(profile: KernelProfile, path: Path) -> None:
 
 
 def _kernel(row: Row, where: str) -> KernelClass:
-    if None in row:
-        raise ProfileError(f"{where} has more cells than the header")
     name = (row["kernel"] or "").strip()
     if not name:
         raise ProfileError(f"{where}: kernel is empty")
@@ -109,13 +94,13 @@ def _point(row: Row, where: str) -> KernelPoint:
     numbers: defaultdict[str, float] = defaultdict(float)
     for column in ("time_se_s", "energy_se_j"):
         if row.get(column):
-            numbers[column] = _number(row, column, where, low=0.0)
-    warm = _number(row, "temperature_c", where, low=_COLDEST_C) if row.get("temperature_c") else None
-    samples = _number(row, "samples", where, low=1.0) if row.get("samples") else 1.0
+            numbers[column] = number_in(row, column, where, low=0.0)
+    warm = number_in(row, "temperature_c", where, low=_COLDEST_C) if row.get("temperature_c") else None
+    samples = number_in(row, "samples", where, low=1.0) if row.get("samples") else 1.0
     return KernelPoint(
         pair,
-        _number(row, "time_s", where),
-        _number(row, "energy_j", where),
+        number_in(row, "time_s", where),
+        number_in(row, "energy_j", where),
         numbers["time_se_s"],
         numbers["energy_se_j"],
         int(samples),
@@ -133,23 +118,9 @@ def _measurement(row: Row, where: str) -> str:
 def _clock(row: Row, column: str, where: str) -> int | None:
     if (row[column] or "").strip().lower() == AUTO:
         return None
-    value = _number(row, column, where)
+    value = number_in(row, column, where)
     if not value.is_integer():
         raise ProfileError(
             f"{where}: {column} is {row[column]}", hint="expected a whole number of MHz, or auto"
         )
     return int(value)
-
-
-def _number(row: Row, column: str, where: str, *, low: float | None = None) -> float:
-    """Read a number above 0, or one of ``low`` or more."""
-    text = row[column]
-    try:
-        value = float(text or "")
-    except ValueError as error:
-        raise ProfileError(f"{where}: {column} is {text!r}", hint="expected a number") from error
-    good = math.isfinite(value) and (value > 0 if low is None else value >= low)
-    if not good:
-        wanted = "above 0" if low is None else f"of {low:g} or more"
-        raise ProfileError(f"{where}: {column} is {text}", hint=f"expected a finite number {wanted}")
-    return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from perseus_ds.errors import PlanError, ProfileError, ScheduleError
+from perseus_ds.files import read_table
+from perseus_ds.files.table import Row
 from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.solving.order import narrow
 from perseus_ds.plan.solving.problem import PlanProblem, problem_of
 from perseus_ds.plan.splits import Splits
 from perseus_ds.profile import Profile
-from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 
 COLUMNS = ("stage", "microbatch", "kind", "clock_mhz")
@@ -50,12 +49,7 @@ def read_clock_rows(path: Path) -> list[ClockRow]:
         PlanError: naming the file, the row (the header is row 1) and the column.
     """
     try:
-        rows = csv.DictReader(io.StringIO(csv_text(path, most_bytes=_MOST_BYTES), newline=""))
-        if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
-            raise PlanError(f"{path}: no column {', '.join(missing)}", hint=f"expected {','.join(COLUMNS)}")
-        return [_row(row, f"{path}: row {rows.line_num}") for row in rows]
-    except csv.Error as error:
-        raise PlanError(f"{path} is not a CSV file: {error}") from error
+        return [_row(row, where) for where, row in read_table(path, COLUMNS, most_bytes=_MOST_BYTES)]
     except ProfileError as error:
         raise PlanError(error.message, hint=error.hint) from error
 
@@ -113,7 +107,7 @@ def _unplaced(problem: PlanProblem, rows: Sequence[ClockRow], waiting_w: float) 
     )
 
 
-def _row(row: Mapping[str | None, str], where: str) -> ClockRow:
+def _row(row: Row, where: str) -> ClockRow:
     if row.get("memory_mhz"):
         raise PlanError(f"{where} has a memory clock", hint="only core clocks can be given")
     try:

@@ -35,6 +35,7 @@ from perseus_ds.schedule.load import MOST_LOAD
 FORMAT = "perseus-profile"
 VERSION = 1
 _MOST_BYTES = 32 << 20  # 50 000 points are 12 MB
+_OF_A_TABLE = frozenset({".csv", ".tsv", ".txt"})
 _MOST_WORD = 40
 _MOST_MHZ = 100_000
 _LATENCIES = ("call_s", "up_s", "down_s", "together_s", "counter_period_s")
@@ -74,7 +75,7 @@ def write_profile(profile: Profile, path: str | Path) -> None:
 
 
 def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> Profile:
-    """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv``.
+    """Read a profile: ours, or the CSV of Zeus when the name ends in ``.csv`` (or ``.tsv``, ``.txt``).
 
     With ``writers`` it is believed only where nobody else could have written it (`read_bounded`). A digest
     that does not fit is refused. A file without one is taken: older profiles and those of other programs have
@@ -84,14 +85,14 @@ def read_profile(path: str | Path, *, writers: frozenset[int] | None = None) -> 
         ProfileError: naming the file and what is wrong in it.
     """
     path = Path(path)
-    if path.suffix.lower() == ".csv":
+    if not _OF_A_TABLE.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
     try:
         content = read_json(path, most_bytes=_MOST_BYTES, writers=writers, shared=True)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror}") from error
     except PerseusError as error:
-        raise ProfileError(f"{path} {error.message}", hint="profile the job again") from error
+        raise ProfileError(f"{path} {error.message}", hint=error.hint or "profile the job again") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ProfileError(f"{path} is not a profile", hint=f'expected "format": "{FORMAT}" or a .csv')
     if content.get("version") != VERSION:

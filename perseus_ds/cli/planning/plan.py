@@ -42,6 +42,7 @@ from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.schedule import TEXTBOOK, Schedule, dag_of
 
+_LONG_S = 10.0
 FRONTIER_COLUMNS = ("iteration_time_s", "energy_j", "effective_energy_j", "lower_bound_j")
 
 
@@ -208,6 +209,9 @@ def _remark_doubts(plans: PlanSet, error: EntryError | None) -> None:
 def _profile(options: argparse.Namespace) -> Profile:
     """Read the profile, with the power of waiting that was given."""
     profile = smoothed(read_profile(options.profile), scatter=True)
+    longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
+    if longest_s > _LONG_S:
+        remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")
     if options.wait_power_w is not None:
         profile = replace(profile, blocking_w=options.wait_power_w)
     if options.waits == "auto" and not profile.blocking_w:

@@ -81,7 +81,7 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
     return PlanRequest(
         schedule,
         fingerprint=profile.fingerprint,
-        blocking_power_w=_blocking_power_w(profile, options.blocking_power_w),
+        blocking_power_w=_blocking_power_w(profile, options),
         reserve_pct=_said(options.reserve_pct, 0.0 if options.loads is None else "auto"),
         split=options.split or "auto",
         waits=options.waits or "never",
@@ -116,6 +116,8 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
     schedule = job.schedule
     if _another_schedule(options, schedule):
         schedule, fingerprint = _textbook(options, profile, _name(options, schedule), schedule), {}
+    if options.blocking_power_w is not None:
+        _check_waiting(profile, options.blocking_power_w, options.profile)
     return replace(
         job,
         schedule=schedule,
@@ -210,13 +212,32 @@ def _in_words(schedule: Schedule) -> str:
     return f"{schedule.name} {schedule.stages} x {schedule.microbatches} of {extent} instructions"
 
 
-def _blocking_power_w(profile: Profile, given_w: float | None) -> float:
-    if given_w is not None:
-        return given_w
-    if profile.blocking_power_w is not None:
+def _blocking_power_w(profile: Profile, options: argparse.Namespace) -> float:
+    if options.blocking_power_w is None and profile.blocking_power_w is not None:
         return profile.blocking_power_w
-    remark(
-        f"assuming a blocking power of {ASSUMED_BLOCKING_POWER_W} W (A100, Perseus artifact);"
-        " give --blocking-power-w"
-    )
-    return ASSUMED_BLOCKING_POWER_W
+    stated_w: float | None = options.blocking_power_w
+    if stated_w is None:
+        stated_w = ASSUMED_BLOCKING_POWER_W
+        remark(
+            f"assuming a blocking power (one GPU that waits) of {stated_w} W (A100, Perseus artifact);"
+            " give --blocking-power-w"
+        )
+    _check_waiting(profile, stated_w, options.profile)
+    return stated_w
+
+
+def _check_waiting(profile: Profile, blocking_power_w: float, file: Path) -> None:
+    """Refuse a waiting GPU that takes more power than one that computes at its highest clock.
+
+    Raises:
+        PlanError: naming the computation.
+    """
+    for stage, kind in profile.points:
+        fastest = profile.of(stage, kind)[0]
+        power_w = fastest.energy_j / fastest.time_s
+        if power_w < blocking_power_w:
+            raise PlanError(
+                f"{file}: stage {stage} {kind.words} at {fastest.clock_mhz} MHz takes {power_w:.4g} W, less"
+                f" than the {blocking_power_w:g} W of a GPU that waits",
+                hint="give --blocking-power-w for this GPU; times are seconds, energies joules of one GPU",
+            )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from perseus_ds.errors import ConfigError
+from perseus_ds.files import read_table
 from perseus_ds.profile import Profile
-from perseus_ds.profile.zeus_csv import csv_text
 from perseus_ds.schedule import Instruction, Load, mean_load
 
 _MOST_BYTES = 64 << 20
@@ -163,14 +161,10 @@ def _bucket(part: str, text: str) -> tuple[float, float]:
 
 
 def _read(path: Path) -> EmulatedLoads:
-    text = csv_text(path, most_bytes=_MOST_BYTES)
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    placed = _says_where(rows.fieldnames or (), path)
+    placed = False
     lengths: dict[tuple[int, int, int], list[float]] = {}
-    for row in _rows(rows, path):
-        where = f"{path}: row {rows.line_num}"
-        if None in row:
-            raise ConfigError(f"{where} has more cells than columns", hint="expected one length a row")
+    for where, row in read_table(path, ["length"], most_bytes=_MOST_BYTES):
+        placed = _says_where(list(row), path)
         place = _place(row, where) if placed else (len(lengths), 0, 0)
         lengths.setdefault(place, []).append(_number(row["length"], f"{where}: length"))
     if not lengths:
@@ -183,15 +177,6 @@ def _read(path: Path) -> EmulatedLoads:
         return EmulatedLoads(mean, listed=tuple(loads.values()), source=str(path))
     iterations = 1 + max(place[0] for place in loads)
     return EmulatedLoads(mean, placed=loads, iterations=iterations, source=str(path))
-
-
-def _rows(rows: csv.DictReader[str], path: Path) -> Iterator[dict[str, str]]:
-    try:
-        yield from rows
-    except csv.Error as error:
-        raise ConfigError(
-            f"{path}: row {rows.line_num}: {error}", hint="expected one length a row"
-        ) from error
 
 
 def _says_where(columns: Sequence[str], path: Path) -> bool:

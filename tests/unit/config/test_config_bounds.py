@@ -12,7 +12,7 @@ REFUSED = {
     "deep lists": (b"[" * 100_000, "is nested too deeply"),
     "deep blocks": (b'{"perseus":' * 20_000 + b"1" + b"}" * 20_000, "is nested too deeply"),
     "a megabyte": (b" " * (1 << 20), "has 1048576 bytes, 262144 are allowed"),
-    "no text": (b"\xff\xfe\x00", "is not JSON"),
+    "no text": (b"\xff\xfe\x00", "UTF-16"),
     "a list": (b"[1]", "is not a DeepSpeed configuration"),
     "a key twice": (b'{"perseus": {}, "perseus": {}}', "'perseus' stands there twice"),
     "a reference to itself": (b'{"perseus": {"enabled": true, "run_dir": "${run_dir}"}}', "perseus"),

@@ -49,7 +49,7 @@ def test_a_bad_file_is_refused_in_one_line_with_its_name(file: Path, text: str, 
 
 def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is not JSON"):
+    with pytest.raises(ConfigError, match="UTF-16"):
         load(file, {})
 
 

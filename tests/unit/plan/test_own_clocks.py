@@ -93,7 +93,7 @@ def changed(row: int, text: str) -> str:
         (HEADER + "\n".join(WHOLE[:-1]), "no row gives a clock for 1B2"),
         (HEADER + "\n".join([*WHOLE, "0,0,F,1000,1", "0,0,F,1000,1"]), "more than two clocks"),
         (HEADER, "no row gives a clock for 0F0 and 11 more"),
-        ("\0", "no column"),
+        ("\0", "bytes"),
     ],
 )
 def test_a_bad_row_is_named(profile: Profile, tmp_path: Path, text: str, named: str) -> None:

@@ -175,7 +175,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "list.json").write_text("[]")
     for name, message in [
-        ("bytes.json", "is not text"),
+        ("bytes.json", "UTF-16"),
         ("list.json", "is not a profile"),
         ("nowhere.json", "No such file"),
     ]:

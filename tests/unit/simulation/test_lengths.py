@@ -137,15 +137,15 @@ def test_words_that_mean_nothing_are_refused(text: str) -> None:
 
 
 ROWS = {
-    "": "has the columns none",
+    "": "empty",
     "length\n": "no row",
-    "size\n4\n": "has the columns size",
+    "size\n4\n": "length",
     "replica,length\n0,4\n": "has the columns replica, length",
     "length\n4\n-4\n": "row 3: length is '-4'",
     "length\nmany\n": "row 2: length is 'many'",
     PLACED + "0,0,-1,4\n": "row 2: microbatch is '-1'",
     PLACED + "0,0,1\n": "row 2: length is None",
-    "length\n4\n4,5\n": "row 3 has more cells than columns",
+    "length\n4\n4,5\n": "row 3",
     "length\n0\n0\n": "every length is 0",
     "length\n" + "5" * 200_000: "field larger than field limit",
 }
