@@ -14,7 +14,9 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import not_negative
+from perseus_ds.errors import ConfigError
 from perseus_ds.report import EnergyPrices, compare, write_comparison, write_profile_page, write_report
+from perseus_ds.report.contents.worth import KEYS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,16 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price-per-kwh", type=not_negative, metavar="P", help="money that a kWh costs")
     parser.add_argument("--gco2-per-kwh", type=not_negative, metavar="G", help="grams of CO2 that it emits")
     parser.add_argument(
-        "--pue", type=float, default=1.0, metavar="X", help="power usage effectiveness of the building (1)"
+        "--pue", type=float, metavar="X", help="power usage effectiveness of the building (1)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the page; print the short table and where the page is."""
+    if options.run_dir.is_file() or options.other is not None:
+        _refuse_prices(options)
     if options.run_dir.is_file() and options.other is None:
         say(f"report: {write_profile_page(options.run_dir, page=options.output)}")
         return DONE
     return _one(options) if options.other is None else _two(options)
+
+
+def _refuse_prices(options: argparse.Namespace) -> None:
+    for name in KEYS:
+        if getattr(options, name) is not None:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is for the page of one run", hint="leave it out here"
+            )
 
 
 def _one(options: argparse.Namespace) -> int:

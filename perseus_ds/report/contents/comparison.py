@@ -92,7 +92,7 @@ _ROWS: dict[str, Callable[[Run], str]] = {
     "host of rank 0": _attached("host"),
     "perseus_ds": _attached("version"),
     "job": lambda run: run.found.job,
-    "plan": _plan,
+    "plan (0 is the fastest)": _plan,
     "energy saved, measured": lambda run: _saving(run.found.measured),
     "energy saved, expected": lambda run: _saving(run.found.predicted),
     "iteration time, measured": _slowdown,

@@ -28,13 +28,16 @@ def missed_pct(contents: Contents) -> float:
 def explanation(contents: Contents, found: Figures) -> str:
     """State in one sentence whether the measurement agrees with what was expected, and why not."""
     measured, predicted = found.measured, found.predicted
-    if measured is None or predicted is None:
-        return (
-            "" if predicted is None else "Nothing is measured yet: this is what the plan is expected to save."
-        )
+    if predicted is None:
+        return ""
+    if measured is None:
+        return f"Nothing is measured yet: {predicted.saving_pct:.1f} % is what the plan is expected to save."
     difference = measured.saving_pct - predicted.saving_pct
     if abs(difference) <= _error_of(measured, predicted):
-        return "Measured and expected agree within their errors."
+        return (
+            f"The expected saving, {predicted.saving_pct:.1f} %, was computed from the profile before the"
+            " plan ran; the measurement agrees with it within their errors."
+        )
     how = "more" if difference > 0 else "less"
     reasons = list(_reasons(contents)) or [
         "the profile may no longer describe these GPUs: delete profile.json to measure it again"
@@ -48,8 +51,9 @@ def why_not_as_planned(found: Figures) -> str:
     if planned is None or predicted is None or abs(planned.saving_pct - predicted.saving_pct) < 0.05:  # noqa: PLR2004
         return ""
     return (
-        f"The plan alone promises {planned.saving_pct:.1f} %. The expectation also counts the time that clock"
-        " changes take, waiting at the clock in force, and that cooler GPUs leak less."
+        f"The plan file itself states {planned.saving_pct:.1f} %, without the time that clock changes take,"
+        " without waiting at the clock in force, and without the energy that cooler GPUs do not leak. The"
+        " expected saving counts all three."
     )
 
 

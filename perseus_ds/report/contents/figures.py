@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from perseus_ds.plan import PlanSet
+from perseus_ds.plan import FrequencyPlan, PlanSet
 from perseus_ds.report.contents import Contents
-from perseus_ds.report.number import signed
+from perseus_ds.report.number import count, signed
 from perseus_ds.run_directory import MeasuredSide, Summary
 
 TimeAndEnergy = tuple[float, float]
@@ -95,9 +95,13 @@ def job_line(contents: Contents) -> str:
     words = []
     if contents.plans is not None:
         schedule = contents.plans.schedule
-        words.append(f"{schedule.stages} stages, {schedule.microbatches} microbatches, {schedule.name}")
+        words += [
+            count(schedule.stages, "stage"),
+            count(schedule.microbatches, "microbatch", "es"),
+            schedule.name,
+        ]
     elif contents.profile is not None:
-        words.append(f"{contents.profile.stages} stages")
+        words.append(count(contents.profile.stages, "stage"))
     if gpu := gpu_name(contents):
         words.append(gpu)
     return ", ".join(words) or contents.run_dir.name
@@ -161,7 +165,14 @@ def _planned(contents: Contents) -> Saving | None:
     plan = contents.chosen
     if plan is None:
         return None
-    return Saving(plan.saving_pct, plan.slowdown_pct, f"plan {plan.index} of {len(plan.of)}")
+    return Saving(plan.saving_pct, plan.slowdown_pct, plan_name(plan))
+
+
+def plan_name(plan: FrequencyPlan) -> str:
+    """Name a plan by its place on the frontier: the fastest of 282 plans, plan 12 of 282."""
+    if plan.index == 0:
+        return f"the fastest of {count(len(plan.of), 'plan')}"
+    return f"plan {plan.index} of {len(plan.of)} (0 is the fastest)"
 
 
 def headline(found: Figures) -> str:

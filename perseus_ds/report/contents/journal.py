@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perseus_ds.config import AUTOMATIC
+
 Event = Mapping[str, object]
 
+MOST_LINES = 500
+"""Of events, and of stragglers, on a page; the file has all."""
 STRAGGLER_HEADER = ("from", "to", "who", "meet at", "events")
 
 
@@ -34,18 +39,32 @@ def in_words(event: Mapping[str, object]) -> str:
 
 def facts_in_words(facts: Mapping[str, object]) -> str:
     """Return ``name value, name value``."""
-    return ", ".join(" ".join(named_value(name, value)) for name, value in facts.items())
+    return ", ".join(" ".join(row) for row in fact_rows(facts))
 
 
-def named_value(name: str, value: object) -> tuple[str, str]:
-    """Return a fact's name and value for reading: the unit moves from the name's end behind the number."""
-    shown = f"{value:.5g}" if isinstance(value, float) else str(value)
-    for ending, unit in _UNITS.items():
-        if name.endswith(ending):
-            return name.removesuffix(ending).replace("_", " "), shown + unit
-    return name.replace("_", " "), shown
+def fact_rows(facts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield names and values for reading; the unit moves from the end of a name behind its number."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            words = name.replace("_", " ")
+            yield from ((f"{words}, {inner}", text) for inner, text in fact_rows(value))
+            continue
+        ending = next((one for one in _UNITS if name.endswith(one)), "")
+        unit = "" if value is None or isinstance(value, str | bool) else _UNITS.get(ending, "")
+        yield name.removesuffix(ending).replace("_", " "), _shown(value) + unit
 
 
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"({facts_in_words(value)})"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.5g}" if isinstance(value, float) else _AUTO.sub(AUTOMATIC, str(value))
+
+
+_AUTO = re.compile(r"\bauto\b")  # the word of records, which users write in full
 _UNITS = {"_s": " s", "_j": " J", "_w": " W", "_mhz": " MHz", "_pct": " %", "_us": " us", "_ms": " ms"}
 
 

@@ -11,6 +11,7 @@ from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.profile import Profile, read_profile
+from perseus_ds.report.number import count
 from perseus_ds.run_directory import (
     RankRecord,
     RecordedIteration,
@@ -27,6 +28,7 @@ Part = TypeVar("Part")
 Event = Mapping[str, object]
 
 _FIRST = "attached"
+_OF_A_SIZE = {None, "running", "planning", "measured"}  # None: a summary's facts
 _EARLIER = "is of an earlier run in this directory; this run has not measured its saving yet"
 _NEVER_IN_MODE = {
     "profile": {"plan.json", "summary.json", "timelines.json"},
@@ -112,7 +114,6 @@ def read_contents(run_dir: Path) -> Contents:
     journal, missing = _events(files.events)
     events, earlier = _last_run(journal)
     profile = _part(files.profile, read_profile, events, missing)
-    plans = _part(files.plan, read_plans, events, missing)
     summary = _part(files.summary, read_summary, events, missing)
     timelines = _part(files.timelines, read_timelines, events, missing) or []
     ranks = _ranks(files, missing)
@@ -120,6 +121,7 @@ def read_contents(run_dir: Path) -> Contents:
     if _earlier(summary, ranks, run):
         missing += [Missing(path.name, _EARLIER) for path in (files.summary, files.timelines)]
         summary, timelines = None, []
+    plans = _plans(files, _microbatches(summary, events), events, missing)
     ranks = _of_run(ranks, run)
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
         raise PerseusError(f"{run_dir}: no job has written here", hint=_reasons(missing))
@@ -183,6 +185,31 @@ def _part(
         return None
 
 
+def _microbatches(summary: Summary | None, events: Sequence[Event]) -> int | None:
+    """Of a batch in what was measured, else in what ran or was planned last; None where nothing states it."""
+    facts = [{} if summary is None else summary.facts, *reversed(events)]
+    stated = (one.get("microbatches") for one in facts if one.get("event") in _OF_A_SIZE)
+    return next((one for one in stated if isinstance(one, int)), None)
+
+
+def _plans(
+    files: RunDirectory, microbatches: int | None, events: tuple[Event, ...], missing: list[Missing]
+) -> PlanSet | None:
+    """Read the plans for batches of this size; a directory may hold those of several."""
+    own = files.plan if microbatches is None else files.plan_of(0, microbatches)
+    if files.plan.exists() or not own.exists():
+        plans = _part(files.plan, read_plans, events, missing)
+        if plans is None or microbatches in {None, plans.schedule.microbatches}:
+            return plans
+        if not own.exists():
+            theirs = count(plans.schedule.microbatches, "microbatch", "es")
+            missing.append(
+                Missing(own.name, f"the job has not written it; {files.plan.name} is for {theirs}")
+            )
+            return None
+    return _part(own, read_plans, events, missing)
+
+
 def _why(file: str, events: tuple[Event, ...]) -> str:
     """Explain an absent file by the journal's last events."""
     facts = {key: value for event in events for key, value in event.items()}
@@ -203,10 +230,12 @@ _KEYS = ("plan", "plan_index")
 def chosen_plan(
     plans: PlanSet, summary: Summary | None, events: Sequence[Mapping[str, object]]
 ) -> FrequencyPlan:
-    """Look in the summary's facts, then in the journal from its end, for the plan's index."""
+    """Look in the summary's facts, then in the journal from its end, for the index of one of these plans."""
     places = [summary.facts] if summary is not None else []
     places += [event for event in reversed(events) if event.get("event") in {"running", "planned"}]
     for place in places:
+        if place.get("microbatches", plans.schedule.microbatches) != plans.schedule.microbatches:
+            continue
         for key in _KEYS:
             index = place.get(key)
             if isinstance(index, int) and 0 <= index < len(plans):

@@ -24,7 +24,7 @@ class EnergyPrices:
 
     price_per_kwh: float | None = None
     gco2_per_kwh: float | None = None
-    pue: float = 1.0
+    pue: float | None = None
 
     def __post_init__(self) -> None:
         for key, least in (("price_per_kwh", 0.0), ("gco2_per_kwh", 0.0), ("pue", 1.0)):
@@ -35,9 +35,7 @@ class EnergyPrices:
     def or_from(self, facts: Mapping[str, object]) -> EnergyPrices:
         """Fill what was not given from a summary's facts."""
         known = {key: float(v) for key in KEYS if isinstance(v := facts.get(key), int | float)}
-        given = {
-            key: v for key in KEYS if (v := getattr(self, key)) is not None and (key != "pue" or v != 1.0)
-        }
+        given = {key: v for key in KEYS if (v := getattr(self, key)) is not None}
         return EnergyPrices(**known | given)
 
 
@@ -54,7 +52,7 @@ class Worth:
 def worth(summary: Summary, prices: EnergyPrices) -> Worth:
     """Count what GPUs save, times what the building takes with them."""
     saved_j = summary.baseline.energy_j - summary.perseus.energy_j
-    per_day_kwh = prices.pue * saved_j * _DAY_S / summary.perseus.iteration_time_s / _J_PER_KWH
+    per_day_kwh = (prices.pue or 1.0) * saved_j * _DAY_S / summary.perseus.iteration_time_s / _J_PER_KWH
     money, grams = prices.price_per_kwh, prices.gco2_per_kwh
     return Worth(
         per_iteration_j=saved_j,

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perseus_ds import __version__
+from perseus_ds.config import shown
 from perseus_ds.report.contents import Contents
 from perseus_ds.report.contents.explained import explanation, lost_time, why_not_as_planned, with_error
 from perseus_ds.report.contents.figures import Figures, headline, per_pipeline
 from perseus_ds.report.contents.gpus import GpuRow, courses, gpu_rows
-from perseus_ds.report.contents.journal import STRAGGLER_HEADER, journal_lines, named_value, straggler_rows
+from perseus_ds.report.contents.journal import (
+    MOST_LINES,
+    STRAGGLER_HEADER,
+    fact_rows,
+    journal_lines,
+    straggler_rows,
+)
 from perseus_ds.report.contents.worth import EnergyPrices, worth
-from perseus_ds.report.number import short, signed
+from perseus_ds.report.number import count, short, signed
 from perseus_ds.report.page import alt_texts
 from perseus_ds.report.page.figure_data import (
     MOST_SPANS,
@@ -71,7 +78,7 @@ def _head(contents: Contents) -> Iterator[tuple[str, str]]:
         yield "last event", f"{times[-1][:10]} {times[-1][11:16]} UTC"
     for name, key in (("host of rank 0", "host"), ("mode", "mode"), ("device", "device"), ("run", "run")):
         if attached.get(key):
-            yield name, str(attached[key])
+            yield name, shown(str(attached[key]))
     yield "folder", str(contents.run_dir)
     for name, key in (("GPU", "gpu"), ("driver", "driver"), ("torch", "torch"), ("DeepSpeed", "deepspeed")):
         if fingerprint.get(key):
@@ -93,7 +100,8 @@ def _cards(found: Figures) -> Iterator[dict[str, str]]:
         yield {"kind": "measured", "value": value, "words": "iteration time, measured"}
     if saving := found.predicted:
         value = with_error(saving.saving_pct, saving.within_pct)
-        yield {"kind": "predicted", "value": value, "words": f"energy saved, expected of {saving.source}"}
+        words = f"energy saved, expected from the profile ({saving.source})"
+        yield {"kind": "predicted", "value": value, "words": words}
     if found.gap_pct is not None:
         gap = f"{max(0.0, found.gap_pct):.3f} %"
         yield {
@@ -122,7 +130,7 @@ def _table_of_figures(
     yield section(f"Measured{where}", header=header, rows=rows, numbers=1, half=True)
     known = prices.or_from(contents.summary.facts)
     value = worth(contents.summary, known)
-    building = "" if known.pue == 1.0 else f", the building's share with it (PUE {known.pue:g})"
+    building = "" if known.pue in {None, 1.0} else f", the building's share with it (PUE {known.pue:g})"
     saved = [
         ["energy per iteration", f"{short(value.per_iteration_j)} J"],
         [f"energy per day of training{building}", f"{short(value.per_day_kwh)} kWh"],
@@ -243,7 +251,8 @@ def _frontier(contents: Contents, data: dict[str, object]) -> Iterator[dict[str,
     )
     hint = "Arrow keys move along the frontier and choose; Home and End go to its ends."
     frontier = figure("frontier", caption, alt=alt_texts.of_frontier(plan), legend=legend, hint=hint)
-    yield section("The frontier: energy against time", figures=[frontier])
+    size = count(plan.of.schedule.microbatches, "microbatch", "es")
+    yield section(f"The frontier: energy against time, {size}", figures=[frontier])
     caption = "A row per stage and kind, a column per microbatch. Neighbours at one clock are one box."
     ramp = [(_RAMP, (f"{drawn['low']} MHz", f"{drawn['high']} MHz"))]
     clocks = figure("clocks", caption, alt=alt_texts.of_clocks(plan), legend=ramp)
@@ -296,16 +305,26 @@ def _gpu_cells(row: GpuRow, *, warm: bool, corrected: bool) -> list[str]:
 
 def _stragglers(contents: Contents) -> Iterator[dict[str, object]]:
     if rows := straggler_rows(contents.events):
-        yield section("Stragglers", header=list(STRAGGLER_HEADER), rows=rows)
+        heading = _of_many("Stragglers", len(rows))
+        yield section(heading, header=list(STRAGGLER_HEADER), rows=rows[-MOST_LINES:])
+
+
+def _of_many(heading: str, number: int) -> str:
+    """Name the part of a long list that the page has."""
+    if number <= MOST_LINES:
+        return heading
+    return f"{heading}: the last {MOST_LINES} of {number}, all are in events.jsonl"
 
 
 def _details(contents: Contents) -> Iterator[dict[str, object]]:
     if contents.events:
-        rows = [[line.time, line.event, line.facts] for line in journal_lines(contents.events)]
-        yield {"heading": "What happened", "header": ["time (UTC)", "event", ""], "rows": rows}
+        last = contents.events[-MOST_LINES:]
+        rows = [[line.time, line.event.replace("_", " "), line.facts] for line in journal_lines(last)]
+        heading = _of_many("What happened", len(contents.events))
+        yield {"heading": heading, "header": ["time (UTC)", "event", ""], "rows": rows}
     if contents.fingerprint:
-        rows = [list(named_value(key, value)) for key, value in contents.fingerprint.items()]
+        rows = list(map(list, fact_rows(contents.fingerprint)))
         yield {"heading": "The job that the plan is valid for", "header": [], "rows": rows}
     if contents.summary is not None:
-        rows = [list(named_value(key, value)) for key, value in contents.summary.facts.items()]
+        rows = list(map(list, fact_rows(contents.summary.facts)))
         yield {"heading": "Facts beside the measurement", "header": [], "rows": rows}

@@ -48,7 +48,7 @@ def profile_sections(contents: Contents, data: dict[str, object]) -> Iterator[di
             "error s",
             "error J",
             "off curve",
-            "deg C",
+            "°C",
         ],
         rows=_rows(profile, plan),
         numbers=1,

@@ -186,7 +186,7 @@
       place: (n) => dot(places[n]), text: (n) => planWords(n), step: (n, dx, dy) => n + dx - dy };
   }
   const planWords = (n) => { const f = found.frontier, [t, e] = f.baseline;
-    return `plan ${f.plan[n]} of ${f.plans}: ${short(f.time[n], 5)} s (${signed(100 * (f.time[n] / t - 1), 2)} %), saves ${(100 * (1 - f.energy[n] / e)).toFixed(2)} %, `
+    return `${f.plan[n] ? `plan ${f.plan[n]} of ${f.plans}` : `the fastest of ${f.plans} plans`}: ${short(f.time[n], 5)} s (${signed(100 * (f.time[n] / t - 1), 2)} %), saves ${(100 * (1 - f.energy[n] / e)).toFixed(2)} %, `
       + `at most ${Math.max(0, 100 * (f.energy[n] / f.bound[n] - 1)).toFixed(3)} % above the proved bound`; };
 
   /* ---- clocks of the chosen plan ---- */

@@ -16,6 +16,7 @@ from perseus_ds.profile import Profile
 from perseus_ds.report import EnergyPrices, write_report
 from perseus_ds.report.contents import read_contents
 from perseus_ds.report.contents.figures import figures
+from perseus_ds.report.contents.journal import MOST_LINES
 from perseus_ds.report.page.figure_data import (
     clocks_data,
     clocks_mhz,
@@ -97,9 +98,9 @@ def test_every_figure_has_its_figures_in_words(text: str, plans: PlanSet) -> Non
     "words",
     [
         "12.0 % less energy at +0.2 % time, measured on a simulated GPU",
-        "energy saved, expected of plan 1",
+        "plan 1 of",
         "A100-SXM4-80GB",
-        "Measured and expected agree within their errors.",
+        "agrees",
         "running",
     ],
 )
@@ -177,6 +178,17 @@ def test_any_one_part_may_be_missing(write_run: WriteRun, missing: str) -> None:
     assert f"{missing} is not shown: " in page(run_dir)
 
 
+def test_a_long_journal_stays_in_its_file(write_run: WriteRun) -> None:
+    came_and_went = [{"event": "straggler", "step": 0}, {"event": "straggler_gone", "step": 0}]
+    events = [{**event, "step": step} for step in range(600) for event in came_and_went]
+    text = page(write_run("plan", events=events))
+    assert text.count("straggler gone<") == MOST_LINES // 2
+    assert f"last {MOST_LINES} of {len(events)}" in text
+    assert f"last {MOST_LINES} of 600" in text
+    assert ">step 599<" in text
+    assert ">step 1<" not in text
+
+
 def test_prices_stand_on_the_page_where_there_are_some(write_run: WriteRun) -> None:
     run_dir = write_run()
     plain = page(run_dir)
@@ -195,6 +207,25 @@ def test_prices_are_given_to_the_command(write_run: WriteRun) -> None:
     assert main(["report", str(run_dir), *prices, "--output", str(run_dir / "priced.html")]) == 0
     priced = (run_dir / "priced.html").read_text()
     assert all(words in priced for words in ("at 0.25 per kWh", "at 400 g per kWh", "PUE 1.2"))
+
+
+def test_a_given_pue_of_one_overrides_the_blocks(write_run: WriteRun) -> None:
+    run_dir = write_run()
+    summary = json.loads((run_dir / "summary.json").read_text())
+    summary["facts"] |= {"pue": 1.2}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    assert "PUE 1.2" in page(run_dir)
+    assert "PUE" not in page(run_dir, EnergyPrices(pue=1.0))
+
+
+@pytest.mark.parametrize("option", ["--price-per-kwh", "--gco2-per-kwh", "--pue"])
+@pytest.mark.parametrize("what", [("run", "run"), ("run/profile.json",)])
+def test_prices_that_would_be_ignored_are_refused(
+    write_run: WriteRun, capsys: pytest.CaptureFixture[str], option: str, what: tuple[str, ...]
+) -> None:
+    folder = write_run().parent
+    assert main(["report", *(str(folder / one) for one in what), option, "2"]) == 1
+    assert option in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", ["profile.json", "plan.json", "summary.json", "timelines.json"])
