@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import hjson  # type: ignore[import-untyped]  # no stubs
@@ -18,6 +21,8 @@ FLAGS = {
     "PERSEUS_RUN_DIR": "run_dir",
     "PERSEUS_TRACE_KERNELS": "trace_kernels",
 }
+_NEARLY = ("perseus", "perseus_ds", "perseus-ds")
+_SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 _LIMITS = ("changes_per_s", "node_changes_per_s")
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
 
@@ -33,7 +38,8 @@ def is_enabled(deepspeed_config: Mapping[str, object]) -> bool:
 def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
     """Read the ``perseus`` block; ``PERSEUS_*`` flags in ``environment`` win over it.
 
-    ``${oc.env:NAME}`` inside a value is replaced by that environment variable.
+    ``${oc.env:NAME}`` inside a value is replaced by that environment variable, and ``~`` at the begin of
+    ``run_dir`` by the home directory.
 
     Raises:
         ConfigError: naming the key, its value and what is allowed.
@@ -50,7 +56,7 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
         names = ", ".join(name for name, key in FLAGS.items() if key in flags)
         config = record_of(PerseusConfig, resolved({**block, **flags}), where=f"with {names}, perseus")
     _check(config)
-    return config
+    return replace(config, run_dir=_folder(config.run_dir))
 
 
 def load(source: str | Path, environment: Mapping[str, str]) -> PerseusConfig | None:
@@ -64,6 +70,10 @@ def load(source: str | Path, environment: Mapping[str, str]) -> PerseusConfig | 
     """
     content = read_deepspeed_json(source)
     if not is_enabled(content):
+        if "perseus" not in content and (close := [key for key in content if key.lower() in _NEARLY]):
+            raise ConfigError(
+                f"{given_config(source).name}: {close[0]} is no block of ours", hint="did you mean perseus?"
+            )
         return None
     try:
         return parse(content["perseus"], environment)
@@ -115,7 +125,6 @@ def resolved(block: Mapping[str, object]) -> dict[str, object]:
 def _check(config: PerseusConfig) -> None:
     """Refuse a policy without its parameter, one of another policy, and what no plan can be made of."""
     objective = config.objective
-    _check_folder(config.run_dir)
     limits = [key for key in _LIMITS if getattr(objective, key) is not None]
     if objective.timelines is not None and limits:
         raise ConfigError(
@@ -135,7 +144,18 @@ def _check(config: PerseusConfig) -> None:
             )
 
 
-def _check_folder(run_dir: str) -> None:
-    """Refuse a name that no folder can have, or that nobody would see."""
+def _folder(run_dir: str) -> str:
+    """Expand the home directory in the name of a folder.
+
+    Raises:
+        ConfigError: no folder can have that name, nobody would see it, or it was meant for a shell.
+    """
     if not run_dir.strip() or not run_dir.isprintable():
         raise ConfigError(f"perseus.run_dir is {run_dir!r:.80}", hint="expected the name of a folder")
+    if variable := _SHELL_VARIABLE.search(run_dir):
+        hint = f"an environment variable is written ${{oc.env:{variable[1]}}}"
+        raise ConfigError(f"perseus.run_dir is {run_dir!r:.200}", hint=hint)
+    expanded = os.path.expanduser(run_dir)  # noqa: PTH111  # a path would lose "./"
+    if expanded.startswith("~"):
+        raise ConfigError(f"perseus.run_dir is {run_dir!r:.200}", hint="there is no such home directory")
+    return expanded

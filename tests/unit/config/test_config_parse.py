@@ -1,8 +1,10 @@
+import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, parse
+from perseus_ds.config import FLAGS, Mode, PerseusConfig, is_enabled, load, parse
 from perseus_ds.config.removed import REMOVED_KEYS
 from perseus_ds.errors import ConfigError
 
@@ -141,6 +143,36 @@ def test_a_bad_flag_is_named() -> None:
 def test_environment_variables_inside_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERSEUS_TEST_DIR", "there")
     assert parse({"run_dir": "${oc.env:PERSEUS_TEST_DIR}/run"}, {}).run_dir == "there/run"
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_run_directory_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, *, flag: bool) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    block, flags = ({}, {"PERSEUS_RUN_DIR": "~/x"}) if flag else ({"run_dir": "~/x"}, {})
+    assert parse(block, flags).run_dir == "/home/ada/x"
+    assert parse({"run_dir": "./~/x"}, {}).run_dir == "./~/x"
+    assert parse({"run_dir": "cost$"}, {}).run_dir == "cost$"
+
+
+@pytest.mark.parametrize(
+    ("run_dir", "named"),
+    [
+        ("$SCRATCH/x", "${oc.env:SCRATCH}"),
+        ("a/$USER", "${oc.env:USER}"),
+        ("~nobody-here/x", "~nobody-here"),
+    ],
+)
+def test_what_a_shell_would_expand_is_refused_with_the_form_that_works(run_dir: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({"run_dir": run_dir}, {})
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Perseus", "PERSEUS", "perseus_ds"])
+def test_a_block_that_is_nearly_ours_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({name: {"enabled": True}}))
+    with pytest.raises(ConfigError, match=name):
+        load(tmp_path / "ds.json", {})
 
 
 @pytest.mark.parametrize(
