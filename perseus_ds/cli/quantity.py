@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from perseus_ds.config import AUTOMATIC, auto_of, literals_of, shown
+from perseus_ds.errors import ConfigError
 
 
 def positive(text: str) -> float:
@@ -62,6 +63,17 @@ def index(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
+
+
+def refuse_idle(remedy: str, **flags: object) -> None:
+    """Refuse flags that would do nothing as the others are; one that was not given is None or False.
+
+    Raises:
+        ConfigError: naming the first of them.
+    """
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            raise ConfigError(f"--{name.replace('_', '-')} would have no effect", hint=remedy)
 
 
 def _number(text: str) -> float:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from perseus_ds.cli.emulation.simulate_summary import compared, render
 from perseus_ds.cli.output import DONE, bar, names_profile, remark, say
-from perseus_ds.cli.quantity import count, not_negative, positive
+from perseus_ds.cli.quantity import count, not_negative, positive, refuse_idle
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
 from perseus_ds.errors import PlanError
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     real.add_argument(
         "--noise-pct", type=not_negative, default=0.0, metavar="PCT", help="of a computation (0)"
     )
-    real.add_argument("--seed", type=int, default=0)
+    real.add_argument("--seed", type=int, help="of the noise and of drawn loads (0)")
     real.add_argument(
         "--work", type=positive, nargs="+", default=[1.0], metavar="X", help="batches' lengths, in turn"
     )
@@ -95,6 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run default clocks and the plan; print the comparison."""
     profile, loads = smoothed(read_profile(options.profile), scatter=True), _loads(options)
+    if not options.noise_pct and (loads is None or loads.draw is None):
+        refuse_idle("give --noise-pct, or --loads of a distribution", seed=options.seed)
+    if not options.straggler:
+        refuse_idle("give --straggler", unanswered=options.unanswered)
     with names_profile(options.profile):
         plans, cluster = _plans(options, profile), _cluster(options, profile)
         if loads is not None:
@@ -146,7 +150,7 @@ def _by_loads(
 
 
 def _loads(options: argparse.Namespace) -> EmulatedLoads | None:
-    return None if options.loads is None else parse_loads(options.loads, seed=options.seed)
+    return None if options.loads is None else parse_loads(options.loads, seed=options.seed or 0)
 
 
 def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
@@ -162,7 +166,7 @@ def _cluster(options: argparse.Namespace, profile: Profile) -> ClusterShape:
 def _conditions(options: argparse.Namespace, loads: EmulatedLoads | None) -> Conditions:
     return Conditions(
         noise=options.noise_pct / 100.0,
-        seed=options.seed,
+        seed=options.seed or 0,
         work=options.work,
         loads=loads,
         trace_bin_s=_TRACE_BIN_S,

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, bar, remark, say
-from perseus_ds.cli.quantity import count, positive
+from perseus_ds.cli.quantity import count, positive, refuse_idle
 from perseus_ds.device import DeviceRequest, Gpu, SimulatedGpu, SimulatedSettings
 from perseus_ds.device.choose import choose
 from perseus_ds.device.simulated import MODELS, VirtualTime
@@ -27,6 +27,8 @@ from perseus_ds.kernels.measure import WindowPatience
 from perseus_ds.kernels.measure_trace import CORE_CLOCKS, measure_trace
 from perseus_ds.kernels.simulated_replay import simulated_replay
 
+_NOISE = 0.005
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels measure``."""
@@ -35,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulated", choices=sorted(MODELS), metavar="GPU", help=f"one of {', '.join(MODELS)}"
     )
-    parser.add_argument("--noise", type=positive, default=0.005, help="of the simulated GPU (default 0.005)")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated GPU")
+    parser.add_argument("--noise", type=positive, help="of the simulated GPU (default 0.005)")
+    parser.add_argument("--seed", type=int, help="of the simulated GPU")
     parser.add_argument(
         "--core-clocks", type=count, default=CORE_CLOCKS, help="how many (default %(default)s)"
     )
@@ -46,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
+    if options.simulated is None:
+        refuse_idle("it belongs to --simulated", noise=options.noise, seed=options.seed)
     trace = read_trace(options.trace)
     gpu, find = _simulated(options) if options.simulated else _real()
     patience = WindowPatience(window_s=options.window_s, windows=options.windows)
@@ -66,8 +70,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _simulated(options: argparse.Namespace) -> tuple[Gpu, Callable[[KernelClass], Replay]]:
+    noise = _NOISE if options.noise is None else options.noise
     settings = SimulatedSettings(
-        gpu=options.simulated, seed=options.seed, noise=options.noise, counter_noise=options.noise / 2
+        gpu=options.simulated, seed=options.seed or 0, noise=noise, counter_noise=noise / 2
     )
     gpu = SimulatedGpu(settings, time=VirtualTime())
     return gpu, lambda kernel: simulated_replay(gpu, kernel)

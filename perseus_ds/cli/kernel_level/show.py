@@ -9,26 +9,28 @@ from json import dumps
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, remark, say
-from perseus_ds.cli.quantity import count
+from perseus_ds.cli.quantity import count, refuse_idle
 from perseus_ds.cli.terminal import grid, sentences
 from perseus_ds.kernels import KernelPlan, read_kernel_plan
 from perseus_ds.kernels.summary import KernelTotal
 
-_NAME = 28
+_NAME, _CLASSES = 28, 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels show``."""
     parser.add_argument("plan", type=Path, metavar="PLAN", help="what `kernels plan -o` wrote")
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument("--classes", type=count, default=20, help="how many (default %(default)s)")
+    parser.add_argument("--classes", type=count, metavar="N", help=f"how many (default {_CLASSES})")
     parser.add_argument("--picture", type=Path, metavar="PAGE", help="draw it into this HTML page")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print, and draw where asked."""
+    if options.json:
+        refuse_idle("--json prints every class", classes=options.classes)
     plan = read_kernel_plan(options.plan)
-    say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes))
+    say(dumps(asdict(plan), indent=1) if options.json else render(plan, most=options.classes or _CLASSES))
     if options.picture is not None:
         write_kernels = import_module("perseus_ds.report.page.kernels").write_kernels
         subtitle = f"{plan.launches} launches, {plan.iteration_s:.3g} s, {plan.pairs} pairs of clocks"
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def render(plan: KernelPlan, *, most: int = 20) -> str:
+def render(plan: KernelPlan, *, most: int = _CLASSES) -> str:
     """Lay a plan out in three tables."""
     parts = [_classes(plan, most), _totals(plan), _left(plan)]
     if plan.why_not_memory is not None:

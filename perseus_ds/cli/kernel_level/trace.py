@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perseus_ds.cli.job import run as run_command
 from perseus_ds.cli.output import DONE, say
-from perseus_ds.cli.quantity import count
+from perseus_ds.cli.quantity import count, refuse_idle
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import read_trace, write_trace
 from perseus_ds.kernels.trace import merged
@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``perseus-ds kernels trace``."""
     parser.usage = "%(prog)s [-h] --run-dir R -o TRACE [--iterations N] [-- JOB]"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="TRACE", help="write it here")
-    parser.add_argument(
-        "--iterations", type=count, default=ITERATIONS, metavar="N", help="how many (default %(default)s)"
-    )
+    parser.add_argument("--iterations", type=count, metavar="N", help=f"how many (default {ITERATIONS})")
     parser.add_argument(
         "--run-dir", type=Path, required=True, metavar="R", help="in place of the block's run_dir"
     )
@@ -40,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the job where there is one, join what its ranks traced."""
-    os.environ["PERSEUS_TRACE_KERNELS"] = str(options.iterations)
+    if not options.job:
+        refuse_idle("it belongs to a job after --", iterations=options.iterations)
+    iterations = options.iterations or ITERATIONS
+    os.environ["PERSEUS_TRACE_KERNELS"] = str(iterations)
     directory = RunDirectory(options.run_dir)
     if options.job:
         for old in directory.kernels.glob("rank*.json"):
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     if not files:
         raise ConfigError(
             f"{directory.kernels}: no rank has written a trace",
-            hint=f"the job must train {options.iterations + 3} iterations or more",
+            hint=f"the job must train {iterations + 3} iterations or more",
         )
     trace = merged([read_trace(file) for file in files])
     write_trace(trace, options.output)

@@ -26,6 +26,7 @@ from perseus_ds.cli.quantity import (
     not_negative_or_auto,
     one_of,
     positive,
+    refuse_idle,
     waiting_powers,
     words_of,
 )
@@ -170,6 +171,8 @@ def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
     profile = _profile(options)
     request = request_of(options, profile)
+    if request.budget.per_node_per_s is None:
+        refuse_idle("give --node-changes-per-s", gpus_per_node=options.gpus_per_node)
     if options.loads is not None:
         profile = _at_loads(profile, options.loads, request.schedule)
     if request.reserve_pct == "auto" and profile.variation() is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perseus_ds.cli.quantity import index, not_negative, positive
+from perseus_ds.cli.quantity import index, not_negative, positive, refuse_idle
 
 _USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power [--max-swing W]]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
@@ -69,6 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Choose a plan and print it."""
     if options.power:
+        refuse_idle(
+            "--power prints every plan: leave it out for one plan",
+            graph=options.graph,
+            plan=options.plan_number,
+            beside=options.beside,
+            max_slowdown=options.max_slowdown,
+            deadline=options.deadline,
+            power_cap=options.power_cap,
+            min_energy=options.min_energy,
+        )
         from perseus_ds.cli.planning.shown_power import show_power  # noqa: PLC0415  # the planner, only when called
 
         return show_power(options)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,31 @@ def test_a_clock_is_held_at_least_as_long_as_the_dwell(perseus: Program, profile
     for row in clocks(perseus, profile_csv, "--dwell-ms", 300):
         moments = [at for (_, before), (at, clock) in pairwise(row) if clock != before]
         assert all(later - earlier >= 0.3 for earlier, later in pairwise(moments))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "PLAN", "--power", "--plan", 0),
+        ("show", "PLAN", "--power", "--graph", "graph.dot"),
+        ("show", "PLAN", "--power", "--min-energy"),
+        ("show", "PLAN", "--power", "--max-slowdown", 0),
+        ("simulate", "PLAN", "PROFILE", "--seed", 0),
+        ("simulate", "PLAN", "PROFILE", "--unanswered"),
+        ("plan", "PROFILE", *SIZES, "--gpus-per-node", 2),
+        ("kernels", "measure", "TRACE", "-o", "out.json", "--seed", 1),
+        ("kernels", "measure", "TRACE", "-o", "out.json", "--noise", 1),
+        ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
+        ("kernels", "show", "KERNELS", "--json", "--classes", 3),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    refused: Callable[..., str], plan_file: Path, profile_csv: Path, words: tuple[object, ...]
+) -> None:
+    files = {"PLAN": plan_file, "PROFILE": profile_csv}
+    flag = next(word for word in reversed(words) if str(word).startswith("--"))
+    assert str(flag) in refused(*(files.get(str(word), word) for word in words))
 
 
 def played(perseus: Program, plan_file: Path, profile_csv: Path, *words: object) -> dict[str, Any]:
