@@ -18,7 +18,7 @@ class ReadAhead:
     """
 
     def __init__(self, data: Iterator[object]) -> None:
-        self._data = data
+        self.data = data
         self._read: deque[object] = deque()
         self._error: Exception | None = None
 
@@ -31,14 +31,19 @@ class ReadAhead:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        return next(self._data)
+        return next(self.data)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._data, name)
+        return getattr(self.data, name)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was read was asked for."""
+        return not self._read and self._error is None
 
     def reads(self, data: object) -> bool:
         """Whether this is the iterator that is read here, or this object itself."""
-        return data is self or data is self._data
+        return data is self or data is self.data
 
     def loads(self, microbatches: int) -> tuple[Load, ...] | None:
         """Read so many microbatches and count them; None where the data end before, or cannot be counted.
@@ -47,7 +52,7 @@ class ReadAhead:
         """
         while len(self._read) < microbatches and self._error is None:
             try:
-                self._read.append(next(self._data))
+                self._read.append(next(self.data))
             except Exception as error:  # noqa: BLE001  # the host's own: it is raised where it would have been
                 self._error = error
         if len(self._read) < microbatches:

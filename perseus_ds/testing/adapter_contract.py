@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Protocol, TypeVar
+from unittest.mock import patch
 
 from torch.nn import Module
 
@@ -24,6 +25,16 @@ from perseus_ds.testing.listeners import Failing, Leaving, Noting, Witness
 T = TypeVar("T")
 
 ITERATIONS = 3
+
+CALLS = (
+    "iteration_begins",
+    "before",
+    "after",
+    "iteration_ends",
+    "other_schedule_begins",
+    "iteration_broke",
+)
+"""The calls of a listener that an adapter makes."""
 
 _SHARE_OFF = 0.05  # of all work: weights that multiply are not all that takes time
 
@@ -78,14 +89,17 @@ class AdapterContract:
 
     ``ranks`` is the number of ranks, none of them tensor-parallel peers. ``marked`` are the kinds that the
     hooks see, of all that stand in the orders. ``required`` are some names that the adapter relies on,
-    ``framework`` the modules that must not be imported by ``door`` alone.
+    ``counting`` the functions that read its inputs, ``framework`` the modules that must not be imported by
+    ``door`` alone.
     """
 
     ranks = 2
     marked: Collection[Kind] = ()
     required: Sequence[str] = ()
+    counting: Sequence[str] = ()
     framework: Sequence[str] = ()
     door = ""
+    _left: Sequence[str] = ()
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         """Call ``body(rank)`` in a process of its own for every rank, communicators ready."""
@@ -281,12 +295,12 @@ class AdapterContract:
 
         def body(rank: int) -> tuple[bool, list[str], int]:
             del rank
-            plain, host = self._trained(None), self.host(ranks=self.ranks)
-            before = host.attributes()
+            plain, host = self._trained(None, evaluates=False), self.host(ranks=self.ranks)
+            losses, before = [host.train()], host.attributes()
             adapter = host.adapter()
             leaving = Leaving(adapter.remove)
             adapter.install(leaving)
-            losses = [host.train() for _ in range(ITERATIONS)]
+            losses += [host.train() for _ in range(ITERATIONS - 1)]
             return plain == (losses, host.weights()), _differing(before, host.attributes()), leaving.calls
 
         for same, left, calls in self.run(body, ranks=self.ranks):
@@ -295,14 +309,62 @@ class AdapterContract:
             assert calls == 1
 
     def test_a_failing_listener_never_reaches_the_host(self) -> None:
-        """Neither before nor after an instruction; training goes on as without us."""
+        """Whichever of its calls fails, once: it is asked to leave, no hook stays, and training goes on."""
 
-        def body(rank: int) -> bool:
+        def body(rank: int) -> list[str]:
             del rank
-            plain = self._trained(None)
-            return all(self._trained(Failing(where)) == plain for where in ("before", "after"))
+            plain, wrong = self._trained(None), []
+            for where in CALLS:
+                for fails_to_leave in (False, True):
+                    failing = Failing(where, fails_to_leave=fails_to_leave)
+                    if self._trained(failing) != plain:
+                        wrong.append(where)
+                    if failing.calls and (failing.calls, len(failing.failures), self._left) != (1, 1, []):
+                        wrong.append(f"{where}: {failing.calls} calls, {self._left} left")
+                    if not failing.calls and where not in {"iteration_broke", "other_schedule_begins"}:
+                        wrong.append(f"{where} was not called")
+            return wrong
 
-        assert all(self.run(body, ranks=self.ranks))
+        assert self.run(body, ranks=self.ranks) == [[]] * self.ranks
+
+    def test_counting_that_fails_never_reaches_the_host(self) -> None:
+        """Whichever of the functions that count inputs fails: the listener is asked to leave."""
+
+        def body(rank: int) -> list[str]:
+            del rank
+            plain, wrong = self._trained(None), []
+            for name in self.counting:
+                noting = Noting()
+                with patch(name, side_effect=ZeroDivisionError("a bug of ours")) as counting:
+                    if self._trained(noting) != plain:
+                        wrong.append(name)
+                if counting.call_count != len(noting.failures) or counting.call_count > 1:
+                    wrong.append(f"{name}: {counting.call_count} calls, {noting.failures}")
+                if counting.call_count and self._left:
+                    wrong.append(f"{name}: {self._left} left")
+                if self.ranks == 1 and not counting.call_count:
+                    wrong.append(f"{name} was not called")
+            return wrong
+
+        assert self.run(body, ranks=self.ranks) == [[]] * self.ranks
+
+    def test_the_hosts_exception_wins_over_ours(self) -> None:
+        """Where both fail the host sees its own, with nothing of ours behind it."""
+
+        def body(rank: int) -> tuple[bool, int]:
+            del rank
+            host, failing = self.host(ranks=1), Failing("iteration_broke", fails_to_leave=True)
+            host.adapter().install(failing)
+            error = KeyError("the user's own")
+            host.fail_next(error)
+            try:
+                host.train()
+            except KeyError as raised:
+                alone = raised.__cause__ is None and not isinstance(raised.__context__, ZeroDivisionError)
+                return raised is error and alone, failing.calls
+            return False, failing.calls
+
+        assert self.run(body, ranks=1) == [(True, 1)]
 
     def test_a_missing_name_names_itself(self) -> None:
         """A release without a name that we rely on is refused with the name."""
@@ -348,12 +410,22 @@ class AdapterContract:
 
         assert self.run(body, ranks=self.ranks) == [[2, 2]] * self.ranks
 
-    def _trained(self, listener: InstructionListener | None) -> tuple[list[Sequence[str]], str]:
-        """Losses and weights of a few iterations of a new engine."""
+    def _trained(
+        self, listener: InstructionListener | None, *, evaluates: bool = True
+    ) -> tuple[list[Sequence[str]], str]:
+        """Losses and weights of a few iterations of a new engine, with an evaluation among them."""
         host = self.host(ranks=self.ranks)
+        losses = [host.train()]
+        before = host.attributes()
         if listener is not None:
-            host.adapter().install(listener)
-        losses = [host.train() for _ in range(ITERATIONS)]
+            adapter = host.adapter()
+            getattr(adapter, "read_ahead", bool)()
+            adapter.install(listener)
+        losses += [host.train()]
+        if evaluates:
+            host.evaluate()
+        losses += [host.train() for _ in range(ITERATIONS - 2)]
+        self._left = _differing(before, host.attributes())
         return losses, host.weights()
 
 

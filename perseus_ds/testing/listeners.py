@@ -29,6 +29,7 @@ class Noting:
         self.wants = wants
         self.iterations: list[NotedIteration] = []
         self.others = 0
+        self.failures: list[Exception] = []
         self._running: Kind | None = None
 
     def iteration_begins(self, batch: Batch) -> bool:
@@ -62,6 +63,11 @@ class Noting:
         """Note it."""
         self.iterations[-1].ended = "broke"
 
+    def fail(self, error: Exception) -> bool:
+        """Note it."""
+        self.failures.append(error)
+        return False
+
 
 class Leaving(Noting):
     """Removes the hooks at its first instruction."""
@@ -82,22 +88,24 @@ class Leaving(Noting):
 
 
 class Failing(Noting):
-    """Raises at every instruction."""
+    """Raises in one of its calls, named ``where``, or in ``fail`` as well."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, fails_to_leave: bool = False) -> None:
         super().__init__()
-        self._where = where
+        self._fails_to_leave = fails_to_leave
+        self.calls = 0
+        setattr(self, where, self._raise)
 
-    def before(self, kind: Kind, load: Load | None = None) -> None:
-        """Raise, if it is the place."""
-        del load
-        if self._where == "before":
-            raise ZeroDivisionError(f"a bug of ours at {kind.value}")
+    def fail(self, error: Exception) -> bool:
+        """Note it, or raise as well."""
+        super().fail(error)
+        if self._fails_to_leave:
+            raise ZeroDivisionError("a second bug of ours")
+        return False
 
-    def after(self, kind: Kind) -> None:
-        """Raise, if it is the place."""
-        if self._where == "after":
-            raise ZeroDivisionError(f"a bug of ours at {kind.value}")
+    def _raise(self, *_: object) -> bool:
+        self.calls += 1
+        raise ZeroDivisionError("a bug of ours")
 
 
 _BACKWARDS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT})

@@ -7,10 +7,10 @@ from functools import partial, wraps
 
 from perseus_ds.adapters.deepspeed.inputs import NEXT_BATCH, Inputs
 from perseus_ds.adapters.deepspeed.seam import KINDS, PipelineEngine, PipeSchedule, is_training
-from perseus_ds.adapters.listening import Listening, around
+from perseus_ds.adapters.listening import around
 from perseus_ds.adapters.replacing import is_ours, marked
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener
 from perseus_ds.schedule import Kind
 
 _INSTANCE_ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", NEXT_BATCH)
@@ -28,7 +28,7 @@ class Hooks:
         self, engine: PipelineEngine, listener: InstructionListener, *, silent: Collection[Kind] = ()
     ) -> None:
         self._engine = engine
-        self._listening = Listening(listener, self.remove)
+        self._guard = GuardedListener(listener, self.remove)
         self._silent = silent
         self._inputs = Inputs(engine)
         self.reads_ahead = False
@@ -49,19 +49,19 @@ class Hooks:
             command: handler
             if kinds[command] in self._silent
             else around(
-                self._listening,
+                self._guard,
                 kinds[command],
                 handler,
                 load=self._inputs.load_of if kinds[command] is Kind.FORWARD else None,
             )
             for command, handler in engine._INSTRUCTION_MAP.items()  # noqa: SLF001
         }
-        self._inputs.install()
+        self._inputs.install(self._guard)
         vars(engine)["_exec_schedule"] = self._around_schedule(engine._exec_schedule)  # noqa: SLF001
 
     def remove(self) -> None:
         """Give the engine back what it had; safe to call twice, also from within an iteration."""
-        self._listening.wanted = False
+        self._guard.wanted = False
         for name in _INSTANCE_ATTRIBUTES:
             vars(self._engine).pop(name, None)
         vars(self._engine).update(self._before)
@@ -69,13 +69,20 @@ class Hooks:
     def _around_schedule(self, exec_schedule: Callable[[PipeSchedule], None]) -> Callable[..., object]:
         @wraps(exec_schedule)
         def listened(pipe_schedule: PipeSchedule) -> None:
-            if not is_training(pipe_schedule):
-                self._listening.other_begins()
+            if not self._guard.run(partial(is_training, pipe_schedule), default=False):
+                self._guard.other_begins()
                 exec_schedule(pipe_schedule)
                 return
-            self.present = pipe_schedule
-            microbatches = pipe_schedule.micro_batches
-            loads = self._inputs.begin(microbatches, reads_ahead=self.reads_ahead)
-            self._listening.iteration(Batch(microbatches, loads=loads), partial(exec_schedule, pipe_schedule))
+            try:
+                self._guard.iteration(
+                    partial(self._batch, pipe_schedule), partial(exec_schedule, pipe_schedule)
+                )
+            finally:
+                self._inputs.end()
 
         return marked(listened)
+
+    def _batch(self, pipe_schedule: PipeSchedule) -> Batch:
+        self.present = pipe_schedule
+        microbatches = pipe_schedule.micro_batches
+        return Batch(microbatches, loads=self._inputs.begin(microbatches, reads_ahead=self.reads_ahead))

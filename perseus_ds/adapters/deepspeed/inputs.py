@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Protocol, cast
 
 from perseus_ds.adapters.counting import counted
 from perseus_ds.adapters.deepspeed.seam import PipelineEngine
 from perseus_ds.adapters.reading_ahead import ReadAhead
 from perseus_ds.adapters.replacing import marked
+from perseus_ds.runtime.adapter import GuardedListener
 from perseus_ds.schedule import Load
 
 NEXT_BATCH = "_next_batch"
@@ -47,11 +48,11 @@ class Inputs:
         self._loaded: list[Load | None] = []
         self._ahead: ReadAhead | None = None
 
-    def install(self) -> None:
+    def install(self, guard: GuardedListener) -> None:
         """Count what the engine takes from its data iterator."""
         original = getattr(self._engine, NEXT_BATCH, None)
         if original is not None:
-            vars(self._engine)[NEXT_BATCH] = self._around_next(original)
+            vars(self._engine)[NEXT_BATCH] = self._around_next(original, guard)
 
     def load_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Load | None:
         """Return the load of a forward that is about to be issued."""
@@ -60,7 +61,10 @@ class Inputs:
         return _load_of_shape(args, kwargs)
 
     def begin(self, microbatches: int, *, reads_ahead: bool) -> tuple[Load, ...] | None:
-        """Begin a training iteration; return its loads where they are read ahead, and this rank has data."""
+        """Begin a training iteration; return its loads where they are read ahead, and this rank has data.
+
+        Within the iteration alone the engine's data iterator is another one (`end`).
+        """
         self._loaded.clear()
         engine = cast("_Buffers", self._engine)
         data = getattr(engine, "data_iterator", None)
@@ -71,15 +75,27 @@ class Inputs:
         engine.data_iterator = self._ahead
         return self._ahead.loads(microbatches)
 
-    def _around_next(self, original: Callable[..., object]) -> Callable[..., object]:
+    def end(self) -> None:
+        """Give the engine its own iterator back, unless some of what was read was not asked for."""
+        engine, ahead = cast("_Buffers", self._engine), self._ahead
+        if ahead is None or not ahead.is_empty:
+            return
+        self._ahead = None
+        if engine.data_iterator is ahead:
+            engine.data_iterator = ahead.data
+
+    def _around_next(self, original: Callable[..., object], guard: GuardedListener) -> Callable[..., object]:
         @wraps(original)
         def counting(*args: object, **kwargs: object) -> object:
             batch = original(*args, **kwargs)
-            inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
-            self._loaded.append(counted(inputs))
+            guard.run(partial(self._count, batch), None)
             return batch
 
         return marked(counting)
+
+    def _count(self, batch: object) -> None:
+        inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+        self._loaded.append(counted(inputs))
 
     def _is_first(self) -> bool:
         ask = getattr(self._engine, "is_first_stage", None)
@@ -99,5 +115,5 @@ def _load_of_shape(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Lo
             return Load.of_shape(cast("_Tensor", inputs).shape)
         described = holder.is_pipe_partitioned and not holder.is_first_stage()
         return Load.of_shape(cast("_Tensor", inputs[1 if described else 0]).shape)
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except Exception:  # noqa: BLE001  # an engine may keep anything there
         return None

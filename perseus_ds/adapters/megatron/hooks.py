@@ -10,13 +10,13 @@ from typing import cast
 
 from torch import nn
 
-from perseus_ds.adapters.listening import Listening, around
+from perseus_ds.adapters.listening import around
 from perseus_ds.adapters.megatron.one_pass import OnePass
 from perseus_ds.adapters.megatron.seam import STEPS, Function
 from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of
 from perseus_ds.adapters.reading_ahead import ReadAhead
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import InstructionListener
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener
 from perseus_ds.runtime.startup.activation import say
 from perseus_ds.schedule import Kind, Load
 
@@ -37,7 +37,7 @@ class Hooks:
         self._module = module
         self._first = chunks[0]
         self._reducing = reducing(chunks)
-        self._listening = Listening(listener, self.remove)
+        self._guard = GuardedListener(listener, self.remove)
         self._wrapping: Wrapping | None = None
         self._load: Load | None = None
         self._told = False
@@ -58,24 +58,33 @@ class Hooks:
 
     def remove(self) -> None:
         """Give the module back what it had; safe to call twice, also from within a pass."""
-        self._listening.wanted = False
+        self._guard.wanted = False
         self._mute()
         if self._wrapping is not None:
             self._wrapping.remove()
             self._wrapping = None
 
     def _around_pass(self, present: OnePass, call: Callable[[], object]) -> object:
-        if present.trains and present.chunks[0] is not self._first:
-            self._say_once()
-        if not present.trains or present.chunks[0] is not self._first:
-            self._listening.other_begins()
+        if not self._guard.run(partial(self._is_ours, present), default=False):
+            self._guard.other_begins()
             return call()
-        self.present, self._load = present, present.load
-        loads = self._read_ahead(present)
         try:
-            return self._listening.iteration(replace(present.batch, loads=loads), call, prepared=self._listen)
+            return self._guard.iteration(partial(self._batch, present), call, prepare=self._listen)
         finally:
             self._mute()
+
+    def _is_ours(self, present: OnePass) -> bool:
+        """Whether a pass trains the first model of this process, the only one that is served."""
+        if not present.trains:
+            return False
+        if present.chunks[0] is self._first:
+            return True
+        self._say_once()
+        return False
+
+    def _batch(self, present: OnePass) -> Batch:
+        self.present, self._load = present, present.load
+        return replace(present.batch, loads=self._read_ahead(present))
 
     def _read_ahead(self, present: OnePass) -> tuple[Load, ...] | None:
         """Count the microbatches of a pass before it, where this rank is the first stage and has them.
@@ -100,12 +109,12 @@ class Hooks:
         for name, kind in STEPS.items():
             load = self._load_of if kind is Kind.FORWARD else None
             self._replace(
-                self._module, name, around(self._listening, kind, getattr(self._module, name), load=load)
+                self._module, name, around(self._guard, kind, getattr(self._module, name), load=load)
             )
         for chunk in self._reducing:
             first, last = chunk is self._reducing[0], chunk is self._reducing[-1]
             original = cast("Function", getattr(chunk, _SYNC))
-            listened = around(self._listening, Kind.REDUCE_GRADS, original, begins=first, ends=last)
+            listened = around(self._guard, Kind.REDUCE_GRADS, original, begins=first, ends=last)
             self._replace(chunk, _SYNC, listened)
 
     def _load_of(self, *_: object) -> Load | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial, wraps
 
 from perseus_ds.adapters.counting import chunks_counted
-from perseus_ds.adapters.listening import Listening, around
+from perseus_ds.adapters.listening import around
 from perseus_ds.adapters.pipelining.seam import Handler, PipelineSchedule, Stage, splits_rows, stages_of
 from perseus_ds.adapters.replacing import is_ours, marked
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener
 from perseus_ds.schedule import Kind
 
 
@@ -23,7 +23,7 @@ class Hooks:
 
     def __init__(self, schedule: PipelineSchedule, listener: InstructionListener, *, reduces: bool) -> None:
         self._schedule = schedule
-        self._listening = Listening(listener, self.remove)
+        self._guard = GuardedListener(listener, self.remove)
         self._reduces = reduces
         self._found: list[tuple[object, str, Handler | None]] = []
 
@@ -50,7 +50,7 @@ class Hooks:
 
     def remove(self) -> None:
         """Give everything back as it was; safe to call twice, also from within an iteration."""
-        self._listening.wanted = False
+        self._guard.wanted = False
         for holder, name, before in reversed(self._found):
             vars(holder).pop(name, None)
             if before is not None:
@@ -63,7 +63,7 @@ class Hooks:
 
     def _around(self, kind: Kind, handler: Handler, *, ends: bool = True) -> Handler:
         """Of the last stage's forward only the beginning: the loss belongs to it, and comes after it."""
-        return around(self._listening, kind, handler, ends=ends)
+        return around(self._guard, kind, handler, ends=ends)
 
     def _around_backward(self, handler: Handler) -> Handler:
         """A whole one, or the first half where torch asks for that only."""
@@ -80,7 +80,7 @@ class Hooks:
         def listened(stage: Stage, *args: object, **kwargs: object) -> object:
             result = handler(stage, *args, **kwargs)
             if stage.is_last:
-                self._listening.after(Kind.FORWARD)
+                self._guard.after(Kind.FORWARD)
             return result
 
         return marked(listened)
@@ -93,10 +93,15 @@ class Hooks:
         @wraps(step)
         def listened(*args: object, **kwargs: object) -> object:
             if not schedule._has_backward:  # noqa: SLF001  # the seam
-                self._listening.other_begins()
+                self._guard.other_begins()
                 return step(*args, **kwargs)
-            counted = counts and splits_rows(schedule)
-            loads = chunks_counted([*args, kwargs], microbatches) if counted else None
-            return self._listening.iteration(Batch(microbatches, loads=loads), partial(step, *args, **kwargs))
+
+            def batch() -> Batch:
+                counted = counts and splits_rows(schedule)
+                return Batch(
+                    microbatches, loads=chunks_counted([*args, kwargs], microbatches) if counted else None
+                )
+
+            return self._guard.iteration(batch, partial(step, *args, **kwargs))
 
         return marked(listened)

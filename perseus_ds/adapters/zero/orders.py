@@ -42,6 +42,10 @@ class FirstIteration:
     def iteration_broke(self) -> None:
         """Nothing: the next one is noted anew."""
 
+    def fail(self, error: Exception) -> bool:
+        """Leave the line to the caller: there is nothing to restore."""
+        raise error
+
 
 def order_of(kinds: Iterable[Kind]) -> Order:
     """Number what ran: the n-th of a kind is that of microbatch n, on the one model stage that there is.

@@ -44,7 +44,7 @@ class Messages(Protocol):
         """Inform all that nothing more comes."""
 
 
-class CarriedTime:
+class CarriedTime(PassingListener):
     """A listener in front of `EmulatedWork`: each rank's time passes as its GPU works, and travels along.
 
     Moments are sent before the host's own call and awaited after it, where the host itself has just waited
@@ -66,7 +66,7 @@ class CarriedTime:
         messages: Messages,
         settings: SimulatedSettings,
     ) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._clock = clock
         self._known_routes = {microbatches: routes}
         self._routes = routes

@@ -106,6 +106,11 @@ class Session:
         if not self.left:
             self._guarded(self._stand_aside)
 
+    def fail(self, error: Exception) -> bool:
+        """Leave, since something before or around this failed; return whether the user wants it raised."""
+        self._leave(failed(as_perseus_error(error)))
+        return self._raises
+
     def leave(self) -> None:
         """Give everything back; safe to call twice."""
         self._leave(ended())

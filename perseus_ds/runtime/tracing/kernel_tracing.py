@@ -73,8 +73,12 @@ class KernelTracing(PassingListener):
         if not self._tracing:
             self._listener.before(kind, load)
         elif self._profiler is not None and kind.is_computation and self._next < len(self._computations):
-            self._mark = record_function(f"{MARK}{self._computations[self._next]}")
-            self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
+            try:
+                self._mark = record_function(f"{MARK}{self._computations[self._next]}")
+                self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch's own
+            except Exception as error:  # noqa: BLE001  # see iteration_begins
+                self._stop()
+                self._give_up(error)
             self._next += 1
 
     def after(self, kind: Kind) -> None:
@@ -82,8 +86,12 @@ class KernelTracing(PassingListener):
         if not self._tracing:
             self._listener.after(kind)
         elif self._mark is not None:
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+            mark, self._mark = self._mark, None
+            try:
+                mark.__exit__(None, None, None)
+            except Exception as error:  # noqa: BLE001  # see iteration_begins
+                self._stop()
+                self._give_up(error)
 
     def iteration_ends(self) -> None:
         """Cut what was traced; after the last iteration write it."""
@@ -105,10 +113,23 @@ class KernelTracing(PassingListener):
     def iteration_broke(self) -> None:
         """End the profiler with the iteration, and pass on."""
         self._tracing = False
-        if self._profiler is not None:
-            self._profiler.stop()
-            self._profiler = self._mark = None
-        self._listener.iteration_broke()
+        self._stop()
+        super().iteration_broke()
+
+    def fail(self, error: Exception) -> bool:
+        """End the profiler, and pass on."""
+        self._tracing = False
+        self._stop()
+        return super().fail(error)
+
+    def _stop(self) -> None:
+        """End the profiler within an iteration; one that fails to end is a line."""
+        profiler, self._profiler, self._mark = self._profiler, None, None
+        if profiler is not None:
+            try:
+                profiler.stop()
+            except Exception as error:  # noqa: BLE001  # see iteration_begins
+                self._give_up(error)
 
     def _stopped(self, profiler: profile) -> dict[Instruction, tuple[Launch, ...]]:
         if torch.cuda.is_available():

@@ -13,9 +13,8 @@ from deepspeed_hosts import one_f_one_b
 
 from perseus_ds.adapters.deepspeed import hooks
 from perseus_ds.adapters.deepspeed.adapter import DeepSpeedAdapter
-from perseus_ds.adapters.listening import Listening
 from perseus_ds.errors import EngineError
-from perseus_ds.runtime.adapter import Batch, InstructionListener, Place
+from perseus_ds.runtime.adapter import Batch, GuardedListener, InstructionListener, Place
 from perseus_ds.schedule import Kind, Load
 
 pytestmark = pytest.mark.e2e
@@ -44,6 +43,9 @@ class Relay:
 
     def iteration_broke(self) -> None:
         self.to.iteration_broke()
+
+    def fail(self, error: Exception) -> bool:
+        return self.to.fail(error)
 
 
 class SwapsKinds(Relay):
@@ -115,17 +117,20 @@ def leaves_the_map(broken: Any) -> None:  # noqa: ANN401
     broken.remove = remove
 
 
-class Open(Listening):
-    """Hands on whatever the listener raises."""
+class Open(GuardedListener):
+    """Hands on whatever fails."""
 
-    def __init__(self, listener: InstructionListener, remove: Callable[[], None]) -> None:
-        super().__init__(listener, remove)
-        self.before, self.after = listener.before, listener.after  # type: ignore[method-assign]
+    def run(self, act: Callable[[], Any], default: Any) -> Any:  # noqa: ANN401
+        del default
+        return act()
+
+    def broke(self) -> None:
+        self._listener.iteration_broke()
 
 
 def lets_errors_through(broken: Any) -> None:  # noqa: ANN401
     def install(self: Any, listener: InstructionListener) -> None:  # noqa: ANN401
-        hooks.Listening = Open  # type: ignore[misc]  # in a process of the test's own
+        hooks.GuardedListener = Open  # type: ignore[misc]  # in a process of the test's own
         DeepSpeedAdapter.install(self, listener)
 
     broken.install = install
@@ -195,6 +200,8 @@ FAULTS: tuple[tuple[str, Callable[[Any], None]], ...] = (
     ("test_removing_restores_the_identity_of_every_attribute", leaves_the_map),
     ("test_removing_within_an_iteration_lets_it_run_to_its_end", leaves_the_map),
     ("test_a_failing_listener_never_reaches_the_host", lets_errors_through),
+    ("test_counting_that_fails_never_reaches_the_host", lets_errors_through),
+    ("test_the_hosts_exception_wins_over_ours", lets_errors_through),
     ("test_a_missing_name_names_itself", checks_nothing),
     ("test_of_two_engines_each_is_heard_by_its_own_listener", hears_the_other_engine),
 )

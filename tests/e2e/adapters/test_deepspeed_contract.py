@@ -24,6 +24,8 @@ pytestmark = pytest.mark.e2e
 T = TypeVar("T")
 Batch = tuple[torch.Tensor, torch.Tensor]
 
+ATTRIBUTES = ("_INSTRUCTION_MAP", "_exec_schedule", "_next_batch", "data_iterator")
+
 
 class Data:
     """The same batches in every run; raises the user's error on request."""
@@ -75,7 +77,7 @@ class EngineHost:
         self.data.error = error
 
     def attributes(self) -> Mapping[str, object]:
-        return {n: t for n, t in vars(self.engine).items() if n in {"_INSTRUCTION_MAP", "_exec_schedule"}}
+        return {name: thing for name, thing in vars(self.engine).items() if name in ATTRIBUTES}
 
     @contextmanager
     def without(self, name: str) -> Iterator[None]:
@@ -93,6 +95,7 @@ class EngineHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(KINDS.values())
     required = ("grid", "micro_batches", "micro_batch_size", "_INSTRUCTION_MAP", "_exec_schedule")
+    counting = ("perseus_ds.adapters.deepspeed.inputs.counted", "perseus_ds.adapters.reading_ahead.counted")
     framework = ("deepspeed",)
     door = "perseus_ds.adapters.deepspeed.door"
 

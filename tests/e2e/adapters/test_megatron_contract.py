@@ -94,6 +94,7 @@ class ModelHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.REDUCE_GRADS})
     required = tuple(one.name for one in REQUIRED_NAMES)
+    counting = ("perseus_ds.adapters.reading_ahead.counted",)
     framework = ("megatron",)
     door = "perseus_ds.adapters.megatron.door"
 

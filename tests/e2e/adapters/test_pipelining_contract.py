@@ -83,6 +83,7 @@ class PipelineHost:
 class TestOneForwardOneBackward(AdapterContract):
     marked: Collection[Kind] = frozenset(kind for kind in Kind if kind.is_computation)
     required = tuple(NAMES)
+    counting = ("perseus_ds.adapters.pipelining.hooks.chunks_counted",)
     framework = ("torch.distributed.pipelining",)
     door = "perseus_ds.adapters.pipelining.door"
     schedule = "1F1B"

@@ -22,6 +22,7 @@ class ZeroContract(AdapterContract):
     torch_style = False
     marked: Collection[Kind] = frozenset(Kind)
     required = ("allreduce_gradients", "_take_model_step", "step", "data_parallel_group", "mp_world_size")
+    counting = ("perseus_ds.adapters.zero.hooks.counted",)
     framework = ("deepspeed",)
     door = "perseus_ds.adapters.zero.door"
 

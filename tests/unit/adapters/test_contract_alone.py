@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
+import torch
 import torch.distributed as dist
 from lone_job import events_of
 
 import perseus_ds
+from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
 from perseus_ds.schedule import Kind
-from perseus_ds.testing.adapter_contract import ITERATIONS, AdapterContract, Host
+from perseus_ds.testing.adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
 
 T = TypeVar("T")
 
@@ -66,6 +69,10 @@ class Alone(AdapterContract):
     @property
     def required(self) -> Sequence[str]:
         return self._whole.required
+
+    @property
+    def counting(self) -> Sequence[str]:
+        return self._whole.counting
 
     def run(self, body: Callable[[int], T], *, ranks: int) -> list[T]:
         assert ranks == 1
@@ -118,7 +125,10 @@ def by_pipelining(block: dict[str, object] | None) -> tuple[Any, Host]:
     return host.pipeline.schedule, host
 
 
-@pytest.mark.parametrize("made", [by_zero, by_deepspeed, by_pipelining])
+MADE = [by_zero, by_deepspeed, by_pipelining]
+
+
+@pytest.mark.parametrize("made", MADE)
 def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]], tmp_path: Path) -> None:
     """Training is the same to the last bit, and nothing of ours stays on the engine."""
     _, plain = made(None)
@@ -133,3 +143,47 @@ def test_a_job_is_observed_until_it_is_left(made: Callable[..., tuple[Any, Host]
     assert during > before == host.attributes().keys()
     events = [event["event"] for event in events_of(tmp_path / "run")]
     assert events.count("attached") == 1
+
+
+FAILS = [(by_zero, call) for call in CALLS if call != "iteration_broke"]
+
+
+@pytest.mark.parametrize(
+    ("made", "where"), [*FAILS, (by_deepspeed, "iteration_ends"), (by_pipelining, "before")]
+)
+def test_what_fails_in_front_of_the_session_ends_us_and_not_the_job(
+    made: Callable[..., tuple[Any, Host]], where: str, tmp_path: Path
+) -> None:
+    """Clocks are given back, one event says why, and training is the same to the last bit."""
+    _, plain = made(None)
+    with quiet(), patch.object(EmulatedWork, where, side_effect=ZeroDivisionError("a bug of ours")):
+        _, host = made(observed(tmp_path / "run"))
+        before = plain.attributes().keys()
+        trained = [host.train() for _ in range(ITERATIONS)], host.evaluate(), host.train()
+    assert trained == ([plain.train() for _ in range(ITERATIONS)], plain.evaluate(), plain.train())
+    disabled = [event for event in events_of(tmp_path / "run") if event["event"] == "disabled"]
+    assert [str(event["reason"]).count("ZeroDivisionError") for event in disabled] == [1]
+    assert host.attributes().keys() <= before | plain.attributes().keys()
+
+
+def test_who_asks_for_it_has_our_errors_raised(tmp_path: Path) -> None:
+    with quiet(), patch.object(EmulatedWork, "before", side_effect=ZeroDivisionError("a bug of ours")):
+        _, host = by_zero(observed(tmp_path / "run") | {"on_error": "raise"})
+        host.train()
+        with pytest.raises(ZeroDivisionError):
+            host.train()
+
+
+def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
+    """`engine(tokens[16], loss_mask[16])`: it ended in the first iteration."""
+    from zero_hosts import zero_engine
+
+    with quiet():
+        engine = zero_engine(1, microbatches=1, perseus=observed(tmp_path / "run"))
+        first = engine.module[0]
+        engine.module.forward = lambda tokens, mask: first(tokens.float().view(2, 8)).mean() * mask.sum()
+        for _ in range(ITERATIONS):
+            engine.backward(engine(torch.arange(16), torch.ones(16, dtype=torch.long)))
+            engine.step()
+        perseus_ds.detach(engine)
+    assert "disabled" not in [event["event"] for event in events_of(tmp_path / "run")]

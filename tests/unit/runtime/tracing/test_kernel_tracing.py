@@ -140,3 +140,23 @@ def test_an_iteration_that_breaks_ends_the_profiler_with_it(tmp_path: Path) -> N
     assert not torch.autograd._profiler_enabled()
     iterate(tracing)
     assert (tmp_path / "rank0.json").exists()
+
+
+def test_the_hosts_exception_reaches_the_listener_where_the_profiler_fails_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUPTI is taken by another tool")
+
+    heard = Heard()
+    tracing = tracing_of(heard, tmp_path)
+    for _ in range(SETTLING):
+        iterate(tracing)
+    assert tracing.iteration_begins(BATCH)
+    tracing.before(Kind.FORWARD)
+    stop = torch.profiler.profile.stop
+    monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: (stop(self), fails()))
+    tracing.iteration_broke()
+    assert heard.calls == [*PLAIN * SETTLING, "other", "broke"]
+    iterate(tracing)
+    assert heard.calls[-1] == "other", "the other ranks trace this one"
