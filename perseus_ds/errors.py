@@ -20,6 +20,7 @@
       DeviceError
         DeviceUnavailableError      no such device, no driver
           DeviceAbsentError         the driver answers, and has no such device
+          DeviceHeldError           another guard holds its clock
         DevicePermissionError       the device is there, the right to set clocks is not
         DeviceUnsupportedError      the device cannot do this
           ValueRefusedError         the device can, but not with this value
@@ -117,6 +118,10 @@ class DeviceError(PerseusError):
 
 class DeviceUnavailableError(DeviceError):
     """No such device, or no driver for it."""
+
+
+class DeviceHeldError(DeviceUnavailableError):
+    """Another guard, which lives, holds the device's clock."""
 
 
 class DeviceAbsentError(DeviceUnavailableError):

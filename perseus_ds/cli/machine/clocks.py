@@ -7,7 +7,8 @@ none, so its journal is kept as .done and looked at again. A driver that refuses
 A GPU that stands as if locked and that no journal names is listed. With --all it also removes any
 lock that no journal knows, on every NVIDIA GPU of this machine. A GPU whose clock a running job
 holds is named and left alone. The journal of a GPU that this machine has no more is filed as .gone,
-and asked again should the GPU come back. Exit code 1 if a GPU could not be reset.
+and asked again should the GPU come back. Exit code 1 if a GPU could not be reset, 3 if so
+while a living job holds another GPU of this machine: the end of that job tries again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from perseus_ds.cli.output import DONE, REFUSED, say
 from perseus_ds.device.guard import Outcome, Repair, repair, reset
 from perseus_ds.errors import DeviceUnavailableError
 
+_FAILED_BESIDE_A_LIVING_JOB = 3
 _LOOK_S, _RESET_S = 1.0, 5.0  # with a driver that refuses to list its GPUs
 
 
@@ -45,7 +47,10 @@ def run(options: argparse.Namespace) -> int:
     if not options.all:
         for line in _standing(done):
             say(line)
-    return REFUSED if any(one.outcome is Outcome.FAILED for one in done) else DONE
+    outcomes = {one.outcome for one in done}
+    if Outcome.FAILED not in outcomes:
+        return DONE
+    return _FAILED_BESIDE_A_LIVING_JOB if Outcome.HELD in outcomes else REFUSED
 
 
 def _told(done: tuple[Repair, ...]) -> tuple[Repair, ...]:

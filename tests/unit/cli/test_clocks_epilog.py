@@ -81,3 +81,16 @@ def test_the_root_of_all_is_no_folder_for_journals(
     answer = on_node(*words)
     assert "Traceback" not in answer.err
     assert "PERSEUS_GUARD_DIR=/ is no folder for journals" in answer.err + answer.out
+
+
+@pytest.mark.slow
+def test_a_failure_beside_a_living_job_has_a_code_of_its_own(
+    on_node: Program, node: fake_nvml.FakeNvml
+) -> None:
+    for index in (0, 1):
+        left(fake_nvml.UUID.format(index))
+    node.state.gpu[1].reset_error = 15
+    lease = OwnershipLock(fake_nvml.UUID.format(0), "train.py (pid 77)")
+    answer = on_node("clocks", "reset")
+    lease.release()
+    assert answer.code == 3

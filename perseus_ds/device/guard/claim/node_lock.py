@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_ds.device.rights import may_set_clocks
-from perseus_ds.errors import DeviceUnavailableError
+from perseus_ds.errors import DeviceHeldError
 
 _BACKLOG = 128
 _ANSWER_S = 1  # whole seconds to wait for room in a holder's backlog
@@ -41,7 +41,7 @@ class NodeLock:
         """Take the name at once or not at all.
 
         Raises:
-            DeviceUnavailableError: somebody with the right to set clocks holds it.
+            DeviceHeldError: somebody with the right to set clocks holds it.
         """
         self.passed: str | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -56,7 +56,7 @@ class NodeLock:
         self._socket.close()
         holder = holder or _unasked(_name(uuid))
         if holder.believed:
-            raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}")
+            raise DeviceHeldError(f"the clock of {uuid} is held by {holder}")
         self.passed = str(holder)
 
     def release(self) -> None:

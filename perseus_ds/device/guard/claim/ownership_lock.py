@@ -9,7 +9,7 @@ import os
 from perseus_ds.device.guard.claim.journal import path_of
 from perseus_ds.device.guard.claim.node_lock import NodeLock
 from perseus_ds.device.guard.protocol import printable
-from perseus_ds.errors import DeviceError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.errors import DeviceError, DeviceHeldError, DevicePermissionError
 
 _LONGEST_NAME = 256
 
@@ -21,7 +21,7 @@ class OwnershipLock:
         """Take the lock at once or not at all.
 
         Raises:
-            DeviceUnavailableError: somebody else holds it; the message names them.
+            DeviceHeldError: somebody else holds it; the message names them.
             DevicePermissionError: the lock file cannot be opened.
         """
         path = path_of(uuid).with_suffix(".lock")
@@ -38,7 +38,7 @@ class OwnershipLock:
         except OSError as error:
             holder = self._holder()
             os.close(self._file)
-            raise DeviceUnavailableError(f"the clock of {uuid} is held by {holder}") from error
+            raise DeviceHeldError(f"the clock of {uuid} is held by {holder}") from error
         except DeviceError:
             os.close(self._file)
             raise

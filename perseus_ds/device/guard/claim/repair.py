@@ -16,7 +16,7 @@ from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist, whatever
 from perseus_ds.device.guard.claim.restore import restore
 from perseus_ds.device.guard.claim.unseen import Unseen
 from perseus_ds.device.rights import missing_right
-from perseus_ds.errors import DeviceAbsentError, DeviceError, DevicePermissionError, DeviceUnavailableError
+from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, DevicePermissionError
 
 _OWNER = "perseus-ds clocks reset"
 _TRY_S = 2.0  # with one handle; then the GPU is opened anew
@@ -81,9 +81,9 @@ def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) 
     def act() -> None:
         try:
             _restore_as_told(own, uuid, preexisting_mhz)
-        except DeviceError as error:
-            if _is_held(error):
-                return
+        except DeviceHeldError:
+            return
+        except DeviceError:
             with opened_to_put_back(open_gpu, backend, uuid) as gpu:
                 _restore_as_told(gpu, uuid, preexisting_mhz)
 
@@ -103,7 +103,7 @@ def _lock_if_possible(uuid: str) -> OwnershipLock | None:
     """The lock of a GPU, or nothing where its folder cannot be made any more.
 
     Raises:
-        DeviceUnavailableError: somebody else holds it by now.
+        DeviceHeldError: somebody else holds it by now.
     """
     try:
         return OwnershipLock(uuid, _OWNER)
@@ -192,12 +192,10 @@ def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
 def _may_yet_succeed(error: DeviceError) -> bool:
     """Whatever it is, but a living holder, a GPU that is not here, and a right that we have not."""
     without_right = isinstance(error, DevicePermissionError) and missing_right() is not None
-    return not (_is_held(error) or isinstance(error, DeviceAbsentError) or without_right)
-
-
-def _is_held(error: DeviceError) -> bool:
-    return isinstance(error, DeviceUnavailableError) and "is held by" in error.message
+    return not (isinstance(error, DeviceHeldError | DeviceAbsentError) or without_right)
 
 
 def _failed(uuid: str, error: DeviceError) -> Repair:
-    return Repair(uuid, Outcome.HELD if _is_held(error) else Outcome.FAILED, None, str(error))
+    return Repair(
+        uuid, Outcome.HELD if isinstance(error, DeviceHeldError) else Outcome.FAILED, None, str(error)
+    )
