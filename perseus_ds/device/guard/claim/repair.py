@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim import journal, unseen
@@ -20,6 +24,8 @@ from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, D
 
 _OWNER = "perseus-ds clocks reset"
 _TRY_S = 2.0  # with one handle; then the GPU is opened anew
+
+T = TypeVar("T")
 
 
 class Outcome(Enum):
@@ -52,19 +58,25 @@ class Repair:
 
 
 def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
-    """Put back every GPU whose guard was killed, from the journal that it left.
+    """Put back every GPU whose guard was killed, from the journal that it left; all GPUs at once.
 
     Raises:
         DevicePermissionError: the journals cannot be read.
     """
-    left = [*journal.journaled(), *unseen.unseen_gpus()]
-    done = (_repaired(known, open_gpu) for known in dict.fromkeys(left))
+    left = dict.fromkeys([*journal.journaled(), *unseen.unseen_gpus()])
+    done = _all_at_once(partial(_repaired, open_gpu=open_gpu), left)
     return tuple(one for one in done if one is not None)
 
 
 def reset(uuids: tuple[str, ...]) -> tuple[Repair, ...]:
     """Remove any lock from these GPUs, also one that no journal knows, unless a living guard holds it."""
-    return tuple(_reset(uuid) for uuid in uuids)
+    return tuple(_all_at_once(_reset, uuids))
+
+
+def _all_at_once(act: Callable[[str], T], uuids: Collection[str]) -> list[T]:
+    """Act on each GPU in a thread of its own: 30 s of patience with a lost one hold up no healthy one."""
+    with ThreadPoolExecutor(max(len(uuids), 1), "perseus-repair") as threads:
+        return list(threads.map(act, uuids))
 
 
 def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) -> None:
