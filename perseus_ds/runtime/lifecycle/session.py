@@ -167,20 +167,24 @@ class Session:
                 raise
 
     def _leave(self, leaving: Ending) -> None:
-        """Do what the table states (`leaving`), and give everything back, clocks included; once."""
+        """Give everything back, clocks first of all, then do what the table states (`leaving`); once.
+
+        Each step goes on after a failure of the one before it. What an error shows of the device is noted
+        before the device is closed; nothing else comes before the restoration.
+        """
         if self.left:
             return
         self._left, error = leaving, leaving.error
         if leaving.tells and error is not None:
             self._go_on_after(lambda: self._conflict_monitor.failed(error))
-        leaving.log(self._log)
-        if leaving.tells:
-            self._go_on_after(self.lifecycle.tell_failure)
         for act in reversed(self._given_back):
             self._go_on_after(act)
+        if leaving.tells:
+            self._go_on_after(self.lifecycle.tell_failure)
+        self._go_on_after(lambda: leaving.log(self._log))
 
     def _go_on_after(self, act: Callable[[], None]) -> None:
-        """Do one thing of several on the way out: its failure is logged and keeps no other from its turn."""
+        """Do one step of several on the way out: its failure is logged and keeps no other from its turn."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  # a lost device must not keep the hook in place

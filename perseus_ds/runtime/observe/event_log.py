@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
+from typing import ClassVar
 
 from perseus_ds.run_directory import RunDirectory, append_event
 
@@ -93,17 +95,21 @@ class EventLog:
 
 
 class LateWrites:
-    """Writes beside the training, in their order, by a thread that lives as long as there are any.
+    """Writes beside the training, in their order, by one daemon thread for all engines of the process.
 
     On an ordinary disk a write is over when `write` returns. On one that does not answer the caller waits
-    once, and not again before the disk has caught up.
+    once, and not again before the disk has caught up. From Python 3.12 on no thread can begin while the
+    interpreter exits, so the thread lives as long as the process and serves its exit handlers as well.
     """
+
+    _acts: ClassVar[SimpleQueue[Callable[[], None]]] = SimpleQueue()
+    _thread: ClassVar[threading.Thread | None] = None
+    _thread_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._pending = 0
         self._error: OSError | None = None
 
     def write(self, act: Callable[[], object]) -> bool:
@@ -112,30 +118,50 @@ class LateWrites:
         Raises:
             OSError: this write failed, or one before it that was not waited for.
         """
+        over = threading.Event()
         with self._lock:
-            self._waiting.append(act)
-            idle = self._thread is None
-            if idle:
-                self._thread = threading.Thread(target=self._drain, name="perseus-disk", daemon=True)
-                self._thread.start()
-            thread = self._thread
-        if idle and thread is not None:
-            thread.join(self._patience_s)
+            idle = self._pending == 0
+            self._pending += 1
+        self._put(lambda: self._do(act, over))
+        if idle:
+            over.wait(self._patience_s)
         with self._lock:
             error, self._error = self._error, None
-            over = self._thread is None
+            done = self._pending == 0
         if error is not None:
             raise error
-        return over
+        return done
 
-    def _drain(self) -> None:
-        while True:
+    def _do(self, act: Callable[[], object], over: threading.Event) -> None:
+        error = None
+        try:
+            act()
+        except OSError as failed:
+            error = failed
+        finally:
             with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                act = self._waiting.popleft()
-            try:
+                self._pending -= 1
+                self._error = error or self._error
+            over.set()
+
+    @classmethod
+    def _put(cls, act: Callable[[], None]) -> None:
+        with cls._thread_lock:
+            if cls._thread is None or not cls._thread.is_alive():  # the first, or a forked process
+                cls._thread = threading.Thread(target=cls._drain, name="perseus-disk", daemon=True)
+                try:
+                    cls._thread.start()
+                except RuntimeError:  # the interpreter exits: no training is left to stall
+                    cls._thread = None
+            if cls._thread is not None:
+                cls._acts.put(act)
+                return
+        act()
+
+    @classmethod
+    def _drain(cls) -> None:
+        while True:
+            act = cls._acts.get()
+            with contextlib.suppress(Exception):  # a fault of one file keeps no other from being written
                 act()
-            except OSError as error:
-                self._error = error
+            del act

@@ -33,9 +33,13 @@ class SharedDevice:
         self._holder: object = None
         self._requests: ClockRequests | None = None
         self._patience_s = patience_s
-        self._closing: threading.Thread | None = None
-        atexit.register(self.finish)
+        self._close_now, self._closed = threading.Event(), threading.Event()
+        self._errors: list[Exception] = []
         self.choice = choice
+        if not isinstance(choice.gpu, SimulatedGpu):
+            # It begins here, since from Python 3.12 on no thread can begin while the interpreter exits.
+            threading.Thread(target=self._close_when_asked, name="perseus-close", daemon=True).start()
+            atexit.register(self.finish)
 
     def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
         """The queue, begun when it is first needed by a thread that does ``enter`` before anything else."""
@@ -82,26 +86,26 @@ class SharedDevice:
         Raises:
             DeviceError: it failed, or has not answered yet.
         """
-        errors: list[Exception] = []
-
-        def close() -> None:
-            try:
-                self._close()
-            except Exception as error:  # noqa: BLE001  # raised below, if anybody is there yet
-                errors.append(error)
-
-        self._closing = threading.Thread(target=close, name="perseus-close", daemon=True)
-        self._closing.start()
-        self._closing.join(self._patience_s)
-        if errors:
-            raise errors[0]
-        if self._closing.is_alive():
+        self._close_now.set()
+        if not self._closed.wait(self._patience_s):
             raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
+        atexit.unregister(self.finish)
+        if self._errors:
+            raise self._errors[0]
+
+    def _close_when_asked(self) -> None:
+        self._close_now.wait()
+        try:
+            self._close()
+        except Exception as error:  # noqa: BLE001  # raised by who waits for it
+            self._errors.append(error)
+        finally:
+            self._closed.set()
 
     def finish(self) -> None:
         """Wait for a close that was not waited for, at the end of the process."""
-        if self._closing is not None:
-            self._closing.join(_AT_EXIT_S)
+        if self._close_now.is_set():
+            self._closed.wait(_AT_EXIT_S)
 
     def _ask_default(self) -> None:
         self._holder = self

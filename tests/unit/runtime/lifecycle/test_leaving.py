@@ -24,6 +24,7 @@ class Parts:
         self.given_back: list[str] = []
         self.lifecycle, self.recorder, self.conflict_monitor = MagicMock(), MagicMock(), MagicMock()
         self.sequencer, self.books = MagicMock(error=None, latency_s=0.0), MagicMock(error=None)
+        self.log = EventLog(0)
         self.conflict_monitor.check.return_value = None
         self.recorder.trouble.return_value = self.books.trouble.return_value = ""
         self.lifecycle.advance.return_value = None
@@ -33,7 +34,7 @@ class Parts:
             sequencer=self.sequencer,
             books=self.books,
             conflict_monitor=self.conflict_monitor,
-            log=EventLog(0),
+            log=self.log,
             raises=raises,
         )
         for name in ("device", "threads", "hook"):
@@ -47,6 +48,27 @@ def lost(*_: object) -> None:
 def test_things_are_given_back_once_in_reverse_order() -> None:
     parts = Parts()
     parts.session.leave()
+    parts.session.leave()
+    assert parts.given_back == ["hook", "threads", "device"]
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("a bug of ours")])
+def test_everything_is_given_back_before_a_word_is_written(error: Exception | None, tmp_path: Path) -> None:
+    parts = Parts()
+    parts.log.writes_to(RunDirectory(tmp_path))
+    journal = tmp_path / "events.jsonl"
+    parts.session.on_leaving(lambda: parts.given_back.append(f"journal: {journal.exists()}"))
+    parts.sequencer.before.side_effect = error
+    parts.session.before(Kind.FORWARD)
+    parts.session.leave()
+    assert parts.given_back == ["journal: False", "hook", "threads", "device"]
+    (event,) = read_events(journal)
+    assert event["event"] == ("ended" if error is None else "disabled")
+
+
+def test_a_log_that_fails_keeps_nothing_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    monkeypatch.setattr(EventLog, "event", lost)
     parts.session.leave()
     assert parts.given_back == ["hook", "threads", "device"]
 

@@ -77,6 +77,20 @@ def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_trainin
     assert gpu.asked == [None]
 
 
+def test_closing_begins_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on none can begin while the interpreter exits."""
+    gpu = NotingGpu()
+    device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test")).use()
+    device.requests()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    device.release()
+    assert gpu.asked == [None]
+
+
 def test_a_close_that_fails_says_so() -> None:
     gpu = NotingGpu()
     gpu.fails = DeviceLostError("gone")
