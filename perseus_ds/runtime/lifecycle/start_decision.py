@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError
@@ -46,21 +48,24 @@ def decide(
         unable = f"no clock can be set, so this job saves nothing: {why_not}"
         reason = "mode is observe" if config.mode == "observe" else unable
         plans, _ = found_plans(job, directory)
-        return StartDecision(StartAction.OBSERVE, reason, plans)
+        return StartDecision(StartAction.OBSERVE, reason, tuple(plans.values()))
     if config.mode == "profile":
         return StartDecision(StartAction.PROFILE, "mode is profile")
     if config.mode == "run":
-        return StartDecision(
-            StartAction.RUN, f"the plan {directory.plan} fits this job", needed_plans(job, directory)
-        )
+        return _running(needed_plans(job, directory))
     plans, why = found_plans(job, directory)
     if plans:
-        return StartDecision(StartAction.RUN, f"the plan {directory.plan} fits this job", plans)
+        return _running(plans)
     no_profile = [_why_no_profile(directory, job, group) for group in range(len(job.groups))]
     if config.profile.reuse and all(one is None for one in no_profile):
         return StartDecision(StartAction.PLAN, f"the profile {directory.profile} fits this job; {why}")
     refused = filter(None, no_profile) if config.profile.reuse else ()
     return StartDecision(StartAction.PROFILE, "; ".join([why, *refused]))
+
+
+def _running(plans: Mapping[Path, str]) -> StartDecision:
+    first = next(iter(plans))
+    return StartDecision(StartAction.RUN, f"the plan {first} fits this job", tuple(plans.values()))
 
 
 def _why_no_profile(directory: RunDirectory, job: Job, group: int) -> str | None:

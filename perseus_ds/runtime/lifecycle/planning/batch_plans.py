@@ -161,9 +161,9 @@ class BatchPlans:
 
     def _look(self, job: Job) -> _FoundPlans:
         context = self._context
-        texts, _ = found_plans(job, context.directory)
-        if texts:
-            return _FoundPlans(texts)
+        plans, _ = found_plans(job, context.directory)
+        if plans:
+            return _FoundPlans(tuple(plans.values()))
         why_not = f"no plan in {context.directory.path} is for them"
         if context.config.mode == "run":
             return _FoundPlans(why_not=f"mode is run, and {why_not}")

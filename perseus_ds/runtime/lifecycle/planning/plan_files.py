@@ -13,25 +13,24 @@ from perseus_ds.runtime.job import Job, differences
 _OF_A_SIZE = frozenset({"microbatches", "schedule"})
 
 
-def needed_plans(job: Job, directory: RunDirectory) -> tuple[str, ...]:
-    """Return the texts of the plans for this job's batches, one for each group.
-
-    Shape: [groups].
+def needed_plans(job: Job, directory: RunDirectory) -> dict[Path, str]:
+    """Return the plans for this job's batches, file and text, one for each group in their order.
 
     Raises:
-        PlanError: a group has no plan that can be read and fits; of several files the first gives the reason.
+        PlanError: a group has no plan that can be read and fits; of several files the one for batches of this
+            size gives the reason.
     """
-    return tuple(_needed_plan(job, directory, group) for group in range(len(job.groups)))
+    return dict(_needed_plan(job, directory, group) for group in range(len(job.groups)))
 
 
-def found_plans(job: Job, directory: RunDirectory) -> tuple[tuple[str, ...], str]:
+def found_plans(job: Job, directory: RunDirectory) -> tuple[dict[Path, str], str]:
     """Return the plans if there is one that fits for every group, else why not."""
     if not all(_files(job, directory, group) for group in range(len(job.groups))):
-        return (), f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
+        return {}, f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
     try:
         return needed_plans(job, directory), ""
     except PerseusError as error:
-        return (), str(error)
+        return {}, error.message  # its hint is to use mode automatic
 
 
 def files_for(job: Job, directory: RunDirectory) -> list[Path]:
@@ -43,7 +42,7 @@ def files_for(job: Job, directory: RunDirectory) -> list[Path]:
     return [directory.plan_of(group, beside) for group in range(len(job.groups))]
 
 
-def _needed_plan(job: Job, directory: RunDirectory, group: int) -> str:
+def _needed_plan(job: Job, directory: RunDirectory, group: int) -> tuple[Path, str]:
     files = _files(job, directory, group)
     if not files:
         raise PlanMismatchError(
@@ -53,10 +52,10 @@ def _needed_plan(job: Job, directory: RunDirectory, group: int) -> str:
     refusals: list[PerseusError] = []
     for file in files:
         try:
-            return _fitting(file, job, group, directory.writers)
+            return file, _fitting(file, job, group, directory.writers)
         except PerseusError as error:
             refusals.append(error)
-    raise refusals[0]
+    raise refusals[-1]
 
 
 def _files(job: Job, directory: RunDirectory, group: int) -> list[Path]:

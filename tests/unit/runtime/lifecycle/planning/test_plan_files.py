@@ -38,14 +38,16 @@ def test_the_first_size_has_the_plan_and_others_lie_beside_it(directory: RunDire
     assert beside.name == "plan.m8.json"
     leave(job(8), beside)
     for size in (4, 8):
-        (text,), why = found_plans(job(size), directory)
+        found, why = found_plans(job(size), directory)
+        [(file, text)] = found.items()
+        assert file == (beside if size == 8 else directory.plan)
         assert loads(text).fingerprint["microbatches"] == str(size)
         assert why == ""
 
 
 def test_a_plan_of_a_table_is_refused_in_a_few_words(directory: RunDirectory) -> None:
     write_plans(replace(hand_made(), fingerprint={}), directory.plan)
-    with pytest.raises(PlanMismatchError, match="was made for no job: it was planned from a table"):
+    with pytest.raises(PlanMismatchError, match="table"):
         needed_plans(job(4), directory)
 
 
@@ -59,10 +61,17 @@ def test_a_plan_that_cannot_be_read_is_replaced(directory: RunDirectory) -> None
     assert files_for(job(8), directory) == [directory.plan]
 
 
-def test_where_none_fits_the_first_one_says_why(directory: RunDirectory) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_where_none_fits_the_file_for_batches_of_this_size_says_why(
+    directory: RunDirectory, *, beside: bool
+) -> None:
     leave(job(4), directory.plan)
-    with pytest.raises(
-        PlanMismatchError,
-        match=r"plan\.json is this job's plan for batches of 4 microbatches, this job's have 8",
-    ):
+    if beside:
+        leave(job(8, gpu="H100"), directory.plan_of(0, 8))
+    with pytest.raises(PlanMismatchError) as caught:
         needed_plans(job(8), directory)
+    assert ("plan.m8.json" if beside else "plan.json") in caught.value.message
+    assert ("H100" if beside else "4 microbatches") in caught.value.message
+    why = found_plans(job(8), directory)[1]
+    assert caught.value.message in why
+    assert "automatic" not in why, "where the mode is automatic already"
