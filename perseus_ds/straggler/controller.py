@@ -26,6 +26,7 @@ from perseus_ds.straggler.tuning import (
     REVIEW_EVERY,
     REVIEW_EVERY_MOST,
     REVIEW_EVERY_WHILE_CALM,
+    SURE_SIGMAS,
 )
 
 _Replicas = NDArray[np.float64]
@@ -223,12 +224,11 @@ class StragglerController:
     def _measured_slow(self, slowness: _Replicas) -> NDArray[np.bool_]:
         error = np.hypot(self._estimate.error, self._estimate.error[self._usual_of])
         self._estimate.dismiss(slowness < PROVED_SIGMAS * error)
-        sigmas = np.where(
-            self._estimate.proved, PROVED_SIGMAS, np.where(self._slow, KEPT_SIGMAS, self._level_sigmas)
-        )
-        slow: NDArray[np.bool_] = slowness > np.maximum(
-            np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), sigmas * error
-        )
+        new = np.maximum(LEAST_SLACK + SURE_SIGMAS * error, self._level_sigmas * error)
+        kept = np.maximum(LEAST_SLACK_KEPT, KEPT_SIGMAS * error)
+        proved = np.maximum(np.where(self._slow, LEAST_SLACK_KEPT, LEAST_SLACK), PROVED_SIGMAS * error)
+        least = np.where(self._estimate.proved, proved, np.where(self._slow, kept, new))
+        slow: NDArray[np.bool_] = slowness > least
         return slow
 
     def _stragglers(

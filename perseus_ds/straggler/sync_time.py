@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.straggler.tuning import (
     EXCESS,
+    KEPT_SIGMAS,
     LEAST_MARGIN,
     LEAST_MOVE,
     LEAST_SLACK,
@@ -56,7 +57,9 @@ def limits_s(
     slack = limit_s / demand.least_s - 1.0
     held = np.isfinite(held_s)
     enough = np.where(
-        held, np.maximum(LEAST_SLACK_KEPT, 2.0 * error), np.maximum(LEAST_SLACK, NOISE_SIGMAS * error)
+        held,
+        np.maximum(LEAST_SLACK_KEPT, KEPT_SIGMAS * error),
+        np.maximum(LEAST_SLACK + KEPT_SIGMAS * error, NOISE_SIGMAS * error),
     )
     keep = (
         held

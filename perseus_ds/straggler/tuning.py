@@ -27,6 +27,9 @@ LEAST_RECOVERY = 0.025
 PROVED_SIGMAS = 1.0
 """How many standard errors slower than the others one is that has been proved to have become slower."""
 
+SURE_SIGMAS = 4.0
+"""How many standard errors slower than an answer pays for one has to be that was slow from the first on."""
+
 KEPT_SIGMAS = 2.0
 """How many standard errors slower one has to stay to be slow still."""
 

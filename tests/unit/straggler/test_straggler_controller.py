@@ -39,3 +39,15 @@ def test_where_the_objective_is_the_fastest_plan_a_straggler_has_nowhere_to_go()
     found = controller.observe(observation([1.0] * 2, [1.0] * 2, [1.3, 1.0]))
     assert np.isnan(found.limit_s[0])
     assert found.waiting == (1,)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("scatter", [0.005, np.nan])
+def test_replicas_that_differ_by_less_than_an_answer_pays_for_are_never_named(scatter: float) -> None:
+    paces, planned_s = np.array([0.996, 1.0, 1.004]), np.ones(3)
+    noise = np.random.default_rng(0).standard_normal((30_000, 3))
+    controller = StragglerController(planned_s, planned_s, scatter=scatter)
+    for one in paces * (1.0 + 0.005 * noise):
+        told = ReplicaObservation(one, planned_s, planned_s, np.zeros(3, dtype=np.bool_))
+        assert controller.observe(told).stragglers == ()
+        assert not controller.slow.any()
