@@ -36,6 +36,7 @@ class Notices:
         self._folder = folder
         self._replicas = replicas
         self._seen: dict[str, Signature] = {}
+        self._failed: dict[str, Signature] = {}
         self._announced: dict[str, float] = {}
         self._complaint = ""
 
@@ -71,6 +72,8 @@ class Notices:
         for name in self._seen.keys() - notices.keys():
             self._seen.pop(name)
             self._announced.pop(name, None)
+        for name in self._failed.keys() - notices.keys():
+            self._failed.pop(name)
         fresh = [name for name, found in notices.items() if self._seen.get(name) != found]
         if not fresh:
             return []
@@ -78,19 +81,23 @@ class Notices:
         check_folder(self._folder, writers)
         complaints = []
         for name in sorted(fresh):
-            self._seen[name] = notices[name]
-            complaints += self._read(name, writers)
+            complaints += self._read(name, notices[name], writers)
         return complaints
 
-    def _read(self, name: str, writers: frozenset[int]) -> list[str]:
+    def _read(self, name: str, found: Signature, writers: frozenset[int]) -> list[str]:
+        """Read a file that is new or has changed; where the file system fails, it is read again next time."""
         path = self._folder / name
         try:
-            notice = Notice.parse(read_bounded(path, most_bytes=_MOST_BYTES, writers=writers))
+            content = read_bounded(path, most_bytes=_MOST_BYTES, writers=writers)
+            notice = Notice.parse(content)
             self._check_pipeline(name)
-        except PerseusError as error:
-            return [f"{path} {error}: ignored"]
         except OSError as error:
-            return [f"{path}: {error.strerror}: ignored"]
+            known, self._failed[name] = self._failed.get(name), found
+            return [] if known == found else [f"{path}: {error.strerror}: not read so far"]
+        except PerseusError as error:
+            self._seen[name] = found
+            return [f"{path} {error}: ignored"]
+        self._seen[name] = found
         self._announced[name] = notice.slowdown
         return []
 

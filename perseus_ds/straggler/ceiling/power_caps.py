@@ -155,6 +155,7 @@ class _CapFile:
         self._path = path
         self._writers = writers
         self._seen: Signature | None = None
+        self._failed: Signature | None = None
         self.timeline = CapTimeline()
 
     def look(self, now_s: float) -> list[str]:
@@ -162,15 +163,18 @@ class _CapFile:
         found = signature(self._path)
         if found == self._seen:
             return []
-        self._seen = found
-        if not found:
-            self.timeline.take(None, now_s)
-            return []
         try:
-            text = read_bounded(self._path, most_bytes=_MOST_BYTES, writers=self._writers())
-            self.timeline.take(PowerCap.parse(text), now_s)
+            content = (
+                read_bounded(self._path, most_bytes=_MOST_BYTES, writers=self._writers()) if found else b""
+            )
+        except (OSError, PerseusError) as error:  # read again next time
+            known, self._failed = self._failed, found
+            reason = f": {error.strerror}" if isinstance(error, OSError) else f" {error}"
+            told = f"{self._path}{reason}: not read so far, what held before holds on"
+            return [] if known == found else [told]
+        self._seen, self._failed = found, None
+        try:
+            self.timeline.take(PowerCap.parse(content) if found else None, now_s)
         except PerseusError as error:
             return [f"{self._path} {error}: ignored, what held before holds on"]
-        except OSError as error:
-            return [f"{self._path}: {error.strerror}: ignored, what held before holds on"]
         return []

@@ -1,12 +1,14 @@
 """Files in the notices folder: what is observed, what is ignored, and that each complaint is said once."""
 
+import errno
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from perseus_ds.straggler import Notices
+from perseus_ds.straggler import Notices, PowerCaps
+from perseus_ds.straggler.ceiling.power_caps import CAP_FILE
 
 NOBODY = 65534
 
@@ -180,3 +182,23 @@ def test_a_job_that_ends_well_takes_its_notices_along(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["other.json"]
     assert announced(notices) == [1.0, 1.0]
     Notices(folder / "missing", replicas=2).clear()
+
+
+def test_a_file_that_could_not_be_read_once_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pipeline_1.json").write_text('{"slowdown": 1.4}')
+    (folder / CAP_FILE).write_text('{"power_cap_w": 500}')
+    notices, caps = Notices(folder, replicas=2), PowerCaps(folder)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "read", fails)
+        for told in (1, 0):
+            assert len(notices.poll().complaints) == len(caps.poll(0.0).complaints) == told
+    assert announced(notices) == [1.0, 1.4]
+    cap = caps.poll(0.0).cap
+    assert cap is not None
+    assert cap.power_cap_w == 500
+
+
+def fails(*_: object) -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
