@@ -78,7 +78,7 @@ def _reset_others(done: tuple[Repair, ...]) -> tuple[Repair, ...]:
     """
     found = local_gpus(patience_s=_RESET_S)
     if not found.gpus:
-        raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(found.refused)}")
+        raise DeviceUnavailableError(f"no GPU to reset: {'; '.join(map(str, found.refused))}")
     for refusal in found.refused:
         say(f"not reset: {refusal}")
     known = {one.uuid for one in done}

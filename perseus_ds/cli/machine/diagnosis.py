@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from perseus_ds.cli.machine.findings import (
 )
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
 from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu, local_gpus
+from perseus_ds.cli.machine.visible_gpus import findings_of_visibility, torch_has_gpus, visible_gpus
 from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import PerseusError
@@ -31,13 +33,17 @@ from perseus_ds.errors import PerseusError
 class Diagnosis:
     """All that was found; ``config_refused`` states that the job's own file would be refused.
 
-    ``timed`` is what came of timing clock changes, ``None`` where that was not asked for.
+    ``visible`` holds the NVML indices of the GPUs that jobs would use. ``device`` is the backend that the
+    job would take, ``chosen`` the one that ``automatic`` takes. ``timed`` is what came of timing clock
+    changes, ``None`` where that was not asked for.
     """
 
     hook: HookStatus
     missing_right: str | None
     gpus: LocalGpus
+    visible: frozenset[int]
     backends: tuple[BackendAnswer, ...]
+    device: str
     chosen: str
     chosen_because: str
     findings: tuple[Finding, ...]
@@ -54,9 +60,12 @@ class Diagnosis:
         return {
             "hook": self.hook.as_json(),
             "missing_right": self.missing_right,
-            "devices": [_as_json(gpu) for gpu in self.gpus.gpus],
-            "devices_refused": list(self.gpus.refused),
+            "devices": [
+                _as_json(gpu) | {"visible": gpu.identity.index in self.visible} for gpu in self.gpus.gpus
+            ],
+            "devices_refused": list(map(str, self.gpus.refused)),
             "backends": [asdict(answer) for answer in self.backends],
+            "device": self.device,
             "auto": {"backend": self.chosen, "reason": self.chosen_because},
             "findings": [asdict(finding) for finding in self.findings],
             "calibration": None if self.timed is None else [one.as_json() for one in self.timed],
@@ -66,33 +75,47 @@ class Diagnosis:
 def diagnose(config: Path | None, *, calibrate: bool = False) -> Diagnosis:
     """Look at everything; set nothing, unless clock changes must be timed."""
     hook, gpus = hook_status(), local_gpus()
+    used = visible_gpus(gpus, os.environ)
     job, of_config = _of_config(config, hook)
     setting = "auto" if job is None else job.device
-    answered = tuple(answers())
+    lock = job is None or job.mode not in {"observe", "off"}
+    answered = tuple(answers(used, lock=lock))
     by_itself = [answer for answer in answered if answer.priority is not None and answer.priority >= 0]
-    chosen = max(by_itself, key=lambda answer: answer.priority or 0.0)
+    best = max(by_itself, key=lambda answer: answer.priority or 0.0)
+    on_cpu = tuple(findings_of_visibility(gpus, os.environ))
+    chosen, because = best.name, best.summary
+    if torch_has_gpus() is False or (gpus.known and not used.known):
+        chosen, because = "null", on_cpu[0].what
+    real = setting not in {"simulated", "null"}
     return Diagnosis(
         hook=hook,
         missing_right=missing_right(),
         gpus=gpus,
+        visible=used.known,
         backends=answered,
-        chosen=chosen.name,
-        chosen_because=chosen.summary,
+        device=chosen if setting == "auto" else setting,
+        chosen=chosen,
+        chosen_because=because,
         findings=(
             *of_hook(hook),
-            *of_device(setting, answered, chosen),
-            *of_container(chosen),
-            *of_control_group(chosen),
-            *of_gpus(gpus, chosen),
-            *of_locks(gpus),
-            *of_power(gpus),
+            *of_device(setting, answered, best, gpus),
+            *((*on_cpu, *_of_gpus(used, best, lock=lock)) if real else ()),
             *of_network(),
             *of_config,
         ),
         config_refused=(bool(config or os.environ.get(ENABLED_BY_FILE)) and job is None)
         or any(one.refused for one in of_config),
-        timed=calibrate_gpus(gpus, chosen.name) if calibrate else None,
+        timed=calibrate_gpus(used, best.name) if calibrate else None,
     )
+
+
+def _of_gpus(used: LocalGpus, best: BackendAnswer, *, lock: bool) -> Iterator[Finding]:
+    if lock and used.known:
+        yield from of_container(best)
+        yield from of_control_group(best)
+    yield from of_gpus(used, best, lock=lock)
+    yield from of_locks(used)
+    yield from of_power(used)
 
 
 def _of_config(config: Path | None, hook: HookStatus) -> tuple[PerseusConfig | None, list[Finding]]:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 from perseus_ds.cli.machine.diagnosis import Diagnosis, diagnose
 from perseus_ds.cli.machine.local_gpus import SeenGpu
+from perseus_ds.cli.machine.visible_gpus import VARIABLE
 from perseus_ds.cli.output import DONE, REFUSED, remark, say
 
 
@@ -83,6 +85,9 @@ def _machine(found: Diagnosis) -> Iterator[str]:
     yield f"rights   {found.missing_right or 'may set clocks'}"
     for gpu in found.gpus.gpus:
         yield from _gpu(gpu)
+        if VARIABLE in os.environ:
+            left = gpu.identity.index in found.visible
+            yield f"         {'left' if left else 'hidden'} by {VARIABLE}={os.environ[VARIABLE]}"
         for timed in found.timed or ():
             if timed.index == gpu.identity.index:
                 yield from (f"         {line}" for line in timed.lines())
@@ -107,11 +112,13 @@ def _gpu(gpu: SeenGpu) -> Iterator[str]:
 
 
 def _backends(found: Diagnosis) -> Iterator[str]:
-    yield f"device: automatic takes {found.chosen}, {found.chosen_because}"
+    automatic = f"device: automatic takes {found.chosen}, {found.chosen_because}"
+    asked = found.device != found.chosen
+    yield f"device: {found.device}, as the configuration asks" if asked else automatic
     for answer in found.backends:
         if answer.refusal:
             yield f"  {answer.name:<10} no: {answer.refusal}"
-        elif answer.name == found.chosen:
+        elif answer.name == found.device:
             yield f"  {answer.name:<10} taken"
         else:
             never = answer.priority is not None and answer.priority < 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perseus_ds.cli.job.job_config import Finding
 from perseus_ds.cli.machine.hook_status import HookStatus
-from perseus_ds.cli.machine.local_gpus import LocalGpus
+from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import backends
 from perseus_ds.device.guard import container, control_group, is_held, left_behind
@@ -21,7 +21,7 @@ _LEAST_CLOCKS = 2
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswer:
-    """What one backend states when ``auto`` asks it; ``refusal`` is empty where it can serve."""
+    """What one backend states when ``auto`` asks it; ``refusal`` is empty where it can serve every GPU."""
 
     name: str
     summary: str
@@ -29,15 +29,18 @@ class BackendAnswer:
     refusal: str
 
 
-def answers() -> Iterator[BackendAnswer]:
-    """Ask every backend as a training job would."""
+def answers(used: LocalGpus, *, lock: bool) -> Iterator[BackendAnswer]:
+    """Ask every backend as a training job would, for every GPU that it would use."""
     for backend in backends():
-        try:
-            priority = backend.priority(DeviceRequest("auto"))
-        except DeviceError as error:
-            yield BackendAnswer(backend.name, backend.summary, None, str(error))
-        else:
-            yield BackendAnswer(backend.name, backend.summary, priority, "")
+        priorities: list[float] = []
+        refusals: list[str] = []
+        for index in [gpu.identity.index for gpu in used.gpus] or sorted(used.known) or [0]:
+            try:
+                priorities.append(backend.priority(DeviceRequest("auto", local_rank=index, lock=lock)))
+            except DeviceError as error:
+                refusals.append(str(error))
+        refusal = "; ".join(dict.fromkeys(refusals))
+        yield BackendAnswer(backend.name, backend.summary, None if refusal else min(priorities), refusal)
 
 
 def of_hook(hook: HookStatus) -> Iterator[Finding]:
@@ -46,13 +49,24 @@ def of_hook(hook: HookStatus) -> Iterator[Finding]:
         yield Finding(f"jobs of this Python do not load the plugin: {hook.reason}", hook.remedy)
 
 
-def of_device(setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer) -> Iterator[Finding]:
+def of_device(
+    setting: str, answers: tuple[BackendAnswer, ...], chosen: BackendAnswer, found: LocalGpus
+) -> Iterator[Finding]:
     """Return what the device that the job asks for cannot do here."""
-    if setting == "auto" and chosen.name == "null":
+    if setting == "auto" and chosen.name == "null" and not found.known:
+        why = next((one for one in found.refused), None)
         yield Finding(
-            "no GPU that we know: jobs run at default clocks and save nothing",
+            "no GPU that we know: jobs run at default clocks and save nothing"
+            + ("" if why is None else f" ({why})"),
             "device: simulated tries everything out without a GPU",
         )
+    if setting == "simulated":
+        yield Finding(
+            "device is simulated: what the job saves is simulated, and no GPU's clock is set",
+            "device: automatic, where GPUs train",
+        )
+    if setting == "null":
+        yield Finding("device is null: the job saves nothing", "device: automatic")
     for answer in answers:
         if answer.name == setting and answer.refusal:
             yield Finding(f"device: {setting} cannot work here: {answer.refusal}", "device: automatic")
@@ -113,21 +127,34 @@ def of_power(found: LocalGpus) -> Iterator[Finding]:
             )
 
 
-def of_gpus(found: LocalGpus, chosen: BackendAnswer) -> Iterator[Finding]:
-    """Return what each GPU lacks, or suffers from just now."""
-    for gpu in found.gpus:
-        name, able = f"GPU {gpu.identity.index} ({gpu.identity.name})", gpu.capabilities
-        if not able.can_lock and chosen.name == "nvml":
+def of_gpus(used: LocalGpus, chosen: BackendAnswer, *, lock: bool) -> Iterator[Finding]:
+    """Return what each GPU lacks, or suffers from just now; like ones together."""
+    for refused in used.refused:
+        if refused.index is not None:
             yield Finding(
-                f"{name}: clocks can be read and not set: {able.why_not}",
-                "run as root or with CAP_SYS_ADMIN",
+                f"GPU {refused.index} cannot be used: {refused.what}",
+                refused.remedy or "leave it out of jobs",
             )
-        if able.counter_period_s is None:
-            yield Finding(f"{name} has no energy counter: nothing can be measured", "use a Volta or newer")
-        if len(able.clocks_mhz) < _LEAST_CLOCKS:
-            yield Finding(f"{name} lists no choice of clocks", "use a GPU that does")
-        if gpu.achieved is not None and gpu.achieved.event_reasons.spoils:
-            yield Finding(
-                f"{name} is throttled just now: {gpu.achieved.event_reasons.name}",
-                "see its power cap and cooling",
-            )
+    found: dict[tuple[str, str], list[SeenGpu]] = {}
+    for gpu in used.gpus:
+        for trouble in _troubles(gpu, chosen, lock=lock):
+            found.setdefault(trouble, []).append(gpu)
+    for (what, remedy), gpus in found.items():
+        numbers = ", ".join(str(gpu.identity.index) for gpu in gpus)
+        names = ", ".join(dict.fromkeys(gpu.identity.name for gpu in gpus))
+        yield Finding(f"GPU{'s' * (len(gpus) > 1)} {numbers} ({names}): {what}", remedy)
+
+
+def _troubles(gpu: SeenGpu, chosen: BackendAnswer, *, lock: bool) -> Iterator[tuple[str, str]]:
+    able = gpu.capabilities
+    if len(able.clocks_mhz) < _LEAST_CLOCKS:
+        yield "its driver lists no choice of clocks: none can be set", "use a GPU whose driver does"
+    elif lock and not able.can_lock and chosen.name == "nvml":
+        yield (
+            f"clocks can be read and not set: {able.why_not}",
+            "give CAP_SYS_ADMIN on the node, or run perseus-ds guardd there",
+        )
+    if able.counter_period_s is None:
+        yield "no energy counter: nothing can be measured", "use a Volta or newer"
+    if gpu.achieved is not None and gpu.achieved.event_reasons.spoils:
+        yield f"throttled just now: {gpu.achieved.event_reasons.name}", "see its power cap and cooling"

@@ -31,27 +31,45 @@ class SeenGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedGpu:
+    """A GPU that cannot be opened, or NVML itself (``index`` None): why, and what to do."""
+
+    index: int | None
+    what: str
+    remedy: str | None
+
+    def __str__(self) -> str:
+        return self.what if self.remedy is None else f"{self.what} ({self.remedy})"
+
+
+@dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """All GPUs that NVML lists; ``refused`` states why one, or NVML itself, cannot be used."""
+    """GPUs that NVML lists: those that can be used, and those that cannot."""
 
     gpus: tuple[SeenGpu, ...]
-    refused: tuple[str, ...]
+    refused: tuple[RefusedGpu, ...]
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The indices of all of them."""
+        lost = (one.index for one in self.refused if one.index is not None)
+        return frozenset([*(gpu.identity.index for gpu in self.gpus), *lost])
 
 
 def local_gpus(*, patience_s: float = 0.0) -> LocalGpus:
     """Open one NVML index after the other, for reading; a driver that refuses is asked again for so long."""
     nvml = next(backend for backend in backends() if backend.name == "nvml")
     gpus: list[SeenGpu] = []
-    refused: list[str] = []
+    refused: list[RefusedGpu] = []
     try:
         indices = range(insist(_count, for_s=patience_s, passes=whatever))
     except DeviceError as error:
-        return LocalGpus((), (str(error),))
+        return LocalGpus((), (RefusedGpu(None, error.message, error.hint),))
     for index in indices:
         try:
             gpus.append(insist(partial(_look, nvml, index), for_s=patience_s, passes=whatever))
         except DeviceError as error:
-            refused.append(str(error))
+            refused.append(RefusedGpu(index, error.message, error.hint))
     return LocalGpus(tuple(gpus), tuple(refused))
 
 

@@ -63,6 +63,26 @@ def plan_file(profile_csv: Path, tmp_path: Path, perseus: Program) -> Path:
 
 
 @pytest.fixture
+def torch_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have this Python's torch be a build with or without CUDA, as far as a look at its files tells."""
+
+    def build(version: str) -> None:
+        folder = tmp_path / "built" / "torch"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+        (folder / "version.py").write_text(version)
+        monkeypatch.syspath_prepend(folder.parent)
+
+    return build
+
+
+@pytest.fixture
+def cuda_torch(torch_built_for: Callable[[str], None]) -> None:
+    """A torch with CUDA."""
+    torch_built_for("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n")
+
+
+@pytest.fixture
 def node(tmp_path: Path) -> fake_nvml.FakeNvml:
     """A node with two fake NVIDIA GPUs, for processes that we start: none of ours touches a real one."""
     why_not = fake_nvml.missing_compiler()

@@ -9,6 +9,8 @@ from cli_program import Program
 
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 
+pytestmark = pytest.mark.usefixtures("cuda_torch")
+
 
 def _config(tmp_path: Path, **content: object) -> Path:
     path = tmp_path / "ds.json"
@@ -129,7 +131,9 @@ def test_doctor_says_what_operators_have_set_of_power(on_node: Program, node: fa
 
 def test_doctor_says_what_is_throttled(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].reasons = 0x4
-    assert "GPU 0 (Fake A100) is throttled just now: SW_POWER_CAP" in on_node("doctor").out
+    [one] = json.loads(on_node("doctor", "--json").out)["findings"]
+    assert "GPU 0 " in one["what"]
+    assert "SW_POWER_CAP" in one["what"]
 
 
 def test_doctor_names_a_slice(on_node: Program, node: fake_nvml.FakeNvml) -> None:

@@ -27,6 +27,8 @@ sys.stdin.read()
 """
 NOTHING = "nothing stands in the way"
 
+pytestmark = pytest.mark.usefixtures("cuda_torch")
+
 
 @pytest.fixture(autouse=True)
 def folder(node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Path:
