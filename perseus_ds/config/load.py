@@ -23,6 +23,8 @@ FLAGS = {
 }
 _NEARLY = ("perseus", "perseus_ds", "perseus-ds")
 _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+_FOREIGN = re.compile(r"(?<!\\)\$\{(?!\s*oc\.env\s*:)([^{}]*)")
+_VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*\}")
 _LIMITS = ("changes_per_s", "node_changes_per_s")
 _PARAMETER = {"max_slowdown": "max_slowdown_pct", "deadline": "deadline_s", "power_cap": "power_cap_w"}
 
@@ -56,7 +58,7 @@ def parse(block: object, environment: Mapping[str, str]) -> PerseusConfig:
         names = ", ".join(name for name, key in FLAGS.items() if key in flags)
         config = record_of(PerseusConfig, resolved({**block, **flags}), where=f"with {names}, perseus")
     _check(config)
-    return replace(config, run_dir=_folder(config.run_dir))
+    return _with_paths(config)
 
 
 def load(source: str | Path, environment: Mapping[str, str]) -> PerseusConfig | None:
@@ -105,21 +107,36 @@ def read_deepspeed_json(source: str | Path) -> dict[str, object]:
 
 
 def resolved(block: Mapping[str, object]) -> dict[str, object]:
-    """Replace what stands for an environment variable.
+    """Replace ``${oc.env:NAME}`` and ``${oc.env:NAME,default}`` inside every text.
 
     Raises:
-        ConfigError: naming the key whose variable is not set.
+        ConfigError: naming the key whose variable is not set, or that holds ``${...}`` of another kind.
     """
+    return {str(name): _resolved(value, f"perseus.{name}") for name, value in block.items()}
+
+
+def _resolved(value: object, key: str) -> object:
+    if isinstance(value, Mapping):
+        return {str(name): _resolved(inner, f"{key}.{name}") for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolved(inner, f"{key}.{place}") for place, inner in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
     from omegaconf import OmegaConf  # noqa: PLC0415  # a tenth of a second that only a reader of blocks pays
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
+    if foreign := _FOREIGN.search(value):
+        name = re.search(r"[A-Za-z_]\w*", foreign[1].removeprefix("env:"))
+        hint = f"an environment variable is written ${{oc.env:{name[0] if name else 'NAME'}}}"
+        raise ConfigError(f"{key} is {value!r:.200}", hint=hint)
     try:
-        plain = OmegaConf.to_container(OmegaConf.create(dict(block)), resolve=True, throw_on_missing=True)
+        plain = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
     except OmegaConfBaseException as error:
-        key = ".".join(filter(None, ["perseus", error.full_key]))
-        raise ConfigError(f"{key}: {str(error).splitlines()[0]}") from error
+        unset = [name for name in _VARIABLE.findall(value) if name not in os.environ]
+        why = f"the environment has no {unset[0]}" if unset else str(error).splitlines()[0]
+        raise ConfigError(f"{key} is {value!r:.200}: {why}") from error
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return plain["value"]
 
 
 def _check(config: PerseusConfig) -> None:
@@ -144,18 +161,29 @@ def _check(config: PerseusConfig) -> None:
             )
 
 
-def _folder(run_dir: str) -> str:
-    """Expand the home directory in the name of a folder.
+def _with_paths(config: PerseusConfig) -> PerseusConfig:
+    """Expand the home directory in every key that names a file or a folder."""
+    objective, metrics = config.objective, config.metrics
+    if objective.timelines is not None:
+        objective = replace(objective, timelines=_path(objective.timelines, "objective.timelines"))
+    if metrics.folder is not None:
+        metrics = replace(metrics, folder=_path(metrics.folder, "metrics.folder"))
+    run_dir = _path(config.run_dir, "run_dir")
+    return replace(config, run_dir=run_dir, objective=objective, metrics=metrics)
+
+
+def _path(path: str, key: str) -> str:
+    """Expand the home directory in a path.
 
     Raises:
-        ConfigError: no folder can have that name, nobody would see it, or it was meant for a shell.
+        ConfigError: no file can have that name, nobody would see it, or it was meant for a shell.
     """
-    if not run_dir.strip() or not run_dir.isprintable():
-        raise ConfigError(f"perseus.run_dir is {run_dir!r:.80}", hint="expected the name of a folder")
-    if variable := _SHELL_VARIABLE.search(run_dir):
+    if not path.strip() or not path.isprintable():
+        raise ConfigError(f"perseus.{key} is {path!r:.80}", hint="expected the path of a file or folder")
+    if variable := _SHELL_VARIABLE.search(path):
         hint = f"an environment variable is written ${{oc.env:{variable[1]}}}"
-        raise ConfigError(f"perseus.run_dir is {run_dir!r:.200}", hint=hint)
-    expanded = os.path.expanduser(run_dir)  # noqa: PTH111  # a path would lose "./"
+        raise ConfigError(f"perseus.{key} is {path!r:.200}", hint=hint)
+    expanded = os.path.expanduser(path)  # noqa: PTH111  # a path would lose "./"
     if expanded.startswith("~"):
-        raise ConfigError(f"perseus.run_dir is {run_dir!r:.200}", hint="there is no such home directory")
+        raise ConfigError(f"perseus.{key} is {path!r:.200}", hint="there is no such home directory")
     return expanded

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -82,7 +83,7 @@ REFUSED = [
         {"objective": {"policy": "power_cap", "power_cap_w": 0}},
         "perseus.objective.power_cap_w is 0 (expected a number above 0 and at most 1e+09)",
     ),
-    ({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET}"}, "perseus.run_dir: KeyError raised while resolving"),
+    ({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET}"}, "perseus.run_dir"),
 ]
 
 
@@ -152,6 +153,59 @@ def test_a_run_directory_may_be_in_the_home_directory(monkeypatch: pytest.Monkey
     assert parse(block, flags).run_dir == "/home/ada/x"
     assert parse({"run_dir": "./~/x"}, {}).run_dir == "./~/x"
     assert parse({"run_dir": "cost$"}, {}).run_dir == "cost$"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("runs/${SLURM_JOB_ID}", "${oc.env:SLURM_JOB_ID}"),
+        ("runs/${SLURM_JOB_ID:-0}", "${oc.env:SLURM_JOB_ID}"),
+        ("runs/${env:USER}", "${oc.env:USER}"),
+        ("${device}", "${oc.env:device}"),
+        ("${oc.decode:x}", "${oc.env:"),
+        ("${}", "${oc.env:NAME}"),
+        ("${", "${oc.env:NAME}"),
+        ("${oc.env:HOME}/${USER}", "${oc.env:USER}"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "block"),
+    [
+        ("perseus.run_dir", lambda text: {"run_dir": text}),
+        ("perseus.objective.timelines", lambda text: {"objective": {"timelines": text}}),
+        ("perseus.simulated.gpu", lambda text: {"simulated": {"gpu": text}}),
+    ],
+)
+def test_braces_of_another_kind_are_refused_with_the_form_that_works(
+    text: str, form: str, key: str, block: Callable[[str], dict[str, object]]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(block(text), {})
+    assert caught.value.message.startswith(key)
+    assert form in str(caught.value)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(ConfigError, match="PERSEUS_TEST_NOT_SET"):
+        parse({"run_dir": "a/${oc.env:PERSEUS_TEST_NOT_SET}"}, {})
+    assert parse({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET,a}/b"}, {}).run_dir == "a/b"
+
+
+def test_a_folder_of_question_marks_is_a_folder() -> None:
+    assert parse({"run_dir": "???"}, {}).run_dir == "???"
+
+
+@pytest.mark.parametrize("path", ["$SCRATCH/x", "a/$USER"])
+def test_a_variable_of_the_shell_is_refused_in_every_path(path: str) -> None:
+    for section, key in (("objective", "timelines"), ("metrics", "folder")):
+        with pytest.raises(ConfigError, match=f"{section}.{key}.*oc.env"):
+            parse({section: {key: path}}, {})
+
+
+def test_every_path_may_be_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    config = parse({"objective": {"timelines": "~/t"}, "metrics": {"folder": "~/m"}}, {})
+    assert (config.objective.timelines, config.metrics.folder) == ("/home/ada/t", "/home/ada/m")
 
 
 @pytest.mark.parametrize(
