@@ -185,7 +185,7 @@ class Audits:
         sizes = np.array([one.size for one in samples])
         if not differ(sizes):
             return ""
-        return f", for microbatches of {sizes.mean() / microbatches:.4g} elements"
+        return f", for microbatches of {sizes.mean() / microbatches:.0f} elements"
 
 
 def _log_findings(

@@ -118,7 +118,7 @@ class WindowLoads:
             mean = mean_load(self._seen).tokens
             self._context.log.event(
                 "mean_size",
-                f"the profile, and what is expected of plans, is for microbatches of {mean:.4g} tokens, the "
+                f"the profile, and what is expected of plans, is for microbatches of {mean:.0f} tokens, the "
                 "mean of those seen",
                 tokens=mean,
             )
