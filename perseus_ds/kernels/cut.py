@@ -108,6 +108,9 @@ _FILLS = frozenset(
     ]
 )
 
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+
 Span = Mapping[str, object]
 
 
@@ -137,16 +140,12 @@ def cut(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
         ProfileError: no mark is among the events.
     """
     spans = [event for event in events if event.get("ph") == "X"]
-    marks = [
-        event
-        for event in spans
-        if str(event["name"]).startswith(MARK) and event.get("cat") == "user_annotation"
-    ]
+    marks = [event for event in spans if _is_mark(event)]
     if not marks:
         raise ProfileError("the profiler noted no instruction", hint="trace a training iteration")
-    kernels = _kernels_of(spans)
     nodes = _operators(spans)
-    launched = _with_kernels(nodes, kernels) if kernels else _that_compute(nodes)
+    on_device = any(span.get("cat") in _DEVICE for span in spans)
+    launched = _with_kernels(nodes, _kernels_of(spans)) if on_device else _that_compute(nodes)
     launched.sort(key=lambda one: one[0])
     found: dict[Instruction, tuple[Launch, ...]] = {}
     for mark in marks:
@@ -156,9 +155,38 @@ def cut(events: Iterable[Span]) -> dict[Instruction, tuple[Launch, ...]]:
     return found
 
 
+def unattributed_pct(events: Iterable[Span]) -> float | None:
+    """Return the share of the kernels' time within instructions that no operator accounts for.
+
+    None without kernels. Custom extensions and captured graphs launch kernels without an ``External id``, or
+    with one of no operator. A kernel belongs to an instruction if the host launched it there, or if the trace
+    lacks its launch.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    marks = [_times(span) for span in spans if _is_mark(span)]
+    operators = {_args(span).get("External id") for span in spans if span.get("cat") == "cpu_op"}
+    launched = {
+        _args(span).get("correlation"): _times(span)[0] for span in spans if span.get("cat") in _LAUNCHES
+    }
+    total = missing = 0.0
+    for span in spans:
+        if span.get("cat") not in _DEVICE:
+            continue
+        args = _args(span)
+        at = launched.get(args.get("correlation")) if "correlation" in args else None
+        if at is not None and not any(start <= at < end for start, end in marks):
+            continue
+        start, end = _times(span)
+        total += end - start
+        if args.get("External id") is None or args["External id"] not in operators:
+            missing += end - start
+    return 100.0 * missing / total if total else None
+
+
 def trace_of(
     iterations: Sequence[Mapping[Instruction, Sequence[Launch]]],
     *,
+    unattributed_pct: float | None = None,
     overhead_pct: float | None = None,
     fingerprint: Mapping[str, str] | None = None,
 ) -> KernelTrace:
@@ -175,7 +203,9 @@ def trace_of(
     sequences = tuple(
         _usual(stage, kind, every, classes, len(iterations)) for (stage, kind), every in runs.items()
     )
-    return KernelTrace(tuple(classes), sequences, overhead_pct, len(iterations), dict(fingerprint or {}))
+    return KernelTrace(
+        tuple(classes), sequences, overhead_pct, len(iterations), dict(fingerprint or {}), unattributed_pct
+    )
 
 
 def _usual(
@@ -240,10 +270,9 @@ def _kernels_of(spans: Iterable[Span]) -> dict[object, float]:
     """Microseconds that the device spent for each operator, by the number that the profiler gives it."""
     spent: dict[object, float] = defaultdict(float)
     for span in spans:
-        if span.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"}:
-            args = span.get("args")
+        if span.get("cat") in _DEVICE:
             start, end = _times(span)
-            spent[args.get("External id") if isinstance(args, Mapping) else None] += end - start
+            spent[_args(span).get("External id")] += end - start
     spent.pop(None, None)
     return spent
 
@@ -276,6 +305,15 @@ def _class_of(node: _Node) -> KernelClass:
 
 def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
+
+
+def _is_mark(span: Span) -> bool:
+    return str(span["name"]).startswith(MARK) and span.get("cat") == "user_annotation"
+
+
+def _args(span: Span) -> Mapping[str, object]:
+    args = span.get("args")
+    return args if isinstance(args, Mapping) else {}
 
 
 def _times(span: Span) -> tuple[float, float]:

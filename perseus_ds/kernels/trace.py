@@ -79,7 +79,9 @@ class KernelTrace:
     """The launch sequences of one job, and the classes that they share.
 
     ``overhead_pct`` is how much longer the traced iterations took than those before them; ``fingerprint``
-    names the job, as in its profile.
+    names the job, as in its profile. ``unattributed_pct`` is the share of the kernels' time that no operator
+    accounts for (custom extensions, captured graphs): it is in no sequence, so what they need is
+    underestimated by as much. None without a device.
     """
 
     classes: tuple[KernelClass, ...]
@@ -87,6 +89,7 @@ class KernelTrace:
     overhead_pct: float | None = None
     iterations: int = 1
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    unattributed_pct: float | None = None
 
     def __post_init__(self) -> None:
         if not self.sequences:
@@ -100,6 +103,16 @@ class KernelTrace:
             seen.add((sequence.stage, sequence.kind))
             if not all(0 <= kernel < len(self.classes) for kernel in sequence.kernels):
                 raise ProfileError(f"{sequence}: a launch names a class that the trace does not list")
+
+    @property
+    def shortfall(self) -> str:
+        """A sentence about kernels that no operator accounts for; empty where there are none."""
+        if not self.unattributed_pct:
+            return ""
+        return (
+            f"{self.unattributed_pct:.2g} % of the kernels' time belongs to no operator (custom extensions,"
+            " captured graphs) and is left out: times and energies of these instructions are too low"
+        )
 
     @property
     def launches(self) -> int:
@@ -134,9 +147,11 @@ def merged(traces: Sequence[KernelTrace]) -> KernelTrace:
                 kernels = tuple(places.setdefault(trace.classes[k], len(places)) for k in one.kernels)
                 sequences[one.stage, one.kind] = replace(one, kernels=kernels)
     told = [trace.overhead_pct for trace in traces if trace.overhead_pct is not None]
+    missing = [trace.unattributed_pct for trace in traces if trace.unattributed_pct is not None]
     return replace(
         traces[0],
         classes=tuple(places),
         sequences=tuple(sequences.values()),
         overhead_pct=max(told, default=None),
+        unattributed_pct=max(missing, default=None),
     )

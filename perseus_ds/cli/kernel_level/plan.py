@@ -15,7 +15,7 @@ from json import dumps
 from pathlib import Path
 
 from perseus_ds.cli.kernel_level.show import render
-from perseus_ds.cli.output import DONE, say
+from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import not_negative
 from perseus_ds.device import ClockChange
 from perseus_ds.kernels import kernel_plan, read_kernel_profile, read_trace, write_kernel_plan
@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
     """Choose, write, print."""
     latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
     profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
+    if trace.shortfall:
+        remark(f"{options.trace}: {trace.shortfall}")
     plan = kernel_plan(
         profile,
         trace,

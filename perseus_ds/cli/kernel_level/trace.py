@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from perseus_ds.cli.job import run as run_command
-from perseus_ds.cli.output import DONE, say
+from perseus_ds.cli.output import DONE, remark, say
 from perseus_ds.cli.quantity import count, refuse_idle
 from perseus_ds.errors import ConfigError
 from perseus_ds.kernels import read_trace, write_trace
@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         f"{len(trace.sequences)} instructions, {trace.launches} launches per iteration of "
         f"{len(trace.classes)} kernel classes{overhead}: {options.output}"
     )
+    if trace.shortfall:
+        remark(f"{options.output}: {trace.shortfall}")
     return DONE
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.kernels import KernelTrace, write_trace
-from perseus_ds.kernels.cut import MARK, Launch, cut, trace_of
+from perseus_ds.kernels.cut import MARK, Launch, cut, trace_of, unattributed_pct
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.schedule import Instruction, Kind, Load, Order
@@ -48,6 +48,7 @@ class KernelTracing(PassingListener):
         self._path, self._fingerprint, self._log = path, fingerprint, log
         self._begun_s: list[float] = []
         self._traced: list[dict[Instruction, tuple[Launch, ...]]] = []
+        self._unattributed: list[float] = []
         self._profiler: profile | None = None
         self._mark: AbstractContextManager[object] | None = None
         self._next = 0
@@ -138,13 +139,22 @@ class KernelTracing(PassingListener):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(file))
-            return cut(json.loads(file.read_text())["traceEvents"])
+            events = json.loads(file.read_text())["traceEvents"]
+        self._unattributed.append(unattributed_pct(events) or 0.0)
+        return cut(events)
 
     def _write(self) -> None:
-        trace = trace_of(self._traced, overhead_pct=self._overhead_pct(), fingerprint=self._fingerprint)
+        trace = trace_of(
+            self._traced,
+            overhead_pct=self._overhead_pct(),
+            fingerprint=self._fingerprint,
+            unattributed_pct=max(self._unattributed),
+        )
         if self._path is not None:
             write_trace(trace, self._path)
         self._log.event("kernels_traced", _told(trace), overhead_pct=trace.overhead_pct)
+        if trace.shortfall:
+            self._log.line_here(trace.shortfall)
 
     def _overhead_pct(self) -> float | None:
         """How much longer traced iterations took; those between begin at their predecessors' ends."""

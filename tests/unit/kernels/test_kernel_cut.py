@@ -2,7 +2,7 @@ import pytest
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.kernels import KernelClass
-from perseus_ds.kernels.cut import cut, trace_of
+from perseus_ds.kernels.cut import cut, trace_of, unattributed_pct
 from perseus_ds.kernels.trace import merged
 from perseus_ds.schedule import Instruction, Kind
 
@@ -85,6 +85,37 @@ def test_on_cuda_operators_last_as_long_as_their_kernels() -> None:
     ]
     (launch,) = cut(events)[FORWARD]
     assert (launch.kernel.name, launch.duration_s) == ("aten::addmm", pytest.approx(50e-6))
+
+
+def test_kernels_of_no_operator_are_summed_within_instructions() -> None:
+    def launch(at: float, correlation: int) -> Span:
+        call = {"cat": "cuda_runtime", "name": "launch", "args": {"correlation": correlation}}
+        return mark("1F0", at, 1) | call
+
+    custom = {**kernel(500, 30, 0), "args": {"correlation": 5}}
+    of_none = {**kernel(530, 10, 99), "args": {"External id": 99}}
+    outside = {**kernel(900, 1000, 0), "args": {"correlation": 6}}
+    events = [
+        mark("1F0", 0, 100),
+        operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1),
+        kernel(600, 60, 1),
+        launch(50, 5),
+        launch(300, 6),
+        *(custom, of_none, outside),
+    ]
+    assert unattributed_pct(events) == pytest.approx(40.0)
+    assert unattributed_pct(ON_CPU) is None
+    trace = trace_of([cut(events)], unattributed_pct=40.0)
+    assert "40" in trace.shortfall
+    assert merged([trace, trace_of([cut(ON_CPU)])]).unattributed_pct == 40.0
+
+
+def test_a_device_whose_kernels_all_lack_an_operator_is_not_taken_for_a_cpu() -> None:
+    nameless = {**kernel(500, 30, 0), "args": {}}
+    events = [mark("1F0", 0, 100), operator("aten::mm", 10, 30, [4, 8], [8, 8], number=1), nameless]
+    assert unattributed_pct(events) == 100.0
+    with pytest.raises(ProfileError, match="kernel"):
+        trace_of([cut(events)])
 
 
 def test_scalars_tell_classes_apart() -> None:
