@@ -3,7 +3,8 @@
 Run: ``python scripts/docs/console.py [PAGE ...]``. A test runs the same and compares.
 
 A block's lines that begin with ``$`` are commands, the others are output. All blocks of a page share one
-folder, which holds ``docs/examples``. ``perseus-ds`` runs within this process; ``| head -N`` shortens.
+folder with the files of ``docs/examples``, there and under that name. ``perseus-ds`` runs within this
+process; ``| head -N`` shortens.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ def _folder() -> Iterator[None]:
     before = Path.cwd()
     columns = os.environ.get("COLUMNS")
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / "docs" / "examples", folder, dirs_exist_ok=True)
+        for place in (
+            Path(folder),
+            Path(folder, "docs", "examples"),
+        ):  # a user's own folder, and the checkout
+            shutil.copytree(ROOT / "docs" / "examples", place, dirs_exist_ok=True)
         os.environ["COLUMNS"] = "80"
         os.chdir(folder)
         try:
@@ -73,7 +78,7 @@ def _run(block: str) -> str:
 def _output(command: str) -> list[str]:
     cut = HEAD.search(command)
     words = shlex.split(HEAD.sub("", command))
-    text = _called(words[1:]) if words[0] == "perseus-ds" else _started(words)
+    text = _called(words[1:]) if words[0].removeprefix(".venv/bin/") == "perseus-ds" else _started(words)
     lines = [line.rstrip() for line in text.rstrip("\n").splitlines()]
     return lines[: int(cut[1])] if cut else lines
 

@@ -15,7 +15,7 @@ ALL_PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted(page for folder in ("docs", "scripts") for page in (ROOT / folder).rglob("*.md")),
 ]
-COMMAND = re.compile(r"^\s*(?:\$ )?perseus-ds (.+)$", re.MULTILINE)
+COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?perseus-ds (.+)$", re.MULTILINE)
 
 
 @pytest.mark.thorough
