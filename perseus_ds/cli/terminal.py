@@ -48,6 +48,11 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int =
     return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines())
 
 
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return "1 stage", "4 stages"."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def bold(text: str) -> str:
     """Emphasise a line where a person looks."""
     return f"\x1b[1m{text}\x1b[0m" if _is_coloured() else text

@@ -61,7 +61,7 @@ def choose(request: DeviceRequest) -> Choice:
         return _best(request)
     backend = _named(request.setting)
     backend.priority(request)
-    return Choice(backend.open_gpu(request), backend.name, f"asked for by device: {backend.name}")
+    return Choice(backend.open_gpu(request), backend.name, "as configured")
 
 
 def _best(request: DeviceRequest) -> Choice:

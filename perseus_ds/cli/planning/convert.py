@@ -13,6 +13,7 @@ from pathlib import Path
 
 from perseus_ds.cli.output import DONE, say
 from perseus_ds.cli.quantity import positive
+from perseus_ds.cli.terminal import counted
 from perseus_ds.errors import ProfileError
 from perseus_ds.profile import read_profile, write_csv, write_profile
 
@@ -39,5 +40,8 @@ def run(options: argparse.Namespace) -> int:
         case other:
             raise ProfileError(f"{options.target}: no profile is written as {other!r}", hint=".json or .csv")
     points = sum(map(len, profile.points.values()))
-    say(f"{options.target}: {profile.stages} stages, {len(profile.clocks_mhz)} clocks, {points} points")
+    say(
+        f"{options.target}: {counted(profile.stages, 'stage')},"
+        f" {counted(len(profile.clocks_mhz), 'clock')}, {counted(points, 'point')}"
+    )
     return DONE

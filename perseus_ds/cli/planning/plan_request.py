@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perseus_ds.cli.output import remark
+from perseus_ds.cli.terminal import counted
 from perseus_ds.config import shown
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PlanError
@@ -171,7 +172,7 @@ def _textbook(
     stages = options.stages or (profile.stages if job is None else job.stages)
     if profile.stages != stages:
         raise PlanError(
-            f"{options.profile} has {profile.stages} stages, --stages is {stages}",
+            f"{options.profile} has {counted(profile.stages, 'stage')}, --stages is {stages}",
             hint=f"give --stages {profile.stages}",
         )
     microbatches = options.microbatches or (1 if job is None else job.microbatches)

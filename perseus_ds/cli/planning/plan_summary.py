@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from perseus_ds.cli.terminal import grid, sentences
+from perseus_ds.cli.terminal import counted, grid, sentences
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
@@ -100,10 +100,11 @@ def render(summary: PlanSummary) -> str:
     """Lay the figures out for a terminal, 80 columns wide."""
     s = summary
     head = (
-        f"{_stages(s)}, {s.microbatches} microbatches, {s.schedule}: {s.computations} computations,"
-        f" blocking power {s.blocking_power_w:g} W\n"
-        f"T_min {s.t_min_s:.6g} s, T* {s.t_star_s:.6g} s; all clocks at maximum:"
-        f" {s.baseline_iteration_time_s:.6g} s, {s.baseline_energy_j:.6g} J\n"
+        f"{_stages(s)}, {counted(s.microbatches, 'microbatch', 'es')}, {s.schedule};"
+        f" blocking power (one GPU that waits) {s.blocking_power_w:g} W\n"
+        f"all clocks at maximum: {s.baseline_iteration_time_s:.6g} s, {s.baseline_energy_j:.6g} J;"
+        f" fastest plan (T_min) {s.t_min_s:.6g} s\n"
+        f"slowest plan (T*) {s.t_star_s:.6g} s: beyond it lower clocks save nothing, even in waits\n"
     )
     foot = (
         f"\n{s.plans} plans, solved in {s.solve_time_s:.2f} s; gap to the certified bound in the model of"
@@ -120,10 +121,7 @@ def render(summary: PlanSummary) -> str:
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
     table = grid(_headings(s), [_cells(row) for row in s.rows])
-    legend = "beside: saving next to a straggler as slow as the plan"
-    if _knows_errors(s):
-        legend += "\n+-: by the errors of the profile's energies, the saving is within 95 times in 100"
-    return "\n".join([head, table, sentences(f"{legend}\n{foot}")])
+    return "\n".join([head, table, sentences(foot)])
 
 
 def _costs_line(costs: PlanCosts) -> str:
@@ -145,17 +143,13 @@ def _knows_errors(summary: PlanSummary) -> bool:
 
 def _headings(summary: PlanSummary) -> list[str]:
     within = ["+- %"] if _knows_errors(summary) else []
-    return ["", "time s", "slower %", "energy J", "saving %", *within, "gap %", "beside %"]
+    return ["plan", "time s", "slower %", "energy J", "saving %", *within, "gap %", "straggler %"]
 
 
 def _stages(summary: PlanSummary) -> str:
     if summary.stages == summary.ranks:
-        return _counted(summary.stages, "stage")
-    return f"{_counted(summary.stages, 'stage')} on {_counted(summary.ranks, 'GPU')}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+        return counted(summary.stages, "stage")
+    return f"{counted(summary.stages, 'stage')} on {counted(summary.ranks, 'GPU')}"
 
 
 def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Row:

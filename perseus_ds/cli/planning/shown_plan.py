@@ -48,8 +48,8 @@ def _name(plan: FrequencyPlan, stored: PlanSet) -> str:
     """Which plan it is of those that the file holds."""
     place = int(np.searchsorted(stored.iteration_time_s, plan.iteration_time_s))
     if place < len(stored) and stored.iteration_time_s[place] == plan.iteration_time_s:
-        return f"plan {place} of {len(stored)}"
-    return f"between plans {place - 1} and {place} of {len(stored)}"
+        return f"plan {place} of {len(stored)} (0 is the fastest)"
+    return f"between plans {place - 1} and {place} of {len(stored)} (0 is the fastest)"
 
 
 def _chosen(plans: PlanSet, options: argparse.Namespace) -> FrequencyPlan:

@@ -66,12 +66,11 @@ def _table(plans: PlanSet, table: Sequence[PowerPoint]) -> str:
     return "\n".join(
         [
             f"one pipeline of {plans.schedule.ranks} GPUs; at default clocks {at_default}",
-            f"{head} {'swing, W':>9}",
+            f"{head} {'swing within 1 s, W':>20}",
             *(
                 f"{one.power_w:10.0f} {one.slowdown_pct:+10.2f} {one.iteration_time_s:12.5g} "
-                f"{one.energy_j:12.5g} {one.saving_pct:9.1f} {one.swing_w:9.0f}"
+                f"{one.energy_j:12.5g} {one.saving_pct:9.1f} {one.swing_w:20.0f}"
                 for one in shown
             ),
-            "swing: the largest change of power within a second",
         ]
     )

@@ -64,7 +64,8 @@ class PlanLines:
         whose = f"replica {', '.join(map(str, replicas))}: " if replicas else ""
         self._context.log.event(
             "running",
-            f"{self._named}{whose}running plan {plan.index} of {len(plans)}: {plan.iteration_time_s:.4g} s "
+            f"{self._named}{whose}running plan {plan.index} of {len(plans)} (0 is the fastest): "
+            f"{plan.iteration_time_s:.4g} s "
             f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
             f"expected), saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
             f"{certified(float(plans.gap_pct[plan.index]))}",

@@ -25,7 +25,7 @@ from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.reckoning import Reckoning
 from perseus_ds.runtime.lifecycle.session import Session
-from perseus_ds.runtime.lifecycle.start_decision import StartDecision, decide
+from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision, decide
 from perseus_ds.runtime.observe.event_log import EventLog
 from perseus_ds.runtime.startup.assembly import Assembly
 from perseus_ds.runtime.startup.recognition import Member, members_of, recognise, weights_of
@@ -33,6 +33,12 @@ from perseus_ds.runtime.startup.shared_device import SharedDevice, shared_device
 from perseus_ds.runtime.startup.usable import check_usable, run_directory_of
 
 T = TypeVar("T")
+_FIRST = {
+    StartAction.RUN: "runs a plan",
+    StartAction.PLAN: "plans first",
+    StartAction.PROFILE: "profiles first",
+    StartAction.OBSERVE: "only observes",
+}
 Undo = list[Callable[[], None]]
 
 
@@ -190,7 +196,9 @@ def _shape(job: Job) -> str:
     """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
     stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
     if job.coupled:
-        replicas = f"{_count(job.replicas, 'coupled set')} of {len(job.sets[0])} replicas"
+        size = len(job.sets[0])
+        sets = f", in {job.replicas} sets of {size}" if job.replicas > 1 else ""
+        replicas = f"{_count(job.replicas * size, 'replica')} (coupled in every layer{sets})"
     return f"{stages} x {replicas}{_width(job)}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
 
 
@@ -216,7 +224,7 @@ def _log_attached(
     log.event(
         "attached",
         f"attached to {_shape(job)}; device {choice.backend} ({choice.reason}); "
-        f"{start.action.value}: {start.reason}",
+        f"{_FIRST[start.action]}: {start.reason}",
         mode=config.mode,
         device=choice.backend,
         start=start.action.value,

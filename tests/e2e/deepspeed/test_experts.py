@@ -19,10 +19,10 @@ AUDIT: dict[str, Any] = {"audit": {"every_iterations": 20, "iterations": 10}}
 
 Body = Callable[..., object]
 JOBS: dict[str, tuple[int, Body, tuple[int, ...], dict[str, Any], str]] = {
-    "pipeline": (4, train_pipeline, (), {}, "2 stages x 1 coupled set of 2 replicas, 4 microbatches"),
-    "ZeRO-0": (2, train_zero, (0,), SLOWER, "1 stage x 1 coupled set of 2 replicas, 3 microbatches"),
-    "ZeRO-1": (2, train_zero, (1,), SLOWER, "1 stage x 1 coupled set of 2 replicas, 3 microbatches"),
-    "ZeRO-2": (2, train_zero, (2,), SLOWER, "1 stage x 1 coupled set of 2 replicas, 3 microbatches"),
+    "pipeline": (4, train_pipeline, (), {}, "2 replicas (coupled"),
+    "ZeRO-0": (2, train_zero, (0,), SLOWER, "2 replicas (coupled"),
+    "ZeRO-1": (2, train_zero, (1,), SLOWER, "2 replicas (coupled"),
+    "ZeRO-2": (2, train_zero, (2,), SLOWER, "2 replicas (coupled"),
 }
 
 Done = tuple[str, Path, list[Said]]

@@ -87,9 +87,8 @@ def test_every_choice_goes_through_select(
 def test_the_table_is_a_grid_of_clocks(perseus: Program, plan_file: Path, plans: PlanSet) -> None:
     text = perseus("show", plan_file).out
     plan = select(plans, Objective())
-    assert text.startswith(
-        f"plan {plan.index} of {len(plans)}: same speed, saves {plan.saving_pct:.1f} % (proved"
-    )
+    assert text.startswith(f"plan {plan.index} of {len(plans)} ")
+    assert f"{plan.saving_pct:.1f} %" in text
     assert "0.69 s and" in text
     rows = {line[:10]: line[11:].split() for line in text.splitlines() if "stage" in line[:10]}
     assert list(rows) == ["F stage 0 ", "F stage 1 ", "B stage 0 ", "B stage 1 "]
@@ -203,7 +202,7 @@ def test_a_deadline_between_two_plans_is_used_up(perseus: Program, plan_file: Pa
     assert early_s < shown["iteration_time_s"] <= deadline_s * (1.0 + 1e-9)
     assert shown["energy_j"] < plans.energy_j[40]
     told = perseus("show", plan_file, "--deadline", deadline_s).out
-    assert told.startswith(f"between plans 40 and 41 of {len(plans)}: ")
+    assert told.startswith("between plans 40 and 41 ")
 
 
 def test_power_tells_schedulers_the_whole_frontier(perseus: Program, plan_file: Path, plans: PlanSet) -> None:

@@ -54,7 +54,7 @@ def test_simulated_is_taken_only_by_name() -> None:
     choice = choose(DeviceRequest("simulated", local_rank=3))
     assert isinstance(choice.gpu, SimulatedGpu)
     assert choice.gpu.identify().index == 3
-    assert choice.reason == "asked for by device: simulated"
+    assert choice.reason == "as configured"
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

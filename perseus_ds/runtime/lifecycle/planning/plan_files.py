@@ -26,7 +26,7 @@ def needed_plans(job: Job, directory: RunDirectory) -> dict[Path, str]:
 def found_plans(job: Job, directory: RunDirectory) -> tuple[dict[Path, str], str]:
     """Return the plans if there is one that fits for every group, else why not."""
     if not all(_files(job, directory, group) for group in range(len(job.groups))):
-        return {}, f"no plan in {directory.path}" + (" for some of the replicas" if job.mixed else "")
+        return {}, f"no plan in {directory.path} yet" + (" for some of the replicas" if job.mixed else "")
     try:
         return needed_plans(job, directory), ""
     except PerseusError as error:
