@@ -1,6 +1,6 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
-from perseus_ds.run_directory.events import append_event, read_events, why_unmeasured
+from perseus_ds.run_directory.events import NOTHING_MEASURED, append_event, read_events, why_unmeasured
 from perseus_ds.run_directory.lock import LockOwner, claim
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.places import RankPlace, read_places, write_places
@@ -10,6 +10,7 @@ from perseus_ds.run_directory.timeline import RecordedIteration, Span, read_time
 from perseus_ds.run_directory.whole_file import write_json, write_whole
 
 __all__ = [
+    "NOTHING_MEASURED",
     "CourseRow",
     "LockOwner",
     "MeasuredSide",

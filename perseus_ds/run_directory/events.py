@@ -38,6 +38,8 @@ _REMEDY = {
     "too_slow": 'set simulated.time to "virtual"',
     "running": "its plan is kept: the next start runs it at once; perseus.audit.every_iterations sets when",
 }
+NOTHING_MEASURED = "no iteration can be measured"
+"""How the line of a ``not_measured`` event begins whose job measures nothing for as long as it runs so."""
 _NOTHING_TO_MEASURE = frozenset({"profile", "observe"})
 
 
@@ -130,6 +132,9 @@ def why_unmeasured(events: Sequence[Mapping[str, object]]) -> str | None:
         return None
     if last[0].get("start") == "observe":
         return None
+    told = [str(one.get("line")) for one in last if one.get("event") == "not_measured"]
+    if "profiled" not in names and (never := [line for line in told if line.startswith(NOTHING_MEASURED)]):
+        return f"no saving was measured: {never[-1]}"
     reached = next((name for name in reversed(names) if name in _REASONS), "attached")
     remedy = f"; {_REMEDY[reached]}" if reached in _REMEDY else ""
     return f"no saving was measured: {_REASONS[reached]}{remedy}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from perseus_ds.errors import UnsupportedEngineError
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.schedule import Instruction, Kind, Load, Order
+
+_SKIPPED = (Kind.FORWARD, Kind.FORWARD)
 
 
 class FirstIteration:
@@ -50,12 +52,18 @@ class FirstIteration:
 def order_of(kinds: Iterable[Kind]) -> Order:
     """Number what ran: the n-th of a kind is that of microbatch n, on the one model stage that there is.
 
+    A forward that the next one follows is a microbatch that was skipped (its loss was not finite, memory ran
+    out), where others of the loop have their backwards.
+
     Raises:
         UnsupportedEngineError: a loop in which not every forward has its backward.
     """
+    ran = list(kinds)
+    if 1 in {len(list(alike)) for kind, alike in groupby(ran) if kind is Kind.FORWARD}:
+        ran = [kind for kind, after in pairwise([*ran, None]) if kind and (kind, after) != _SKIPPED]
     turns: Counter[Kind] = Counter()
     order = []
-    for kind in kinds:
+    for kind in ran:
         order.append(Instruction(0, kind, turns[kind]))
         turns[kind] += 1
     if turns[Kind.FORWARD] != turns[Kind.BACKWARD] or not turns[Kind.FORWARD]:

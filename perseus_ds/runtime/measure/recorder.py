@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
-from perseus_ds.errors import UnsupportedEngineError
+from perseus_ds.errors import ScheduleMismatchError, UnsupportedEngineError
 from perseus_ds.profile import Interval
+from perseus_ds.run_directory import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.measure.stopwatch import Mark, Stopwatch
 from perseus_ds.schedule import Instruction, Kind, Load, Order, heard
 
 _MANY = 100
+_MOST_OTHERS = 5
+"""Iterations in a row that run something else than the order has (a microbatch was skipped), or within which
+something else runs: fewer are left out, so many are how this job runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,9 @@ class Iteration:
     there (a checkpoint, an evaluation, sampling), None where that is not known. One that is ``resumed``
     follows something else that ran on the engine: clocks change within it.
 
-    One that is ``void`` shows nothing (a mark was lost, a graph captured, the device's clock stepped): it has
-    no intervals, and only counts. One that is ``skipped`` ended without an optimizer step, since gradients
-    overflowed: it is shorter than others.
+    One that is ``void`` shows nothing (a mark was lost, a graph captured, the device's clock stepped, a
+    microbatch skipped): it has no intervals, and only counts. One that is ``skipped`` ended without an
+    optimizer step, since gradients overflowed: it is shorter than others.
 
     ``microbatches`` is the size of its batch, ``size`` how much its forwards worked on, in tokens, 0 where
     nobody counts them.
@@ -104,6 +108,9 @@ class Recorder:
         self._skipped = skipped_steps()
         self._resolved_s = 0.0
         self._voids = 0
+        self._others = 0
+        self._torn: int | None = 0  # in a row; None once it was reported
+        self._tears = False
 
     @property
     def interrupted(self) -> bool:
@@ -154,6 +161,7 @@ class Recorder:
 
     def interrupt(self) -> None:
         """Something else runs on the engine now: clocks change within the iteration that follows."""
+        self._tears |= self._marks is not None and bool(self._marks.kinds)
         self._interrupted, self._marks = True, None
 
     def finish(self) -> int:
@@ -168,6 +176,9 @@ class Recorder:
                 "an iteration is replayed from one CUDA graph: none of its instructions can be separated",
                 hint="capture layers or modules, not the whole iteration",
             )
+        if self._torn is not None:
+            self._torn = self._torn + 1 if self._tears else 0
+        self._tears = False
         marks = self._marks or _Marks(end, None, None, resumed=True, interrupted=True)
         skipped, self._skipped = self._skipped, self._skipped_steps()
         marks.skipped = skipped != self._skipped
@@ -184,7 +195,13 @@ class Recorder:
         """Report once what keeps iterations from being measured; empty where nothing does, or after that."""
         if self._voids == _MANY:
             self._voids += 1
-            return f"none of {_MANY} iterations could be measured: in each a CUDA graph was captured"
+            return f"{NOTHING_MEASURED}: in each of {_MANY} a CUDA graph was captured"
+        if self._torn == _MOST_OTHERS:
+            self._torn = None
+            return (
+                f"{NOTHING_MEASURED}: within each something runs that does not train (an evaluation, or a "
+                "forward under no_grad between two microbatches)"
+            )
         return self._stopwatch.trouble()
 
     def passed(self) -> list[Iteration]:
@@ -229,12 +246,23 @@ class Recorder:
         return self._with_what_was_before(found, marks)
 
     def _heard_s(self, begin_s: float, marks: _Marks) -> tuple[Interval, ...] | None:
-        """Name and date what was observed; None where a mark was lost."""
+        """Name and date what was observed; None where a mark was lost, or something else ran.
+
+        Raises:
+            ScheduleMismatchError: something else ran again and again.
+        """
         starts_s, ends_s = map(self._stopwatch.seconds, (marks.starts, marks.ends))
         if not all(map(isfinite, [*starts_s, *ends_s])):
             return None
         settled_s = begin_s + marks.settling_s
-        names = self._names(marks.order, marks.kinds)
+        try:
+            names = self._names(marks.order, marks.kinds)
+        except ScheduleMismatchError:
+            self._others += 1
+            if self._others == _MOST_OTHERS:
+                raise
+            return None
+        self._others = 0
         rows = zip(names, starts_s, ends_s, loads_of(names, marks.loads, marks.batch), strict=True)
         return tuple(
             Interval(name, start_s, stop_s, load, name in marks.left_out or start_s < settled_s)
@@ -259,7 +287,11 @@ class Recorder:
         return replace(found, own_s=ours_s - last_s, outside_s=begin_s - ours_s)
 
     def _names(self, order: Order, kinds: list[Kind]) -> tuple[Instruction, ...]:
-        """Name what was observed, as in the iteration before if it was the same."""
+        """Name what was observed, as in the iteration before if it was the same.
+
+        Raises:
+            ScheduleMismatchError: it is not what the order has.
+        """
         if order is not self._named[0] or kinds != self._named[1]:
             self._named = order, kinds, heard(order, kinds) if kinds else ()
         return self._named[2]

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from lone_job import events_of
 
 import perseus_ds
+from perseus_ds.run_directory import why_unmeasured
 from perseus_ds.runtime.emulation.emulated_work import EmulatedWork
 from perseus_ds.schedule import Kind
 from perseus_ds.testing.adapter_contract import CALLS, ITERATIONS, AdapterContract, Host
@@ -187,3 +188,56 @@ def test_a_mask_of_no_samples_ends_no_job(tmp_path: Path) -> None:
             engine.step()
         perseus_ds.detach(engine)
     assert "disabled" not in [event["event"] for event in events_of(tmp_path / "run")]
+
+
+def microbatch(engine: Any, *, skips: bool = False, refers: bool = False) -> None:  # noqa: ANN401
+    """One of a user's loop, which may skip it, or run a reference forward before it."""
+    inputs = torch.ones(2, 8)
+    if refers:
+        with torch.no_grad():
+            engine(inputs)
+    loss = engine(inputs).square().mean()
+    if skips:
+        return
+    engine.backward(loss)
+    engine.step()
+
+
+def trained_by(
+    run_dir: Path, iterations: int, skipping: Collection[int] = (), *, refers: bool = False
+) -> list[Any]:
+    """Events of a job of ZeRO that skips a microbatch in some iterations."""
+    from zero_hosts import zero_engine
+
+    with quiet():
+        engine = zero_engine(1, perseus={"enabled": True, "run_dir": str(run_dir), "device": "simulated"})
+        for iteration in range(iterations):
+            if iteration in skipping:
+                microbatch(engine, skips=True)
+            for _ in range(engine.gradient_accumulation_steps()):
+                microbatch(engine, refers=refers)
+        perseus_ds.detach(engine)
+    return events_of(run_dir)
+
+
+@pytest.mark.parametrize("skipping", [[0], [3], [2, 3, 5, 6, 8]])
+def test_an_iteration_in_which_a_microbatch_is_skipped_is_left_out(
+    skipping: list[int], tmp_path: Path
+) -> None:
+    events = [event["event"] for event in trained_by(tmp_path / "run", 10, skipping)]
+    assert "attached" in events
+    assert "disabled" not in events
+
+
+def test_a_loop_that_skips_again_and_again_is_served_no_more(tmp_path: Path) -> None:
+    disabled = [e for e in trained_by(tmp_path / "run", 12, range(3, 12)) if e["event"] == "disabled"]
+    assert ["order" in str(event["reason"]) for event in disabled] == [True]
+
+
+def test_a_reference_forward_before_each_microbatch_is_said_to_keep_all_from_being_measured(
+    tmp_path: Path,
+) -> None:
+    events = trained_by(tmp_path / "run", 12, refers=True)
+    (told,) = [event for event in events if event["event"] == "not_measured"]
+    assert "no_grad" in str(told["line"])
+    assert str(told["line"]) in str(why_unmeasured(events))

@@ -18,7 +18,15 @@ def test_the_nth_of_a_kind_is_that_of_microbatch_n() -> None:
     validate(Schedule("zero-2", 2, (order,)))
 
 
-@pytest.mark.parametrize("kinds", [[F, F, B, OS], [B, OS], [OS], []])
+def test_a_microbatch_that_was_skipped_is_none_of_the_order() -> None:
+    assert (
+        order_of([F, F, B, F, B, AR, OS])
+        == order_of([F, B, F, F, F, B, AR, OS])
+        == order_of([F, B] * 2 + [AR, OS])
+    )
+
+
+@pytest.mark.parametrize("kinds", [[F, F, B, OS], [F, F, B, F, F, B, OS], [B, OS], [OS], []])
 def test_a_loop_that_cannot_be_told_apart_is_refused(kinds: list[Kind]) -> None:
     with pytest.raises(UnsupportedEngineError, match="forwards and"):
         order_of(kinds)
