@@ -44,23 +44,23 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_refused_and_not_read(file: Path) -> None:
     os.truncate(file, 1 << 40)
     tracemalloc.start()
-    with pytest.raises(PerseusError, match="has 1099511627776 bytes, 9 are allowed"):
+    with pytest.raises(PerseusError, match=r"1099511627776 .*9"):
         read_bounded(file, most_bytes=9)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
 
 def test_a_file_that_says_it_is_empty_and_is_not_is_bounded_too() -> None:
-    with pytest.raises(PerseusError, match="9 are allowed"):
+    with pytest.raises(PerseusError, match="9 are"):
         read_bounded(Path("/proc/self/status"), most_bytes=9)
 
 
 def test_who_could_have_written_it_is_asked(file: Path) -> None:
     file.chmod(0o666)
-    with pytest.raises(PerseusError, match="can be written by everyone"):
+    with pytest.raises(PerseusError, match="everyone"):
         read_bounded(file, most_bytes=9, writers=MINE)
     file.chmod(0o644)
-    with pytest.raises(PerseusError, match=f"belongs to user {os.geteuid()}, who is not believed"):
+    with pytest.raises(PerseusError, match=f"user {os.geteuid()}"):
         read_bounded(file, most_bytes=9, writers=frozenset({12345}))
 
 
@@ -69,9 +69,9 @@ def test_a_group_that_may_write_is_believed_only_where_asked_for_or_private(file
     file.chmod(0o664)
     assert read_bounded(file, most_bytes=9, writers=MINE) == b"{}"
     os.chown(file, -1, 54321)
-    with pytest.raises(PerseusError, match="can be written by group 54321"):
+    with pytest.raises(PerseusError, match="group 54321"):
         read_bounded(file, most_bytes=9, writers=MINE)
-    assert who_else(file) == "can be written by group 54321"
+    assert str(who_else(file)).endswith("group 54321")
     assert read_bounded(file, most_bytes=9, writers=MINE, shared=True) == b"{}"
     os.chown(file, 54321, 54321)  # a group of its user's own, though nobody has named either
     assert read_bounded(file, most_bytes=9, writers=frozenset({54321})) == b"{}"
@@ -80,9 +80,9 @@ def test_a_group_that_may_write_is_believed_only_where_asked_for_or_private(file
 def test_a_folder_that_everyone_may_write_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, MINE)
     tmp_path.chmod(0o777)
-    with pytest.raises(PerseusError, match="can be written by everyone"):
+    with pytest.raises(PerseusError, match="everyone"):
         check_folder(tmp_path, MINE)
-    with pytest.raises(PerseusError, match="is not a folder"):
+    with pytest.raises(PerseusError, match="folder"):
         check_folder(Path("/dev/null"), MINE)
 
 
@@ -183,5 +183,5 @@ def test_a_file_that_another_host_has_replaced_is_read_again(
     if read:
         assert read_bounded(path, most_bytes=100) == b"a plan"
     else:
-        with pytest.raises(OSError, match="Stale file handle"):
+        with pytest.raises(OSError, match="Stale"):
             read_bounded(path, most_bytes=100)

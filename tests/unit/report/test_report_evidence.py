@@ -49,7 +49,7 @@ def test_the_critical_path_by_hand() -> None:
         for text, start_s in starts.items()
     )
     path = critical_path(RecordedIteration("baseline", 10.0, 50.0, simulated=True, spans=spans), schedule)
-    assert " ".join(map(str, path)) == "0F0 1F0 1B0 1F1 1B1 0B1"
+    assert list(map(str, path)) == ["0F0", "1F0", "1B0", "1F1", "1B1", "0B1"]
 
 
 def test_energy_by_cause_adds_up_to_what_the_timeline_says(plans: PlanSet) -> None:
@@ -141,7 +141,8 @@ def test_stragglers_are_rows_from_their_coming_to_their_going() -> None:
         {"event": "straggler", "time": at(4), "stragglers": "torn"},
     ]
     first, second = straggler_rows(events)
-    assert first == ["10:00:01", "10:00:03", "replica 1 x1.20 (measured)", "3 s", "2"]
+    assert [*first[:2], *first[3:]] == ["10:00:01", "10:00:03", "3 s", "2"]
+    assert {"1", "x1.20"} <= set(first[2].split())
     assert second[:3] == ["10:00:04", "still there", "-"]
 
 

