@@ -1,6 +1,7 @@
 """``perseus-ds guardd`` as an operator starts it, and what the unit and the sidecar start."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -111,22 +112,25 @@ def test_without_a_rule_everybody_is_refused(path: Path) -> None:
         choose(DeviceRequest("guardd"))
 
 
-def doctor() -> str:
-    told = subprocess.run([*PROGRAM[:-1], "doctor"], capture_output=True, text=True, check=True)
-    return told.stdout
+def answers() -> dict[str, tuple[float | None, str]]:
+    """Priority and refusal of every backend, as doctor finds them."""
+    program = [*PROGRAM[:-1], "doctor", "--json"]
+    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    return {one["name"]: (one["priority"], one["refusal"]) for one in json.loads(told)["backends"]}
 
 
 def test_doctor_says_why_the_service_would_refuse(node: FakeNvml, path: Path) -> None:
     with guardd(path, "--allow", f"gpus={UUID.format(1)}"):
-        said = doctor()
-        assert f"may not control {UUID.format(0)} (the operator's allow list decides" in said
-        assert "takes nvml" in said
+        found = answers()
+        assert UUID.format(0) in found["guardd"][1]
+        assert UUID.format(1) not in found["guardd"][1]
+        assert found["nvml"][1] == ""
     with guardd(path, "--allow", "user=12345 gpus=*"):
-        assert "may not control any GPU" in doctor()
+        assert "any GPU" in answers()["guardd"][1]
     with guardd(path, "--allow", "gpus=*"):
-        said = doctor()
-        assert "takes guardd" in said
-        assert "may not control" not in said
+        found = answers()
+        assert found["guardd"] > found["nvml"]
+        assert found["guardd"][1] == ""
     assert node.locked_mhz() == [0, 0]
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 
