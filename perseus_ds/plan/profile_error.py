@@ -12,7 +12,8 @@ from perseus_ds.plan.playing.time_errors import time_errors
 from perseus_ds.plan.record import PlanSet
 from perseus_ds.plan.select import select
 from perseus_ds.profile import Point, Profile, smoothed
-from perseus_ds.profile.curves.scatter import scatters
+from perseus_ds.profile.curves.scatter import ENOUGH_POINTS, scatters
+from perseus_ds.profile.curves.smoothing import SCATTER_HARMLESS
 from perseus_ds.schedule import dag_of
 
 HARMLESS_PCT = 0.03
@@ -56,6 +57,39 @@ class EntryError:
             f" {self.slowdown_pct:.2f} % longer on average. A profile of longer windows"
             " (perseus.profile.min_window_s) has smaller errors"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FewClocks:
+    """A profile of so few clocks, without errors of its own, that its durations are in doubt.
+
+    ``scatter_pct`` is that of its times around smooth curves; None where there are too few clocks to see any.
+    """
+
+    clocks: int
+    scatter_pct: float | None
+
+    def __str__(self) -> str:
+        """One line for a terminal."""
+        told = f"the profile states no errors, and at {self.clocks} clocks"
+        if self.scatter_pct is None:
+            return f"{told} none can be seen: the plan that loses no time may lose what durations are off by"
+        return (
+            f"{told} its times scatter by {self.scatter_pct:.2g} % around smooth curves: plans keep a margin"
+            f" for that, and the one that loses no time may still lose some. {ENOUGH_POINTS} clocks show more"
+        )
+
+
+def few_clocks(profile: Profile) -> FewClocks | None:
+    """Doubt a profile as it was read; None where it gives no cause."""
+    points = [point for own in profile.points.values() for point in own]
+    clocks = min(map(len, profile.points.values()))
+    if clocks >= ENOUGH_POINTS or any(p.time_se_s > 0.0 or p.samples > 1 for p in points):
+        return None
+    found = scatters(profile)
+    if found is None:
+        return FewClocks(clocks, None)
+    return None if found[0] < SCATTER_HARMLESS else FewClocks(clocks, 100.0 * found[0])
 
 
 def profile_error(profile: Profile, plans: PlanSet) -> EntryError | None:

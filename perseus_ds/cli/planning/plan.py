@@ -35,7 +35,7 @@ from perseus_ds.plan import PlanSet, build, doubt, too_little_reserve, verify, w
 from perseus_ds.plan.between import with_plan_within
 from perseus_ds.plan.budget import GPUS_PER_NODE
 from perseus_ds.plan.playing.expected import with_power_ratio
-from perseus_ds.plan.profile_error import EntryError, profile_error
+from perseus_ds.plan.profile_error import EntryError, FewClocks, few_clocks, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
 from perseus_ds.plan.swings import within_swing
@@ -169,7 +169,8 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, write what was asked for, print the summary."""
-    profile = _profile(options)
+    measured = read_profile(options.profile)
+    profile = _profile(options, measured)
     request = request_of(options, profile)
     if request.budget.per_node_per_s is None:
         refuse_idle("give --node-changes-per-s", gpus_per_node=options.gpus_per_node)
@@ -190,28 +191,29 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
     plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
-    error = profile_error(profile, plans)
-    _remark_doubts(plans, error)
+    error, few = profile_error(profile, plans), few_clocks(measured)
+    _remark_doubts(plans, error, few)
     checked = verify(plans) if options.verify else None
     if options.output is not None:
         write_plans(with_power_ratio(plans, profile, plans.change), options.output)
     if options.frontier_csv is not None:
         _write_frontier(plans, options.frontier_csv)
-    summary = summarise(plans, checked=checked, error=error)
+    summary = summarise(plans, checked=checked, error=error, few=few)
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
 
 
-def _remark_doubts(plans: PlanSet, error: EntryError | None) -> None:
+def _remark_doubts(plans: PlanSet, error: EntryError | None, few: FewClocks | None) -> None:
     """Remark every doubt about the plans."""
     errors = str(error) if error is not None and error.matters else None
-    for line in filter(None, (doubt(plans), too_little_reserve(plans), errors)):
+    scatter = str(few) if few is not None and few.scatter_pct is not None else None
+    for line in filter(None, (doubt(plans), too_little_reserve(plans), scatter, errors)):
         remark(line)
 
 
-def _profile(options: argparse.Namespace) -> Profile:
-    """Read the profile, with the power of waiting that was given."""
-    profile = smoothed(read_profile(options.profile), scatter=True)
+def _profile(options: argparse.Namespace, measured: Profile) -> Profile:
+    """Draw the profile to its curves, with the power of waiting that was given."""
+    profile = smoothed(measured, scatter=True)
     longest_s = max((profile.of(*key)[0].time_s for key in profile.points), default=0.0)
     if longest_s > _LONG_S:
         remark(f"{options.profile}: one computation takes {longest_s:g} s; times are read as seconds, not ms")

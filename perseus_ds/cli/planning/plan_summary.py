@@ -8,7 +8,7 @@ from perseus_ds.cli.terminal import counted, grid, sentences
 from perseus_ds.config import Objective
 from perseus_ds.plan import FrequencyPlan, PlanSet, select, select_for, unslowed_s
 from perseus_ds.plan.playing.costs import PlanCosts, costs_of
-from perseus_ds.plan.profile_error import EntryError
+from perseus_ds.plan.profile_error import EntryError, FewClocks
 
 SLOWDOWNS_PCT = (1.0, 2.0, 5.0, 10.0, 20.0)
 
@@ -56,13 +56,20 @@ class PlanSummary:
     rows: tuple[Row, ...]
     costs: PlanCosts
     profile_error: EntryError | None = None
+    few_clocks: FewClocks | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
         return asdict(self)
 
 
-def summarise(plans: PlanSet, *, checked: int | None = None, error: EntryError | None = None) -> PlanSummary:
+def summarise(
+    plans: PlanSet,
+    *,
+    checked: int | None = None,
+    error: EntryError | None = None,
+    few: FewClocks | None = None,
+) -> PlanSummary:
     """Read the figures off the frontier."""
     rows = [_row("no slowdown", select(plans, Objective()))]
     for pct in SLOWDOWNS_PCT:
@@ -93,6 +100,7 @@ def summarise(plans: PlanSet, *, checked: int | None = None, error: EntryError |
         rows=tuple(rows),
         costs=costs_of(select(plans, Objective())),
         profile_error=error,
+        few_clocks=few,
     )
 
 
@@ -118,6 +126,8 @@ def render(summary: PlanSummary) -> str:
             "\nas durations varied in the profile, an iteration of the fastest plan lasts"
             f" {s.variation_slowdown_pct:.2f} % longer"
         )
+    if s.few_clocks is not None and s.few_clocks.scatter_pct is None:
+        foot += f"\n{s.few_clocks}"
     if s.checked is not None:
         foot += f"\nverified: {s.checked} plans, their times, energies and bounds"
     table = grid(_headings(s), [_cells(row) for row in s.rows])

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from perseus_ds.profile.record import Profile
 
-FEWEST_POINTS = 8
+FEWEST_POINTS = 4
 """Clocks that a curve needs for its points' scatter to be reported from its shape."""
+ENOUGH_POINTS = 8
+"""Clocks from which on a true kink of a curve no longer counts as scatter."""
 NORMAL = 0.6745
 """The median of the size of a standard normal number."""
 
@@ -18,8 +20,14 @@ Floats = NDArray[np.float64]
 
 
 def scatters(profile: Profile) -> tuple[float, float] | None:
-    """Return the scatter of time and of energy around smooth curves; None where no curve has the points."""
-    curves = [profile.of(*key) for key in profile.points if len(profile.points[key]) >= FEWEST_POINTS]
+    """Return the scatter of time and of energy around smooth curves; None where no curve has the points.
+
+    A file that states neither errors nor how often it measured is judged by few points as well: those of so
+    few clocks that are too good by chance would otherwise make the plan that loses no time lose some.
+    """
+    single = all(point.samples <= 1 for own in profile.points.values() for point in own)
+    fewest = FEWEST_POINTS if single else ENOUGH_POINTS
+    curves = [profile.of(*key) for key, own in profile.points.items() if len(own) >= fewest]
     if not curves:
         return None
     clocks = [np.array([p.clock_mhz for p in curve], np.float64) for curve in curves]

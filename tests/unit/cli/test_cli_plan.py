@@ -279,3 +279,22 @@ def test_a_reserve_that_is_none_is_refused(
     with pytest.raises(SystemExit):
         perseus("plan", profile_csv, *SIZES, "--reserve-pct", "much")
     assert "'much' is not a number (or automatic)" in capsys.readouterr().err
+
+
+def test_few_clocks_that_scatter_are_doubted_in_a_line(perseus: Program, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    rows = [
+        f"{stage},{kind},{mhz},{(70.0 / mhz) * off},{(21000.0 + mhz**2 / 100.0) / mhz * off}"
+        for stage in (0, 1)
+        for kind in ("forward", "backward")
+        for mhz, off in zip((1400, 1270, 1140, 1010), (1.0, 1.02 + 0.01 * stage, 0.98, 1.0), strict=True)
+    ]
+    path.write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]) + "\n")
+    answer = perseus("plan", path, *SIZES, "--blocking-power-w", 70)
+    assert answer.code == 0
+    assert "4 clocks" in answer.err
+
+
+def test_clocks_too_few_to_see_any_scatter_are_told(perseus: Program, profile_csv: Path) -> None:
+    answer = perseus("plan", profile_csv, *SIZES, "--blocking-power-w", 70, "--json")
+    assert json.loads(answer.out)["few_clocks"] == {"clocks": 3, "scatter_pct": None}
