@@ -161,7 +161,8 @@ def _rank(
     begin_as_a_program()
     output = os.open(f"{folder}/out{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)  # pytest's own would swallow it
+    os.dup2(output, 2)
+    sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False)  # pytest's own would swallow it
     warnings.simplefilter("default")  # torch and DeepSpeed warn of each other: ours alone are errors
     warnings.filterwarnings("error", module="perseus_ds")
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), **environment)

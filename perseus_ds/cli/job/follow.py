@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,13 +21,11 @@ _MOST_BYTES = 16 << 20  # at one look
 class Follower:
     """Reads what is appended to ``events.jsonl`` from now on, in a thread of its own.
 
-    The job prints the events that have a ``line`` itself. With ``quiet_about_lines`` they are not
-    reported again, which is right when its output and ours go to the same place.
+    The job logs the events that have a ``line`` itself: they are not reported again.
     """
 
-    def __init__(self, events: Path, *, quiet_about_lines: bool = False) -> None:
+    def __init__(self, events: Path) -> None:
         self._events = events
-        self._quiet_about_lines = quiet_about_lines
         self._read = events.stat().st_size if events.exists() else 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="perseus-ds follow", daemon=True)
@@ -67,16 +64,8 @@ class Follower:
 
     def _say_fresh(self) -> None:
         for event in self.fresh():
-            if not (self._quiet_about_lines and "line" in event):
+            if "line" not in event:
                 remark(in_words(event))
-
-
-def one_place() -> bool:
-    """Whether standard output and standard error end in the same terminal, file or pipe."""
-    try:
-        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (OSError, ValueError):
-        return False
 
 
 def in_words(event: Mapping[str, object]) -> str:

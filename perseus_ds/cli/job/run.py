@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
-from perseus_ds.cli.job.follow import Follower, one_place
+from perseus_ds.cli.job.follow import Follower
 from perseus_ds.cli.job.job_config import read_block_file, read_job_config, read_yaml_block
 from perseus_ds.cli.job.named_config import deepspeed_config_of, neox_block_of
 from perseus_ds.cli.machine.hook_status import HookStatus, hook_status
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
             "progress is not shown"
         )
         return launch(job, environment)
-    with Follower(RunDirectory(run_dir).events, quiet_about_lines=one_place()):
+    with Follower(RunDirectory(run_dir).events):
         return launch(job, environment)
 
 

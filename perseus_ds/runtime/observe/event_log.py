@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import SimpleQueue
-from typing import ClassVar
 
 from perseus_ds.run_directory import RunDirectory, append_event
 
 _engines: set[int] = set()
 """The numbers of all that were served in this process."""
 _PATIENCE_S = 0.5
+_logger = logging.getLogger("perseus_ds")
+
+
+class _OwnHandler(logging.Handler):
+    """Writes to standard error in a job whose program has configured no handler: its output may be parsed."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers or _logger.handlers != [self]:
+            return
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # as handlers of the standard library do
+            self.handleError(record)
+
+
+def _configure() -> None:
+    handler = _OwnHandler()
+    handler.setFormatter(logging.Formatter("perseus: %(message)s"))
+    _logger.addHandler(handler)
+    if _logger.level == logging.NOTSET:
+        _logger.setLevel(logging.INFO)
+
+
+_configure()
+
+
+def log_line(line: str, *, level: int = logging.INFO) -> None:
+    """Log one line of the job; a handler of the program that fails is no reason to stop training."""
+    with contextlib.suppress(Exception):
+        _logger.log(level, "%s", line)
 
 
 class EventLog:
-    """Lines on standard output and events in the run directory, from rank 0 alone.
+    """Lines in the log and events in the run directory, from rank 0 alone.
 
     Where a process trains several engines, lines name theirs: ``engine`` is its number. ``run`` names this
     run in the files that it leaves: a run directory may hold files of an earlier one.
@@ -40,31 +71,29 @@ class EventLog:
         self._directory = directory
 
     def line(self, line: str) -> None:
-        """Print one line, if this is rank 0."""
+        """Log one line, if this is rank 0."""
         if self._rank == 0:
-            self.line_here(line)
+            log_line(self._named(line))
 
     def line_here(self, line: str) -> None:
-        """Print one line on whatever rank this is: for what only this rank knows."""
-        whose = f"engine {self._engine}: " if max(_engines, default=1) > 1 else ""
-        sys.stdout.write(f"perseus: {whose}{line}\n")
-        sys.stdout.flush()
+        """Log a warning on whatever rank this is: for what only this rank knows."""
+        log_line(self._named(line), level=logging.WARNING)
 
     def line_once(self, line: str) -> None:
-        """Print one line unless it was printed before."""
+        """Log one line unless it was logged before."""
         if line not in self._said:
             self._said.add(line)
             self.line(line)
 
     def event(self, event: str, line: str | None = None, **facts: object) -> None:
-        """Record an event, and print its line if it has one."""
+        """Record an event, and log its line if it has one."""
         if self._rank == 0 and self._directory is not None:
             self._record(self._directory, event, facts | ({"line": line} if line else {}))
         if line is not None:
             self.line(line)
 
     def event_once(self, event: str, line: str, **facts: object) -> None:
-        """Record an event and print its line, unless that was done before."""
+        """Record an event and log its line, unless that was done before."""
         if line not in self._said:
             self._said.add(line)
             self.event(event, line, **facts)
@@ -77,6 +106,9 @@ class EventLog:
             self.line(f"{path} is not written: {error.strerror}")
         else:
             self._note_whether(over)
+
+    def _named(self, line: str) -> str:
+        return f"engine {self._engine}: {line}" if max(_engines, default=1) > 1 else line
 
     def _record(self, directory: RunDirectory, event: str, facts: Mapping[str, object]) -> None:
         """Append to the journal; a full disk ends the journal, not the work."""
@@ -95,21 +127,18 @@ class EventLog:
 
 
 class LateWrites:
-    """Writes beside the training, in their order, by one daemon thread for all engines of the process.
+    """Writes beside the training, in their order, by a thread that lives as long as there are any.
 
     On an ordinary disk a write is over when `write` returns. On one that does not answer the caller waits
-    once, and not again before the disk has caught up. From Python 3.12 on no thread can begin while the
-    interpreter exits, so the thread lives as long as the process and serves its exit handlers as well.
+    once, and not again before the disk has caught up. While the interpreter exits there may be no thread:
+    from Python 3.12 on none can begin then. Writes are the caller's own from there on.
     """
-
-    _acts: ClassVar[SimpleQueue[Callable[[], None]]] = SimpleQueue()
-    _thread: ClassVar[threading.Thread | None] = None
-    _thread_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self._patience_s = patience_s
+        self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
-        self._pending = 0
+        self._thread: threading.Thread | None = None
         self._error: OSError | None = None
 
     def write(self, act: Callable[[], object]) -> bool:
@@ -118,50 +147,37 @@ class LateWrites:
         Raises:
             OSError: this write failed, or one before it that was not waited for.
         """
-        over = threading.Event()
         with self._lock:
-            idle = self._pending == 0
-            self._pending += 1
-        self._put(lambda: self._do(act, over))
-        if idle:
-            over.wait(self._patience_s)
+            self._waiting.append(act)
+            idle = self._thread is None
+            if idle:
+                self._thread = threading.Thread(target=self._drain, name="perseus-disk", daemon=True)
+            thread = self._thread
+        if idle and thread is not None:
+            self._begin(thread)
         with self._lock:
             error, self._error = self._error, None
-            done = self._pending == 0
+            over = self._thread is None
         if error is not None:
             raise error
-        return done
+        return over
 
-    def _do(self, act: Callable[[], object], over: threading.Event) -> None:
-        error = None
+    def _begin(self, thread: threading.Thread) -> None:
         try:
-            act()
-        except OSError as failed:
-            error = failed
-        finally:
-            with self._lock:
-                self._pending -= 1
-                self._error = error or self._error
-            over.set()
+            thread.start()
+        except RuntimeError:  # the interpreter exits: no training is left to stall
+            self._drain()
+        else:
+            thread.join(self._patience_s)
 
-    @classmethod
-    def _put(cls, act: Callable[[], None]) -> None:
-        with cls._thread_lock:
-            if cls._thread is None or not cls._thread.is_alive():  # the first, or a forked process
-                cls._thread = threading.Thread(target=cls._drain, name="perseus-disk", daemon=True)
-                try:
-                    cls._thread.start()
-                except RuntimeError:  # the interpreter exits: no training is left to stall
-                    cls._thread = None
-            if cls._thread is not None:
-                cls._acts.put(act)
-                return
-        act()
-
-    @classmethod
-    def _drain(cls) -> None:
+    def _drain(self) -> None:
         while True:
-            act = cls._acts.get()
-            with contextlib.suppress(Exception):  # a fault of one file keeps no other from being written
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                act = self._waiting.popleft()
+            try:
                 act()
-            del act
+            except OSError as error:
+                self._error = error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.rendezvous import Meeting, flags, leave_refusal, rendezvous
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.shutdown import at_exit
+from perseus_ds.runtime.observe.event_log import log_line
 from perseus_ds.runtime.startup.begin import begin
 
 _sessions: WeakKeyDictionary[object, Session] = WeakKeyDictionary()
@@ -110,10 +111,9 @@ def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
 
 
 def say(line: str, *, speaker: int = 0) -> None:
-    """Print a line on one rank, before there is a session that could."""
+    """Log a line on one rank, before there is a session that could."""
     if _rank() == speaker:
-        sys.stdout.write(f"perseus: {line}\n")
-        sys.stdout.flush()
+        log_line(line)
 
 
 def _own(adapter_of: Callable[[], Adapter], block: object) -> tuple[Adapter | None, PerseusError | None]:
@@ -180,10 +180,8 @@ def _agreed_config(agreed: Mapping[str, object], mine: Mapping[str, object]) -> 
 def _say_that_it_differs(file: str) -> None:
     """Report once on every node that its file is not the one that is used."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        sys.stdout.write(
-            f"perseus: [rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all\n"
-        )
-        sys.stdout.flush()
+        line = f"[rank {_rank()}] {ENABLED_BY_FILE}={file} differs from rank 0's, which holds for all"
+        log_line(line, level=logging.WARNING)
 
 
 def _rank() -> int:

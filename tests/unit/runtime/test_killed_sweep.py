@@ -98,7 +98,7 @@ def test_windows_of_another_job_are_not_used(
     run_dir = copied(killed, tmp_path / "run")
     measured, _ = profiled(run_dir, simulated={"noise": 0.004})
     assert len(measured) == 4 + 1
-    assert f"profiling begins anew: {run_dir}/sweep.json: it is of another job" in capsys.readouterr().out
+    assert f"profiling begins anew: {run_dir}/sweep.json: it is of another job" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_file_that_was_changed_is_not_used(
     session = begun(loop := Loop(), block_of(run_dir, mode="profile"))
     train(loop, run_dir, lambda names: names.count("profiling") == 1)
     session.end(well=True)
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert f"profiling begins anew: {file}" in told
     assert why in told
     assert "profiling some 4 clocks" in told
@@ -141,7 +141,7 @@ def test_a_directory_that_cannot_be_written_costs_the_way_back_alone(
     (run_dir / "sweep.json").mkdir(parents=True)
     session = begun(loop := Loop(), block_of(run_dir, mode="profile"))
     train(loop, run_dir, lambda names: names.count("profiling") == 2)
-    assert "a killed sweep would begin anew: " in capsys.readouterr().out
+    assert "a killed sweep would begin anew: " in capsys.readouterr().err
     assert loop.listener is not None
     session.end(well=True)
     assert "disabled" not in names_of(run_dir)

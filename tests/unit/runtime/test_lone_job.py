@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -280,7 +282,7 @@ def test_a_lost_gpu_is_one_line_and_training_goes_on(
     own.__class__, own.lost = LostGpu, True
     train(loop, run_dir, lambda _: session.left)
     assert loop.listener is None
-    assert "fell off the bus" in capfd.readouterr().out
+    assert "fell off the bus" in capfd.readouterr().err
     before = loop.iterations
     loop.step()
     assert loop.iterations == before + 1
@@ -301,7 +303,7 @@ def test_a_wrong_block_is_one_line_and_training_goes_on(
 ) -> None:
     loop = Loop()
     activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path / "run", **wrong))
-    said = capfd.readouterr().out.splitlines()
+    said = capfd.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith("perseus: off, training goes on at default clocks: ")
     assert named in said[0]
@@ -317,7 +319,7 @@ def test_switched_off_it_says_nothing(
 ) -> None:
     loop = Loop()
     activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path / "run", **off))
-    assert capfd.readouterr().out == ""
+    assert capfd.readouterr().err == ""
     assert loop.listener is None
     assert not deactivate(loop)
     assert not (tmp_path / "run").exists()
@@ -331,7 +333,7 @@ def test_a_host_that_cannot_be_served_is_named_and_nothing_is_begun(
 
     loop = Loop()
     activate(loop, none, block=block_of(tmp_path / "run"))
-    assert "this loop runs backwards" in capfd.readouterr().out
+    assert "this loop runs backwards" in capfd.readouterr().err
     assert session_of(loop) is None
     assert not (tmp_path / "run").exists()
 
@@ -382,6 +384,19 @@ def test_a_driver_that_refuses_nearly_all_is_left_alone(
     session = begun(loop, block_of(run_dir, simulated={"refuses_mhz": list(grid_mhz[1:])}))
     train(loop, run_dir, lambda names: "disabled" in names)
     assert loop.listener is None
-    assert "lists 1065, 1080, 1095, 1110, 1125 MHz and refuses every one" in capsys.readouterr().out
+    assert "lists 1065, 1080, 1095, 1110, 1125 MHz and refuses every one" in capsys.readouterr().err
     assert loop.iterations < 150
     session.end(well=True)
+
+
+def test_attaching_again_and_again_piles_nothing_up(tmp_path: Path) -> None:
+    handlers = []
+    for _ in range(4):
+        loop = Loop()
+        activate(loop, partial(LoopAdapter, loop), block=block_of(tmp_path / "run"))
+        loop.step()
+        assert deactivate(loop)
+        handlers.append(atexit._ncallbacks())
+    assert len(set(handlers)) == 1
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert not [pid for pid in children if b"perseus_ds" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -59,10 +59,10 @@ def test_complaints_are_said_once_and_only_when_asked(
     notices.observed = Heard(np.ones(2), ("half a file: ignored",))
     watch.start()
     looked_twice(notices)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
     watch.report()
     watch.report()
-    assert capsys.readouterr().out == "perseus: half a file: ignored\n"
+    assert capsys.readouterr().err == "perseus: half a file: ignored\n"
     watch.close()
 
 

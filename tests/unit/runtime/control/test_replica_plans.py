@@ -188,7 +188,7 @@ def test_it_is_said_once_when_it_comes_and_once_when_it_goes(
     job.play(20)
     job.play(20, slow=SLOWED)
     job.play(20)
-    came, went = capsys.readouterr().out.splitlines()
+    came, went = capsys.readouterr().err.splitlines()
     assert came.startswith(
         "perseus: straggler: replica 1 is 1.50 times slower than its peers "
         "(slower than its plan, 99.99 % sure); the "
@@ -207,7 +207,7 @@ def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler
     job = Job(tmp_path)
     job.play(20)
     job.play(20, slow=SLOWED)
-    assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy saved" in capsys.readouterr().out
+    assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy saved" in capsys.readouterr().err
 
 
 def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:

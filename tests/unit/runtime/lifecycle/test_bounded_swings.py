@@ -48,4 +48,4 @@ def test_only_plans_within_the_bound_run_and_another_bound_needs_no_profile(
 
     [event] = (event for event in run(run_dir, 0.001) if event["event"] == "power_swing")
     assert event["swing_w"] == pytest.approx(min(swings_w), rel=0.01)
-    assert "no plan stays within power.max_swing_w = 0.001 W" in capsys.readouterr().out
+    assert "no plan stays within power.max_swing_w = 0.001 W" in capsys.readouterr().err

@@ -78,7 +78,7 @@ def test_one_that_fails_keeps_no_other_from_its_turn(capsys: pytest.CaptureFixtu
     parts.session.on_leaving(lost)
     parts.session.leave()
     assert parts.given_back == ["hook", "threads", "device"]
-    assert capsys.readouterr().out == "perseus: while leaving: the device is gone\n"
+    assert capsys.readouterr().err == "perseus: while leaving: the device is gone\n"
 
 
 @pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("a bug of ours")])
@@ -90,7 +90,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     parts.session.before(Kind.FORWARD)
     assert parts.given_back == ["hook", "threads", "device"]
     parts.lifecycle.tell_failure.assert_called_once_with()
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert said.count("perseus: off, training goes on at default clocks: ") == 1
     assert str(error) in said
 
@@ -127,7 +127,7 @@ def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
     parts.session.iteration_begins(Batch(4))
     parts.session.iteration_ends()
     assert parts.given_back == ["hook", "threads", "device"]
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().err == (
         "perseus: off, training goes on at default clocks: ranks train batches of 4 and of 6 microbatches at "
         "once, which no plan fits (every replica has to train as many microbatches)\n"
     )
@@ -148,7 +148,7 @@ def test_who_follows_another_says_nothing_and_raises_where_the_user_wants_that(
         assert parts.given_back == ["hook", "threads", "device"]
         assert not parts.session.iteration_begins(Batch(4))
         parts.lifecycle.tell_failure.assert_not_called()
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_an_iteration_without_control_counts_for_neither_side() -> None:
@@ -171,7 +171,7 @@ def test_a_journal_that_cannot_be_written_ends_the_journal_alone(
     log.event("first", "one")
     log.event("second", "two")
     journal = tmp_path / "file" / "run" / "events.jsonl"
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().err.splitlines() == [
         f"perseus: {journal} is not written any more: Not a directory",
         "perseus: one",
         "perseus: two",
@@ -183,7 +183,7 @@ def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[s
         log = EventLog(rank)
         log.line_once("hello")
         log.line_once("hello")
-    assert capsys.readouterr().out == "perseus: hello\n"
+    assert capsys.readouterr().err == "perseus: hello\n"
 
 
 def test_rank_0_records_that_it_followed_another_rank(
@@ -197,4 +197,4 @@ def test_rank_0_records_that_it_followed_another_rank(
     [event] = read_events(directory.events)
     assert event["event"] == "disabled"
     assert "another rank" in str(event["reason"])
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""

@@ -67,7 +67,7 @@ def test_what_cannot_be_measured_is_as_declared_and_said_once(
     able, found = joined(ABLE, answer, [answer, replace(NOTHING, unreached=0)], log)
     assert able == ABLE
     assert found is None
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert why in said[0]
     assert "reckoning with 20 ms" in said[0]

@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_costs_the_endpoint_alone(
         session = begun(loop, block_of(tmp_path / "run", metrics={"enabled": True, "port": port}))
         train(loop, tmp_path / "run", lambda names: "profiling" in names)
         session.end(well=True)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert f"perseus.metrics.port: port {port} of this host cannot be served: Address already in use" in said
     assert Metric.ENERGY.title in text_of(tmp_path / "run")
     assert "failed" not in names_of(tmp_path / "run")
@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_one_costs_the_metrics_alone(
     session = begun(loop, block_of(run_dir, metrics=metrics))
     train(loop, run_dir, lambda names: "profiling" in names)
     session.end(well=True)
-    said = [line for line in capsys.readouterr().out.splitlines() if "metrics:" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "metrics:" in line]
     assert len(said) == 1
     assert "is not written: Not a directory" in said[0]
 

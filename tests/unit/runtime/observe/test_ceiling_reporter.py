@@ -33,7 +33,7 @@ def test_a_ceiling_is_one_line_with_what_it_costs(
     for _ in range(3):
         ceiling.observe(CapNumbers(cap_w), 6.0)
         reporter.report(ceiling, 6.0)
-    [line] = capsys.readouterr().out.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(f"power ceiling of {told} (/run/site/ceiling.json: grid event)")
     [event] = read_events(directory.events)
     assert (event["event"], event["held"]) == ("power_cap", cap_w >= INDEX.power_w[1])

@@ -61,7 +61,7 @@ def test_each_kind_is_said_once_and_recorded_for_every_rank(
     for tellers in (NOBODY, unpublished(by=1), here.unpublished(), here.unpublished()):
         here.learn(tellers)
     assert here.unpublished() == NOBODY
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().err == (
         "perseus: conflict on rank 1: the power cap holds the clock down "
         "(go on; samples count for the clock that was reached)\n"
     )
@@ -78,7 +78,7 @@ def test_other_ranks_are_silent(
     there = conflict_monitor(gpu, tmp_path, rank=3)
     there.check()
     there.learn(there.unpublished())
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
     assert not (tmp_path / "events.jsonl").exists()
 
 

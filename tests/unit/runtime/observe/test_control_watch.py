@@ -54,7 +54,7 @@ class Ranks:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     return ["lost" if LOST.text in line else "back" if BACK.text in line else line for line in lines]
 
 

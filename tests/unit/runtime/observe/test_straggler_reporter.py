@@ -47,7 +47,7 @@ def test_coming_and_going_are_a_line_each(
         reporter.report(decided(SLOW, sync_time_s=sync_time_s), [last, 0])
     for _ in range(2):
         reporter.report(decided(), [0, 0])
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
     assert said[0].startswith(
         "perseus: straggler: replica 1 (node1: 0000:02:00.0, 0000:03:00.0, 0000:04:00.0) is 1.25 times slower"
@@ -75,7 +75,7 @@ def test_of_a_replica_of_many_gpus_the_hosts_are_named(
     reporter: StragglerReporter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reporter.report(decided(replace(SLOW, replica=0), sync_time_s=1.0), [0, 0])
-    assert "replica 0 (node1) is 1.25 times slower" in capsys.readouterr().out
+    assert "replica 0 (node1) is 1.25 times slower" in capsys.readouterr().err
 
 
 def test_another_plan_beside_the_same_straggler_is_for_the_journal(
@@ -85,7 +85,7 @@ def test_another_plan_beside_the_same_straggler_is_for_the_journal(
     reporter.report(decided(SLOW, sync_time_s=sync_time_s), [1, 0])
     capsys.readouterr()
     reporter.report(decided(SLOW, sync_time_s=sync_time_s), [0, 0])
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
     assert [event["plans"] for event in read_events(folder.events)] == [[1, 0], [0, 0]]
 
 
@@ -99,6 +99,6 @@ def test_an_announcement_that_nothing_confirms_is_said_once(
 ) -> None:
     for _ in range(2):
         reporter.report(decided(unconfirmed=(1,)), [0, 0])
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().err == (
         "perseus: replica 1 was announced as slow and measures as fast as the others\n"
     )

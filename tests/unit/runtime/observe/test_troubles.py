@@ -19,7 +19,7 @@ def test_each_trouble_is_reported_once_with_its_ranks(
         log_troubles(
             log, {0: ["its own"], 1: ["it stands still"], 2: [], 3: ["it stands still", "it counts"]}
         )
-    assert capsys.readouterr().out.splitlines() == [
+    assert capsys.readouterr().err.splitlines() == [
         "perseus: rank 1 and 1 more: it stands still",
         "perseus: rank 3: it counts",
     ]
