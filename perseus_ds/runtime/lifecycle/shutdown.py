@@ -3,59 +3,88 @@
 from __future__ import annotations
 
 import atexit
-import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from weakref import ref
+from weakref import WeakSet
 
-from perseus_ds.runtime.lifecycle.processes import end_in_time
+from perseus_ds.errors import PerseusError
+from perseus_ds.run_directory import RunDirectory, read_events, read_summary, why_unmeasured
 from perseus_ds.runtime.lifecycle.session import Session
+from perseus_ds.runtime.observe.event_log import log_line
 
 _PATIENCE_S = 120.0
 _LAST_ERROR = ("last_type", "last_exc")  # where the interpreter keeps what ended the program
+
+_sessions: WeakSet[Session] = WeakSet()
+_runs: dict[Path, str] = {}
+"""The last run of each run directory that this process reports on."""
 
 
 def at_exit(session: Session, run_dir: Path, *, run: str, publishes: bool) -> None:
     """Arrange for a session's end with its process; rank 0 leaves a report, or the reason for its absence.
 
-    Exit handlers do not run where a worker ends by ``os._exit`` or is killed. So a small process waits beside
-    it, in a session of its own, and does it then.
+    Exit handlers do not run where a worker ends by ``os._exit`` or is killed: the guard restores the clocks,
+    and ``perseus-ds report`` draws what was measured.
     """
-    known = ref(session)
-    beside = _after_job(run_dir, run, of=os.getpid()) if publishes else None
-
-    def end() -> None:
-        present = known()
-        if present is not None:
-            present.end(well=not any(hasattr(sys, name) for name in _LAST_ERROR))
-        if beside is not None:
-            end_in_time(beside)
-        if publishes:
-            _leave(run_dir, run)
-
-    atexit.register(end)
+    _sessions.add(session)
+    if publishes:
+        _runs[run_dir] = run
+    _register()
 
 
-def _leave(run_dir: Path, run: str) -> None:
-    """Leave what there is, in a process of its own: drawing stays out of training."""
-    done = _after_job(run_dir, run, of=0)
-    if done is None:
-        return
+@cache
+def _register() -> None:
+    """Have one handler end all sessions; it runs before the one that waits for their devices."""
+    atexit.register(_end)
+
+
+def _end() -> None:
+    well = not any(hasattr(sys, name) for name in _LAST_ERROR)
+    for session in list(_sessions):
+        session.end(well=well)
+    for run_dir, run in _runs.items():
+        _leave(RunDirectory(run_dir), run)
+
+
+def _leave(directory: RunDirectory, run: str) -> None:
+    """Draw the report of what ``run`` measured, or log why there is none."""
     try:
-        done.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired as error:
-        done.kill()
-        sys.stdout.write(f"perseus: no report: {error}\n")
+        events = read_events(directory.events)
+        why = _why_of_another(directory, events, run) or why_unmeasured(events)
+        if why is None and directory.summary.exists() and _run_of(directory) == run:
+            _draw(directory)
+    except (OSError, PerseusError, subprocess.SubprocessError) as error:
+        why = f"no saving is reported: {error}"
+    if why is not None:
+        log_line(why)
 
 
-def _after_job(run_dir: Path, run: str, *, of: int) -> subprocess.Popen[bytes] | None:
-    """Begin `perseus_ds.cli.job.after_job`, which waits for the end of process ``of`` (0: for nothing)."""
-    command = [sys.executable, "-P", "-m", "perseus_ds.cli.job.after_job", str(run_dir), str(of), run]
-    try:
-        return subprocess.Popen(  # noqa: S603  # our own module
-            command, stdin=subprocess.DEVNULL, start_new_session=of != 0
-        )
-    except OSError as error:
-        sys.stdout.write(f"perseus: no report: {error}\n")
+def _run_of(directory: RunDirectory) -> object:
+    return read_summary(directory.summary).facts.get("run")
+
+
+def _why_of_another(directory: RunDirectory, events: Sequence[Mapping[str, object]], run: str) -> str | None:
+    """Report that another job has begun in the directory since ``run`` did; None where none has."""
+    began = [event.get("run") for event in events if event.get("event") == "attached"]
+    if not began or began[-1] == run:
         return None
+    return f"no saving is reported: another job has written to {directory.path} since this one began"
+
+
+def _draw(directory: RunDirectory) -> None:
+    """Draw the page in a process of its own, with a time limit: a job does not hang for its report."""
+    program = "import sys; from perseus_ds.cli.main import main; sys.exit(main())"
+    done = subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, "-P", "-c", program, "report", str(directory.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        log_line(line)

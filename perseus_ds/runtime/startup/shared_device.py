@@ -18,6 +18,8 @@ _OPEN_S = 60.0
 _AT_EXIT_S = 45.0  # a guard insists for 30 s with a driver that refuses
 
 _open: dict[DeviceRequest, SharedDevice] = {}
+_closing: list[SharedDevice] = []
+"""Devices whose close was not waited for."""
 
 
 class SharedDevice:
@@ -39,7 +41,6 @@ class SharedDevice:
         if not isinstance(choice.gpu, SimulatedGpu):
             # It begins here, since from Python 3.12 on no thread can begin while the interpreter exits.
             threading.Thread(target=self._close_when_asked, name="perseus-close", daemon=True).start()
-            atexit.register(self.finish)
 
     def requests(self, enter: Callable[[], None] = lambda: None) -> ClockRequests:
         """The queue, begun when it is first needed by a thread that does ``enter`` before anything else."""
@@ -88,8 +89,8 @@ class SharedDevice:
         """
         self._close_now.set()
         if not self._closed.wait(self._patience_s):
+            _closing.append(self)
             raise DeviceUnavailableError("the driver does not answer: its clock is put back when it does")
-        atexit.unregister(self.finish)
         if self._errors:
             raise self._errors[0]
 
@@ -104,13 +105,18 @@ class SharedDevice:
 
     def finish(self) -> None:
         """Wait for a close that was not waited for, at the end of the process."""
-        if self._close_now.is_set():
-            self._closed.wait(_AT_EXIT_S)
+        self._closed.wait(_AT_EXIT_S)
 
     def _ask_default(self) -> None:
         self._holder = self
         if self._requests is not None:
             self._requests.put(Request((Ask(None),), self.choice.gpu.now_s()))
+
+
+@atexit.register
+def _finish_all() -> None:
+    for device in _closing:
+        device.finish()
 
 
 def shared_device(request: DeviceRequest, *, patience_s: float = _OPEN_S) -> SharedDevice:
