@@ -33,10 +33,6 @@ class SweepCost:
         rest_s = self.lasts_s - self.lost_s
         return 100.0 * self.lost_s / rest_s if rest_s > 0.0 else 0.0
 
-    def __str__(self) -> str:
-        """For the job's log."""
-        return f"about {in_words(self.lasts_s)}, training up to {self.slower_pct:.0f} % slower meanwhile"
-
 
 def in_words(time_s: float) -> str:
     """A time to wait for: seconds, from two minutes on minutes."""

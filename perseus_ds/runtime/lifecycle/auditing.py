@@ -36,6 +36,8 @@ from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
 from perseus_ds.runtime.observe.troubles import log_troubles
 from perseus_ds.runtime.observe.worth import worth
 
+_FEWEST = 10
+"""Iterations on either side below which a measurement is called early."""
 _DRIFT_PCT = 1.0
 """Of a saving: windows of a profile are measured one after the other, while GPUs warm up and cool down."""
 
@@ -163,9 +165,11 @@ class Audits:
                 context.log.event("other_temperature", line)
 
     def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
+        fewest = min(summary.perseus.iterations, summary.baseline.iterations)
+        early = "early figure, " if fewest < _FEWEST else ""
         context.log.event(
             "measured",
-            f"{named}measured: "
+            f"{named}measured: {early}"
             f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
             f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
             f"({summary.perseus.iterations} iterations at the plan, "

@@ -65,9 +65,9 @@ class PlanLines:
         self._context.log.event(
             "running",
             f"{self._named}{whose}running plan {plan.index} of {len(plans)} (0 is the fastest): "
-            f"{plan.iteration_time_s:.4g} s "
-            f"per iteration ({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} "
-            f"expected), saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
+            f"{plan.iteration_time_s:.4g} s per iteration{self._context.whose_time} "
+            f"({with_error(hope.slowdown_pct, hope.slowdown_within_pct, signed=True)} expected), "
+            f"saves {with_error(hope.saving_pct, hope.within_pct, decimals=1)}, "
             f"{certified(float(plans.gap_pct[plan.index]))}",
             plan=plan.index,
             microbatches=self._context.job.schedule.microbatches,

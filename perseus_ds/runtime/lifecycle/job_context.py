@@ -39,6 +39,11 @@ class JobContext:
         """Whether GPUs are simulated: the setting alone brings one."""
         return self.config.device == "simulated"
 
+    @property
+    def whose_time(self) -> str:
+        """Words to stand behind a duration: simulated GPUs have a time of their own."""
+        return " (simulated)" if self.simulated else ""
+
 
 def profile_in(context: JobContext, group: int) -> Profile | None:
     """Read a group's profile, on rank 0, whose the run directory is; None where it has none of this job."""

@@ -6,6 +6,7 @@ phases. What a phase, a plan or a meeting of ranks does stands in files of their
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,6 +101,7 @@ class Lifecycle:
         self._scalars = scalars
         self._present = self._joined = context.job.schedule.microbatches
         self._ran = 0
+        self._began_s = time.monotonic()
         self._opening = self._warm_up()
         self._phases: dict[int, Phase] = {}
         self._reunion: Reunion[dist.ProcessGroup] | None = None
@@ -119,6 +121,7 @@ class Lifecycle:
 
     def begins(self, index: int, batch: Batch) -> Job | None:
         """Choose what an iteration is run by; return the job in batches of its size, None where unknown."""
+        self._began_s = time.monotonic()
         job = self._sizes.meet(batch)
         changed = bool(self._phases) and batch.microbatches != self._present
         self._present = batch.microbatches
@@ -349,6 +352,7 @@ class Lifecycle:
         return self._first.warm_up(self._context.config, self._open)
 
     def _open(self, iteration_s: float) -> Phase:
+        self._explain_time(iteration_s)
         job, start, sweeping = self._context.job, self._first.start, self._first.sweeping
         match start.action:
             case StartAction.RUN:
@@ -365,6 +369,18 @@ class Lifecycle:
             case StartAction.OBSERVE:
                 self._predict(start)
                 return sweeping.observing(iteration_s, ran=self._ran)
+
+    def _explain_time(self, iteration_s: float) -> None:
+        """Relate virtual time to this host's, by the iteration that ends."""
+        context = self._context
+        host_s = time.monotonic() - self._began_s
+        if (
+            context.simulated
+            and context.config.simulated.get("time", "virtual") == "virtual"
+            and host_s > 0.0
+        ):
+            times = iteration_s / host_s
+            context.log.line(f"virtual time: 1 s here is about {times:.2g} s of the simulated GPUs")
 
     def _by_size(self, microbatches: int, phase: Phase) -> Phase:
         """Give batches of every size a phase of their own from now on; this is the first."""

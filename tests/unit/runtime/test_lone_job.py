@@ -400,3 +400,15 @@ def test_attaching_again_and_again_piles_nothing_up(tmp_path: Path) -> None:
     assert len(set(handlers)) == 1
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert not [pid for pid in children if b"perseus_ds" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.thorough
+def test_durations_of_simulated_gpus_are_marked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    loop = Loop()
+    session = begun(loop, block_of(tmp_path / "run"))
+    train(loop, tmp_path / "run", lambda names: "running" in names)
+    session.end(well=True)
+    said = capfd.readouterr().err.splitlines()
+    assert sum("virtual time" in line for line in said) == 1
+    marked = [line for line in said if "(simulated)" in line]
+    assert [any(word in line for line in marked) for word in ("profiling", "wrote", "running")] == [True] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, in_words
+from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
 from perseus_ds.runtime.lifecycle.measuring.unfinished import Unfinished
 from perseus_ds.runtime.measure.pooling import Pooled
@@ -12,11 +13,13 @@ from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.runtime.observe.event_log import EventLog
 
 
-def log_begin(log: EventLog, choice: ClockChoice, cost: SweepCost) -> None:
-    """State which clocks are measured, and what that costs."""
-    log.event(
+def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None:
+    """State how many clocks are measured, and what that costs."""
+    fewest = f"{USUAL_CLOCKS} to " if choice.most > USUAL_CLOCKS else ""
+    context.log.event(
         "profiling",
-        f"profiling some {min(USUAL_CLOCKS, choice.most)} clocks, {choice.most} at most; {cost}",
+        f"profiling {fewest}{choice.most} clocks: about {in_words(cost.lasts_s)}{context.whose_time}, "
+        f"training up to {cost.slower_pct:.0f} % slower meanwhile",
         clock_mhz=choice.grids_mhz[0][0],
         done=0,
         total=choice.most,

@@ -88,7 +88,7 @@ class Sweeping:
         earlier = self._context.channel.broadcast_result(lambda: self._earlier(choice.pace()))
         if earlier is None:
             sweeps, pace = choice.begun(), choice.pace()
-            log_begin(self._context.log, choice, choice.cost(settling))
+            log_begin(self._context, choice, choice.cost(settling))
         else:
             sweeps, pace = self._taken_up(earlier, choice)
             ran += earlier.first_iterations
@@ -358,8 +358,8 @@ class Sweeping:
                 context.directory.sweep.unlink()
         self._loads.log_mean()
         where = (
-            f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}, in which training was "
-            f"{max(0.0, course['slower_pct']):.1f} % slower"
+            f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}{context.whose_time}, "
+            f"in which training was {max(0.0, course['slower_pct']):.1f} % slower"
         )
         if context.config.mode == "profile":
             context.log.event("profiled", f"{where}; mode is profile: default clocks from here on", **course)
