@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of, happened
+from jobs import STAGES, UNEVEN, Lifecycle, block, copy_of
 from ranks import batches, build, config, run_ranks
 
 pytestmark = pytest.mark.e2e
 
 
-def to_its_end(rank: int, content: dict[str, object], steps: int, event: str | None) -> None:
+def to_its_end(rank: int, content: dict[str, object], steps: int) -> None:
     """Train, and run the exit handlers of ours: `run_ranks` ends by ``os._exit``.
 
     The job's folder has a module by the name of one of ours, as folders of users do.
@@ -26,18 +26,19 @@ def to_its_end(rank: int, content: dict[str, object], steps: int, event: str | N
     engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
     for _ in range(steps):
         engine.train_batch(data)
-        if event is not None and happened(event)(run_dir):
-            break
     atexit._run_exitfuncs()
 
 
-@pytest.mark.parametrize("event", [None, "measured"])
+@pytest.mark.parametrize(("steps", "measured"), [(6, False), (40, True)])
 @pytest.mark.slow
 def test_a_job_leaves_its_report_or_the_reason_for_its_absence(
-    lifecycle: Lifecycle, tmp_path: Path, event: str | None
+    lifecycle: Lifecycle,
+    tmp_path: Path,
+    steps: int,
+    measured: bool,  # noqa: FBT001
 ) -> None:
     run_dir = copy_of(lifecycle.run_dir, tmp_path / "run")
     content = config(gradient_clipping=1.0, perseus=block(run_dir))
-    said = run_ranks(4, to_its_end, content, 6 if event is None else 40, event)[0].output
-    assert ("no saving was measured" in said) == (event is None)
-    assert ("report.html" in said) == (run_dir / "report.html").exists() == (event is not None)
+    said = run_ranks(4, to_its_end, content, steps)[0].output
+    assert ("no saving was measured" in said) == (not measured)
+    assert ("report.html" in said) == (run_dir / "report.html").exists() == measured
