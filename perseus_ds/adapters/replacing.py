@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from weakref import WeakSet
+
+from perseus_ds.errors import PerseusError
 
 Call = Callable[..., object]
 
@@ -40,7 +43,12 @@ def after_building(kind: type, act: Callable[[object], None]) -> None:
     @wraps(original)
     def built(host: object, *args: object, **kwargs: object) -> None:
         original(host, *args, **kwargs)
-        act(host)
+        try:
+            act(host)
+        except PerseusError:
+            raise  # "on_error": "raise"
+        except Exception as error:  # noqa: BLE001  # the host wins
+            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
 
     kind.__init__ = built  # type: ignore[misc]
 
@@ -48,14 +56,21 @@ def after_building(kind: type, act: Callable[[object], None]) -> None:
 def before_first(host: object, name: str, begin: Callable[..., bool]) -> None:
     """Have ``begin`` called with the arguments of a method's calls, on one instance, until it returns True.
 
-    From then on the method is what stands there: the host's own, or what has been put there meanwhile.
+    From then on the method is what stands there: the host's own, or what has been put there meanwhile. Where
+    ``begin`` fails it is the host's own again.
     """
     original = getattr(host, name)
 
     @wraps(original)
     def first(*args: object, **kwargs: object) -> object:
-        if not begin(*args, **kwargs):
-            return original(*args, **kwargs)
-        return getattr(host, name)(*args, **kwargs)
+        try:
+            present = getattr(host, name) if begin(*args, **kwargs) else original
+        except PerseusError:
+            raise  # "on_error": "raise"
+        except Exception as error:  # noqa: BLE001  # the host wins
+            sys.stderr.write(f"perseus: off, training goes on at default clocks: {error}\n")
+            take_back(host)
+            present = original
+        return present(*args, **kwargs)
 
     vars(host)[name] = marked(first)

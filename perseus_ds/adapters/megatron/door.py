@@ -13,6 +13,7 @@ from perseus_ds.config import ENABLED_BY_FILE
 
 if TYPE_CHECKING:
     from perseus_ds.adapters.megatron.one_pass import OnePass
+    from perseus_ds.runtime.adapter import Adapter
 
 
 def watch(module: ModuleType) -> None:
@@ -35,7 +36,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
     if config is None and not os.environ.get(ENABLED_BY_FILE):
         return
     from perseus_ds.adapters.megatron.wrapping import Wrapping, wrappings_of  # noqa: PLC0415  # torch
-    from perseus_ds.runtime.startup.activation import decline  # noqa: PLC0415
+    from perseus_ds.runtime.startup.activation import activate, decline  # noqa: PLC0415
 
     block = None if config is None else {"enabled": True, **config}
     try:
@@ -50,7 +51,7 @@ def attach(module: ModuleType, *, config: Mapping[str, object] | None = None) ->
         if not present.trains:
             return call()
         waiting.remove()
-        _activate(present, block)
+        activate(module, partial(_adapter, present), block=block)
         return getattr(module, present.name)(**present.keywords)
 
     waiting = Wrapping(module, first)
@@ -66,8 +67,7 @@ def detach(module: ModuleType) -> None:
         waiting.remove()
 
 
-def _activate(first: OnePass, block: object) -> None:
+def _adapter(first: OnePass) -> Adapter:
     from perseus_ds.adapters.megatron.adapter import MegatronAdapter  # noqa: PLC0415
-    from perseus_ds.runtime.startup.activation import activate  # noqa: PLC0415
 
-    activate(first.module, partial(MegatronAdapter, first), block=block)
+    return MegatronAdapter(first)

@@ -61,10 +61,14 @@ def activate(host: object, adapter_of: Callable[[], Adapter], *, block: object) 
     except Exception as error:  # noqa: BLE001  # the host wins
         refuse(error, block, speaker=speaker)
         return
-    _sessions[host] = session
-    _directories[session] = config.run_dir, context.directory.path
-    _worlds[session] = ref(dist.group.WORLD)
-    at_exit(session, context.directory.path, run=context.log.run, publishes=_rank() == 0)
+    try:
+        _sessions[host] = session
+        _directories[session] = config.run_dir, context.directory.path
+        _worlds[session] = ref(dist.group.WORLD)
+        at_exit(session, context.directory.path, run=context.log.run, publishes=_rank() == 0)
+    except Exception as error:
+        if session.fail(error):
+            raise
 
 
 def session_of(host: object) -> Session | None:
@@ -106,7 +110,7 @@ def decline(error: Exception, block: object) -> None:
 def refuse(error: Exception, block: object, *, speaker: int = 0) -> None:
     """Report why we are off, or raise if the user wants that."""
     if isinstance(block, dict) and block.get("on_error") == "raise":
-        raise error
+        raise as_perseus_error(error)
     say(f"off, training goes on at default clocks: {error}", speaker=speaker)
 
 

@@ -16,7 +16,7 @@ from ranks import batches, build, config, run_ranks
 pytestmark = pytest.mark.e2e
 
 REPLICAS = 2
-STEPS, FROM = 8, 5
+STEPS, FROM = 13, 5
 OFF = "perseus: off, training goes on at default clocks: "
 Host = Callable[[PipelineEngine, int, int], None]
 

@@ -1,0 +1,42 @@
+"""What we put into a framework's classes and methods never ends the host's own calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from perseus_ds.adapters.replacing import after_building, before_first
+from perseus_ds.errors import ConfigError
+
+
+class Engine:
+    def step(self, number: int) -> int:
+        return number
+
+
+def fails(*_: object) -> bool:
+    raise ZeroDivisionError("a bug of ours")
+
+
+def refuses(*_: object) -> bool:
+    raise ConfigError("asked for")
+
+
+def test_an_engine_is_built_whatever_fails_in_us() -> None:
+    kind = type("Built", (Engine,), {"__init__": lambda self: None})
+    after_building(kind, fails)
+    assert kind().step(3) == 3
+
+
+def test_the_first_call_is_the_hosts_whatever_fails_in_us(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Engine()
+    before_first(engine, "step", fails)
+    assert (engine.step(3), engine.step(4)) == (3, 4)
+    assert "step" not in vars(engine)
+    assert capsys.readouterr().err.count("a bug") == 1
+
+
+def test_who_asks_for_our_errors_has_them_raised() -> None:
+    engine = Engine()
+    before_first(engine, "step", refuses)
+    with pytest.raises(ConfigError):
+        engine.step(3)
