@@ -1,11 +1,12 @@
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["scripts/setup", "scripts/test", "scripts/check", "scripts/demo", ".ci/run"]
+COMMANDS = ["scripts/setup", "scripts/versions", "scripts/test", "scripts/check", "scripts/demo", ".ci/run"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -42,3 +43,37 @@ def test_a_demo_that_is_not_there_is_refused_by_name() -> None:
     )
     assert told.returncode == 1
     assert "no demo of framework 'jax' (deepspeed, megatron, pipelining" in told.stderr
+
+
+def versions(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHON": sys.executable}
+    return subprocess.run(
+        [ROOT / "scripts/versions", *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_clone_of_megatron_lm_has_to_be_one(tmp_path: Path) -> None:
+    assert versions("--megatron-lm", cwd=tmp_path).returncode == 2
+    refused = versions("--megatron-lm", "clone", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert f"{tmp_path}/clone/pretrain_gpt.py" in refused.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("events", "code"), [(["running", "ended"], 0), (["running"], 1)])
+def test_a_clone_of_megatron_lm_is_judged_by_its_events(tmp_path: Path, events: list[str], code: int) -> None:
+    """A stand-in that writes the journal which a served job would write."""
+    (tmp_path / "pretrain_gpt.py").write_text(
+        "import json, os\nfrom pathlib import Path\n"
+        "block = json.loads(Path(os.environ['PERSEUS_CONFIG']).read_text())\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    Path(block['run_dir']).mkdir()\n"
+        f"    rows = ''.join(json.dumps({{'event': one}}) + chr(10) for one in {events})\n"
+        "    Path(block['run_dir'], 'events.jsonl').write_text(rows)\n"
+    )
+    assert versions("--megatron-lm", ".", cwd=tmp_path).returncode == code
