@@ -9,6 +9,8 @@ from perseus_ds.errors import ConfigError
 REMOVED_OPTIONS = {
     "plan --feedback": "plans no longer correct themselves; `--reserve-pct` keeps a reserve for durations"
     " that vary",
+    "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
+    "show --max-swing": "choose rows of `show --power` by their `swing_w`",
 }
 """By command and option, or by command alone where all of it was removed; the remedy ends the refusal."""
 

@@ -3,5 +3,7 @@
 REMOVED_KEYS = {
     "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"
     " a reserve for durations that vary",
+    "power.max_swing_w": "plans are not chosen by how their power changes: delete it; `policy: power_cap`"
+    " bounds mean power",
 }
 """By full name below ``perseus``; the remedy ends the refusal."""

@@ -107,14 +107,12 @@ class StragglerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PowerSettings:
-    """Where a site's controller writes the power ceiling of a running job, and how steady power must be.
+    """Where a site's controller writes the power ceiling of a running job.
 
     ``ceiling`` is a file, or ``unix:`` and the path of a socket on which the controller serves.
-    ``max_swing_w`` is how much the power of a pipeline may change within a second, in plans that run.
     """
 
     ceiling: Folder | None = None
-    max_swing_w: Watts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from perseus_ds.plan.request import PlanRequest, read_request
 from perseus_ds.plan.select import select
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.plan.step_back import PROMPT_S, step_back_after
-from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import InstructionTimelines, read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
 
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> int:
         request = read_request(request_file)
         profile = smoothed(read_profile(profile_file), scatter=True)
         plans = _built(profile, request)
-        plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
+        plans = with_plan_within(plans, request.objective)
         plans = with_power_ratio(plans, profile, request.change or plans.change)
         write_plans(_with_expected(plans, profile, request), plan)
     except PerseusError as error:

@@ -164,7 +164,6 @@ def _inserted(
         feedback=None
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),
-        swings_w=None,
         saving_within_pct=_mixed(plans, plans.saving_within_pct, after, figures[0]),
         power_ratio=_mixed(plans, plans.power_ratio, after, figures[0]),
     )

@@ -56,7 +56,7 @@ def rank_power_w(plans: PlanSet, time_s: NDArray[np.float64] | None = None) -> N
     return power
 
 
-def power_table(plans: PlanSet, *, max_swing_w: float | None = None) -> list[PowerPoint]:
+def power_table(plans: PlanSet) -> list[PowerPoint]:
     """Return every plan that is worth its time, the fastest first; those that swing more are left out.
 
     A plan is worth its time where no faster one takes as little power.
@@ -69,9 +69,6 @@ def power_table(plans: PlanSet, *, max_swing_w: float | None = None) -> list[Pow
         if power[index] >= least_w:
             continue
         plan = plans.plan(index)
-        swing = swing_w(plan) if plans.swings_w is None else float(plans.swings_w[index])
-        if max_swing_w is not None and swing > max_swing_w:
-            continue
         least_w = float(power[index])
         table.append(
             PowerPoint(
@@ -81,7 +78,7 @@ def power_table(plans: PlanSet, *, max_swing_w: float | None = None) -> list[Pow
                 slowdown_pct=plan.slowdown_pct,
                 energy_j=plan.energy_j,
                 saving_pct=plan.saving_pct,
-                swing_w=swing,
+                swing_w=swing_w(plan),
             )
         )
     return table

@@ -112,7 +112,6 @@ class PlanSet:
     nobody has worked it out.
 
     ``feedback`` corrects one of the plans while it runs; None where nothing varies or it was not asked for.
-    ``swings_w`` is by how much the power of each plan changes within a second, where that was bounded.
 
     A plan is a timeline of clocks. Every computation starts at the option that ``choice`` names, and where
     ``splits`` has it changes to another after a share of its work.
@@ -148,7 +147,6 @@ class PlanSet:
     expected: Mapping[int, Expected] = field(default_factory=dict)
     by_loads: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None
-    swings_w: NDArray[np.float64] | None = None
     saving_within_pct: NDArray[np.float64] | None = None
     power_ratio: NDArray[np.float64] | None = None
 

@@ -25,8 +25,7 @@ class PlanRequest:
     """A profile comes beside it, as its own file; ``timelines`` names another, of kernel timelines.
 
     ``objective`` names the plan whose expectation is worked out (None: no plan). The latest time that it
-    allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's). Power
-    swings by no more than ``max_swing_w`` within a second.
+    allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's).
     ``by_loads`` asks what it comes to as well where iterations follow their loads.
     """
 
@@ -40,7 +39,6 @@ class PlanRequest:
     timelines: str | None = None
     objective: Objective | None = None
     change: ClockChange | None = None
-    max_swing_w: float | None = None
     by_loads: bool = False
 
 
@@ -60,7 +58,6 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "timelines": request.timelines,
         "objective": None if request.objective is None else asdict(request.objective),
         "change": None if request.change is None else asdict(request.change),
-        "max_swing_w": request.max_swing_w,
         "by_loads": request.by_loads,
     }
     write_json(path, content)
@@ -94,6 +91,5 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         timelines=content.get("timelines"),
         objective=None if content.get("objective") is None else Objective(**content["objective"]),
         change=None if content.get("change") is None else ClockChange(**content["change"]),
-        max_swing_w=None if content.get("max_swing_w") is None else float(content["max_swing_w"]),
         by_loads=bool(content.get("by_loads", False)),
     )

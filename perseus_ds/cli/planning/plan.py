@@ -38,7 +38,6 @@ from perseus_ds.plan.playing.expected import with_power_ratio
 from perseus_ds.plan.profile_error import EntryError, FewClocks, few_clocks, profile_error
 from perseus_ds.plan.solving.reserve import UNKNOWN_PCT
 from perseus_ds.plan.solving.switching import Split, Wait
-from perseus_ds.plan.swings import within_swing
 from perseus_ds.plan.timelines import read_timelines
 from perseus_ds.profile import Profile, read_profile, smoothed
 from perseus_ds.schedule import TEXTBOOK, Schedule, dag_of
@@ -134,12 +133,6 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="further ways to run each instruction: of `kernels plan --timelines`, or made elsewhere",
     )
-    parser.add_argument(
-        "--max-swing",
-        type=positive,
-        metavar="W",
-        help="leave out plans whose power changes by more within a second; default: the job's",
-    )
 
 
 def _add_budget(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
             fingerprint=request.fingerprint,
             progress=progress,
         )
-    plans = within_swing(with_plan_within(plans, request.objective), request.max_swing_w)
+    plans = with_plan_within(plans, request.objective)
     error, few = profile_error(profile, plans), few_clocks(measured)
     _remark_doubts(plans, error, few)
     checked = verify(plans) if options.verify else None

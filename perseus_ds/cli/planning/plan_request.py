@@ -17,7 +17,6 @@ from perseus_ds.plan import PlanRequest, read_request
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.solving.reserve import Reserve, reserve_in_words
 from perseus_ds.plan.solving.switching import Switching
-from perseus_ds.plan.swings import bound_in_words
 from perseus_ds.profile import Profile
 from perseus_ds.run_directory import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
@@ -88,7 +87,6 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
         waits=options.waits or "never",
         timelines=_timelines(options, None),
         budget=_budget(options, ChangeBudget()),
-        max_swing_w=options.max_swing,
     )
 
 
@@ -107,12 +105,11 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
     """Lay the flags over the job's request; its fingerprint states what they changed."""
     reserve_pct = _said(options.reserve_pct, job.reserve_pct if options.loads is None else "auto")
     split, waits = _said(options.split, job.split), _said(options.waits, job.waits)
-    budget, max_swing_w = _budget(options, job.budget), _said(options.max_swing, job.max_swing_w)
+    budget = _budget(options, job.budget)
     fingerprint = {
         **job.fingerprint,
         "reserve_pct": reserve_in_words(reserve_pct),
-        "clock_changes": f"split {split}, waits {waits}{budget}"
-        f"{bound_in_words(max_swing_w)}{_timelines_told(options, job)}",
+        "clock_changes": f"split {split}, waits {waits}{budget}{_timelines_told(options, job)}",
     }
     schedule = job.schedule
     if _another_schedule(options, schedule):
@@ -129,7 +126,6 @@ def _changed(job: PlanRequest, options: argparse.Namespace, profile: Profile) ->
         waits=waits,
         budget=budget,
         timelines=_timelines(options, job.timelines),
-        max_swing_w=max_swing_w,
     )
 
 
@@ -147,10 +143,6 @@ def _timelines_told(options: argparse.Namespace, job: PlanRequest) -> str:
 
 def _said(flag: T | None, otherwise: T) -> T:
     return otherwise if flag is None else flag
-
-
-def _bound(most_w: float | None) -> str:
-    return "any" if most_w is None else f"at most {most_w:g} W"
 
 
 def _another_schedule(options: argparse.Namespace, schedule: Schedule) -> bool:
@@ -188,7 +180,6 @@ def _tell(job: PlanRequest, asked: PlanRequest, options: argparse.Namespace) -> 
         ("blocking power", f"{asked.blocking_power_w:g} W", f"{job.blocking_power_w:g} W"),
         ("reserve", _with_unit(asked.reserve_pct), _with_unit(job.reserve_pct)),
         ("split", shown(asked.split), shown(job.split)),
-        ("swing of power", _bound(asked.max_swing_w), _bound(job.max_swing_w)),
         ("waits", shown(asked.waits), shown(job.waits)),
         ("budget of changes", str(asked.budget) or "none", str(job.budget) or "none"),
         ("timelines", asked.timelines or "none", job.timelines or "none"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perseus_ds.cli.quantity import index, not_negative, positive, refuse_idle
 
-_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power [--max-swing W]]
+_USAGE = """perseus-ds show [-h] [--format {table,csv,json}] [--graph FILE] [--power]
                        [--max-slowdown PCT | --deadline S | --power-cap W | --min-energy |
                         --plan N | --beside S]
                        PLAN"""  # argparse breaks no line between alternatives
@@ -56,12 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--power", action="store_true", help="power, slowdown and energy of every plan, for schedulers"
-    )
-    parser.add_argument(
-        "--max-swing",
-        type=positive,
-        metavar="W",
-        help="with --power: without plans whose power changes by more than W within a second",
     )
     parser.add_argument("--format", choices=["table", "csv", "json"], default="table", help="default: table")
 

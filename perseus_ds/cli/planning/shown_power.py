@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from perseus_ds.cli.output import DONE, say
-from perseus_ds.errors import InfeasibleError
 from perseus_ds.plan import PlanSet, read_plans
 from perseus_ds.plan.power import PowerPoint, power_table
 
@@ -19,19 +18,9 @@ _ROWS = 24
 
 
 def show_power(options: argparse.Namespace) -> int:
-    """Print the frontier as power against time.
-
-    Raises:
-        InfeasibleError: every plan swings more than allowed.
-    """
+    """Print the frontier as power against time."""
     plans = read_plans(options.plan)
-    table = power_table(plans, max_swing_w=options.max_swing)
-    if not table:
-        raise InfeasibleError(
-            f"{options.plan}: the power of every plan changes by more than {options.max_swing:g} W "
-            "within a second",
-            hint="raise --max-swing",
-        )
+    table = power_table(plans)
     if options.format == "csv":
         rows = csv.writer(sys.stdout, lineterminator="\n")
         rows.writerow([field.name for field in fields(PowerPoint)])

@@ -261,12 +261,8 @@ def _begun_at(plan: FrequencyPlan, change: ClockChange) -> list[Clocks]:
     return [opening_clocks(plan, rank, requests) for rank, requests in enumerate(asked)]
 
 
-def why_not(
-    plans: PlanSet, profile: Profile | None, *, splits: bool, max_swing_w: float | None = None
-) -> str | None:
+def why_not(plans: PlanSet, profile: Profile | None, *, splits: bool) -> str | None:
     """Return why plans of single iterations cannot follow their loads; None where they can."""
-    if max_swing_w is not None:
-        return "power.max_swing_w bounds the plans of the file, and nothing bounds those of single iterations"
     if profile is None or not profile.loads:
         return "the profile does not record how durations follow loads"
     if plans.budget.limits:

@@ -109,7 +109,6 @@ def dumps(plans: PlanSet) -> str:
         "wait_clock": None if plans.wait_clock is None else _wait_clock_row(plans.wait_clock),
         "waits": pack_waits(plans.waits, len(plans)),
         "feedback": feedback_row(plans.feedback),
-        "swings_w": _column(plans.swings_w),
         "saving_within_pct": _column(plans.saving_within_pct),
         "power_ratio": _column(plans.power_ratio),
     }
@@ -227,7 +226,6 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         scatter_pct=known("scatter_pct"),
         load_variation=known("load_variation") or 0.0,
         expected=dict(map(_expected_of, cast("list[object]", content.get("expected", [])))),
-        swings_w=None if content.get("swings_w") is None else reals(content, "swings_w"),
         saving_within_pct=None
         if content.get("saving_within_pct") is None
         else reals(content, "saving_within_pct", least=0),
@@ -325,7 +323,7 @@ def _check_shapes(plans: PlanSet) -> None:
         )
     bounds_j = (plans.lower_bound_j, plans.effective_bound_j)
     _check_columns("frontier", plans.iteration_time_s, plans.effective_energy_j, *bounds_j)
-    for name in ("swings_w", "saving_within_pct", "power_ratio"):
+    for name in ("saving_within_pct", "power_ratio"):
         column = getattr(plans, name)
         if column is not None:
             _check_columns(name, plans.iteration_time_s, column)

@@ -26,19 +26,6 @@ class PlanLines:
         self._context = context
         self._named = named
 
-    def swing(self, plan: FrequencyPlan) -> None:
-        """Report by how much the plan's power changes, where the block bounds that."""
-        most_w, swings_w = self._context.config.power.max_swing_w, plan.of.swings_w
-        if most_w is None or swings_w is None:
-            return
-        swing_w = float(swings_w[plan.index])
-        line = f"{self._named}power of a pipeline changes by at most {swing_w:.0f} W within a second"
-        if swing_w > most_w:
-            line += f": no plan stays within power.max_swing_w = {most_w:g} W, this one is the steadiest"
-        else:
-            line += f" (power.max_swing_w: {most_w:g} W), but for default clocks while measuring"
-        self._context.log.event("power_swing", line, swing_w=swing_w, max_swing_w=most_w, plan=plan.index)
-
     def doubts(self, plans: PlanSet) -> None:
         """Report doubts about a frontier of plans."""
         log = self._context.log

@@ -133,7 +133,6 @@ class PlannedRun:
         hopes = [expected_of(self._context, plan, group, paced=paced) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
-            self._lines.swing(plan)
         chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
         if self._drift is not None:
             fits = self._fits[job.group]
@@ -242,7 +241,6 @@ class PlannedRun:
             own,
             profile,
             splits=context.config.objective.split == "auto",
-            max_swing_w=context.config.power.max_swing_w,
         )
         told = context.channel.gather((job.replica, job.pipeline_rank, why))
         why = next((one[2] for one in cast("list[_Told]", told) if one[2] is not None), None)

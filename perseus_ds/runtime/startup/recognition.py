@@ -13,7 +13,6 @@ from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device import Gpu
 from perseus_ds.plan.budget import ChangeBudget
 from perseus_ds.plan.solving.reserve import reserve_in_words
-from perseus_ds.plan.swings import bound_in_words
 from perseus_ds.runtime.adapter import Adapter, Place
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.coupled_sets import Sets, in_sets
@@ -131,7 +130,7 @@ def _fingerprint(schedule: Schedule, members: Sequence[Member], config: PerseusC
         **_model_traits(schedule, members),
         **schedule_traits(schedule),
         "reserve_pct": reserve_in_words(config.objective.reserve_pct),
-        "clock_changes": _clock_changes(config.objective, config.power.max_swing_w),
+        "clock_changes": _clock_changes(config.objective),
         **_inputs(member.place for member in members),
         **{key: _told(member.traits.get(key, "") for member in members) for key in traits},
         **_settings(members),
@@ -181,8 +180,8 @@ def _told(words: Iterable[str]) -> str:
     return ", ".join(sorted(set(filter(None, words))))
 
 
-def _clock_changes(objective: Objective, max_swing_w: float | None) -> str:
+def _clock_changes(objective: Objective) -> str:
     """What a plan may do with clocks: one made for another answer is not used."""
     budget = ChangeBudget(objective.changes_per_s, objective.node_changes_per_s)
-    told = f"split {objective.split}, waits {objective.waits}{budget}{bound_in_words(max_swing_w)}"
+    told = f"split {objective.split}, waits {objective.waits}{budget}"
     return told if objective.timelines is None else f"{told}, timelines {objective.timelines}"

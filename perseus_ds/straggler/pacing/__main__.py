@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 def _with_loads(plans: PlanSet, profile: Profile, request: PlanRequest) -> PlanSet:
     if request.objective is None or not profile.blocking_w:
         return plans
-    if why_not(plans, profile, splits=request.split == "auto", max_swing_w=request.max_swing_w) is not None:
+    if why_not(plans, profile, splits=request.split == "auto") is not None:
         return plans
     try:
         plan = select(plans, request.objective)

@@ -88,11 +88,6 @@ FLAGS: list[tuple[tuple[object, ...], str, dict[str, str]]] = [
         "split never (the job: automatic)",
         {"clock_changes": "split never, waits never"},
     ),
-    (
-        ("--max-swing", 900),
-        "swing of power at most 900 W (the job: any)",
-        {"clock_changes": "split auto, waits never, swing at most 900 W"},
-    ),
     (("--blocking-power-w", 70), "blocking power 70 W (the job: 61.5 W)", {}),
     (("--switch-latency-ms", 2), "a change of clock takes 2 ms (the job: as calibrated)", {}),
 ]

@@ -223,14 +223,3 @@ def test_power_as_a_table_ends_at_the_least(perseus: Program, plan_file: Path) -
     text = perseus("show", plan_file, "--power").out
     assert "at default clocks" in text.splitlines()[0]
     assert len(text.splitlines()) <= 28
-
-
-@pytest.mark.thorough
-def test_swings_can_be_bounded(perseus: Program, plan_file: Path, refused: Callable[..., str]) -> None:
-    table = json.loads(perseus("show", plan_file, "--power", "--format", "json").out)["power_s_table"]
-    bound = min(row["swing_w"] for row in table)
-    words = ("show", plan_file, "--power", "--max-swing", bound, "--format", "json")
-    kept = json.loads(perseus(*words).out)["power_s_table"]
-    assert 0 < len(kept) < len(table)
-    assert all(row["swing_w"] <= bound for row in kept)
-    assert "raise --max-swing" in refused("show", plan_file, "--power", "--max-swing", bound / 2)

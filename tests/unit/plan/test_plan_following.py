@@ -110,7 +110,6 @@ def test_what_cannot_follow_says_why() -> None:
     assert why_not(planned(), profile(), splits=True) is None
     assert "loads" in str(why_not(planned(), replace(profile(), loads={}), splits=True))
     assert "never" in str(why_not(planned(), profile(), splits=False))
-    assert "max_swing_w" in str(why_not(planned(), profile(), splits=True, max_swing_w=900.0))
 
 
 def test_many_loads_at_once_are_as_one_by_one() -> None:

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from hand_made_plan import hand_made
 
-from perseus_ds.plan.plan_file.store import dumps, loads
-from perseus_ds.plan.playing.costs import costs_of, largest_change, swing_w
+from perseus_ds.plan.playing.costs import costs_of, largest_change
 from perseus_ds.plan.power import power_table, power_w, rank_power_w
-from perseus_ds.plan.swings import within_swing
 
 PLANS = hand_made()
 
@@ -27,49 +25,6 @@ def test_slower_rows_take_less() -> None:
     assert len(table) > 1
     assert [one.power_w for one in table] == sorted((one.power_w for one in table), reverse=True)
     assert [one.iteration_time_s for one in table] == sorted(one.iteration_time_s for one in table)
-
-
-def test_a_bound_on_swings_leaves_out_what_swings_more() -> None:
-    swings = [swing_w(PLANS.plan(index)) for index in range(len(PLANS))]
-    bound = (min(swings) + max(swings)) / 2.0
-    kept = {point.plan for point in power_table(PLANS, max_swing_w=bound)}
-    assert kept
-    assert all(swings[plan] <= bound for plan in kept)
-    assert not power_table(PLANS, max_swing_w=min(swings) / 2.0)
-
-
-def test_plans_within_a_bound_are_the_same_plans_under_new_numbers() -> None:
-    swings = np.array([swing_w(PLANS.plan(index)) for index in range(len(PLANS))])
-    bound = float(np.median(swings))
-    kept = within_swing(PLANS, bound)
-    old = np.flatnonzero(swings <= bound)
-    assert 0 < len(kept) == len(old) < len(PLANS)
-    for new, before in enumerate(old.tolist()):
-        assert kept.plan(new).portions() == PLANS.plan(before).portions()
-        assert kept.plan(new).energy_j == PLANS.plan(before).energy_j
-        assert [kept.plan(new).low_waits(rank) for rank in range(PLANS.schedule.ranks)] == [
-            PLANS.plan(before).low_waits(rank) for rank in range(PLANS.schedule.ranks)
-        ]
-        assert swing_w(kept.plan(new)) == pytest.approx(swings[before])
-    assert kept.swings_w is not None
-    assert kept.swings_w.tolist() == swings[old].tolist()
-    assert within_swing(PLANS, None) is PLANS
-
-
-def test_where_every_plan_swings_more_the_steadiest_is_left() -> None:
-    swings = [swing_w(PLANS.plan(index)) for index in range(len(PLANS))]
-    [kept] = (within_swing(PLANS, 1e-3),)
-    assert len(kept) == 1
-    assert kept.plan(0).portions() == PLANS.plan(int(np.argmin(swings))).portions()
-
-
-def test_a_file_keeps_the_swings() -> None:
-    kept = within_swing(PLANS, max(swing_w(PLANS.plan(index)) for index in range(len(PLANS))))
-    again = loads(dumps(kept))
-    assert again.swings_w is not None
-    assert kept.swings_w is not None
-    assert again.swings_w.tolist() == kept.swings_w.tolist()
-    assert power_table(again) == power_table(PLANS)
 
 
 @pytest.mark.parametrize("within_s", [0.05, 0.4, 1.0, 7.0])

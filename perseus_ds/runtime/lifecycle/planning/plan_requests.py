@@ -48,7 +48,6 @@ def plan_request(context: JobContext, job: Job, group: int, *, loads_known: bool
         timelines=_prepared(context),
         objective=objective,
         change=context.reckoning.change,
-        max_swing_w=context.config.power.max_swing_w,
         by_loads=bool(profile.seen_loads)
         and not job.mixed
         and (follows(context.config.straggler) or (loads_known and may_follow(context.config.straggler))),

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from perseus_ds.config import PerseusConfig
-from perseus_ds.config.settings import PowerSettings
 from perseus_ds.runtime.adapter import Place, untested
 from perseus_ds.runtime.job import GpuAddress, Job
 from perseus_ds.runtime.joining import joined
@@ -94,9 +93,7 @@ def test_torchs_release_is_part_of_every_job() -> None:
 
 @pytest.mark.parametrize(
     ("other", "words"),
-    [
-        (PerseusConfig(power=PowerSettings(max_swing_w=900.0)), ", swing at most 900 W"),
-    ],
+    [],
 )
 def test_what_changes_the_plan_alone_asks_for_a_plan_of_its_own(other: PerseusConfig, words: str) -> None:
     told = [recognised(members(), config) for config in (PerseusConfig(), other)]
