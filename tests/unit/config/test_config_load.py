@@ -54,5 +54,5 @@ def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"nowhere"):
         load(tmp_path / "nowhere.json", {})

@@ -77,7 +77,7 @@ def test_a_counter_that_stands_still_ends_the_measurement() -> None:
             return 1.0
 
     gpu = Still(SimulatedSettings(gpu="rtx-3080-ti"), time=VirtualTime())
-    with pytest.raises(DeviceError, match="the energy counter stands still"):
+    with pytest.raises(DeviceError, match="counter"):
         measure(gpu, simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
 
 
@@ -91,14 +91,14 @@ def test_both_clocks_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 class Broken(SimulatedReplay):
     def run(self, launches: int) -> None:
         if self.gpu.now_s() > 1.0:
-            raise DeviceError("the kernel failed")
+            raise DeviceError("kernel")
         SimulatedReplay.run(self, launches)
 
 
 def test_both_clocks_are_given_back_after_a_failure() -> None:
     gpu = gpu_of()
     replay = simulated_replay(gpu, NORM)
-    with pytest.raises(DeviceError, match="the kernel failed"):
+    with pytest.raises(DeviceError, match="kernel"):
         measure(gpu, Broken(gpu, replay.work), [ClockPair(5001, 1050)], WindowPatience())
     replay.run(5000)
     assert (gpu.achieved().clock_mhz, gpu.achieved().memory_clock_mhz) == (1890, 9501)
@@ -128,9 +128,9 @@ def test_the_probe_sets_and_gives_back() -> None:
 
 def test_a_device_without_a_counter_or_clocks_is_refused() -> None:
     gpu = gpu_of()
-    with pytest.raises(DeviceUnsupportedError, match="no energy counter"):
+    with pytest.raises(DeviceUnsupportedError, match="counter"):
         measure(NullGpu(), simulated_replay(gpu, NORM), [DEFAULT_PAIR], WindowPatience())
-    with pytest.raises(DeviceUnsupportedError, match="no core clock can be locked"):
+    with pytest.raises(DeviceUnsupportedError, match="core"):
         candidate_pairs(NullGpu().capabilities(), memory=False)
 
 

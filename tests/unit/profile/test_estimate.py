@@ -152,14 +152,14 @@ def test_what_no_clock_changes_is_told_without_its_waiting() -> None:
 
 def test_too_few_steps_of_the_counter_are_refused() -> None:
     window = synthetic(row(Kind.FORWARD, 0.1, 0.1), end_s=0.4, steps=4)
-    with pytest.raises(IncompleteProfileError, match=r"moved 5 times in 0\.4 s") as refused:
+    with pytest.raises(IncompleteProfileError, match=r"5 times") as refused:
         estimate(window)
     assert refused.value.hint is not None
     assert "min_window_s" in refused.value.hint
 
 
 def test_a_window_without_computations_is_refused() -> None:
-    with pytest.raises(IncompleteProfileError, match="no forward or backward ran in the window at 1000 MHz"):
+    with pytest.raises(IncompleteProfileError, match="1000 MHz"):
         estimate(synthetic(row(Kind.LOAD, 1.0), end_s=10.0))
 
 

@@ -39,5 +39,5 @@ def test_few_windows_and_nothing_sent_tell_nothing() -> None:
 
 def test_a_share_beyond_all_is_refused() -> None:
     key = 0, Kind.SEND_ACTIVATION
-    with pytest.raises(ProfileError, match=r"follows_clock is 1\.5"):
+    with pytest.raises(ProfileError, match=r"follows_clock"):
         Profile({}, fixed_s={key: 0.1}, follows={key: 1.5})

@@ -128,7 +128,7 @@ def test_a_profile_knows_its_computations_at_a_load() -> None:
 
 @pytest.mark.parametrize("bad", [(-1.0, 0.0), (1.0, -1.0), (float("nan"), 0.0), (float("inf"), 0.0)])
 def test_loads_that_count_nothing_are_refused(bad: tuple[float, float]) -> None:
-    with pytest.raises(ConfigError, match="expected a finite number, 0 or more"):
+    with pytest.raises(ConfigError, match="finite"):
         Load(*bad)
 
 
@@ -138,5 +138,5 @@ def test_loads_are_counted_by_lengths_or_shape() -> None:
     assert Load.of_shape((2, 10)) == Load(20.0, 200.0)
     assert Load.of_shape((2, 3, 4, 4)) == Load(96.0, 2.0 * 48.0**2)
     assert Load(1.0, 2.0) + Load(3.0, 4.0).times(2.0) == Load(7.0, 10.0)
-    with pytest.raises(ConfigError, match="a length is -1"):
+    with pytest.raises(ConfigError, match="-1"):
         Load.of_lengths([5, -1])
