@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from itertools import count
-from multiprocessing.queues import SimpleQueue
+from multiprocessing.connection import Connection, wait
 from time import perf_counter_ns, sleep
 
 import numpy as np
@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
-from perseus_ds.plan import ClockRequest, build
+from perseus_ds.plan import ClockRequest, PlanSet, build
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.status import RankStatus, StatusLayout
@@ -39,6 +39,7 @@ STAGES, MICROBATCHES = 4, 8
 CLOCKS_MHZ = (1410, 1305, 1200)  # every computation asks for another clock, up and down: the worst plan
 EXCHANGE_BAR_US = 200.0
 KINDS, REPLICAS = 7, 2
+PATIENCE_S, JOIN_S = 300.0, 5.0
 
 
 def instructions() -> tuple[Instruction, ...]:
@@ -113,11 +114,8 @@ def hear_and_tell(channel: ControlChannel, replicas: int) -> Callable[[], None]:
     return turn
 
 
-def watch_over_replicas(replicas: int) -> Callable[[], None]:
+def watch_over_replicas(replicas: int, plans: PlanSet) -> Callable[[], None]:
     """Judge an iteration of all replicas with noise, as a session does while its plan runs."""
-    plans = build(
-        profile(), textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES), blocking_power_w=80.0
-    )
     replica_plans = ReplicaPlans([FrontierIndex.of(plans, Objective())] * replicas)
     random = np.random.default_rng(0)
     own_s = plans.iteration_time_s[0] * (1 + 0.01 * random.standard_normal((64, replicas)))
@@ -143,15 +141,19 @@ def profile() -> Profile:
 
 
 def rank_of_job(
-    rank: int, ranks: int, rendezvous: str, iterations: int, answers: SimpleQueue[dict[str, list[float]]]
+    rank: int,
+    rendezvous: str,
+    iterations: int,
+    plans: PlanSet,
+    answer: Connection,
 ) -> None:
     """Take turns of everything that a rank does once per iteration, side by side, and time each."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"{rendezvous}&rank={rank}")
     turns = {
-        "all_gather_us": gather_and_stack(ControlChannel()),
-        "exchange_us": hear_and_tell(ControlChannel(), REPLICAS),
-        "vigil_us": watch_over_replicas(REPLICAS),
+        "all_gather_us": gather_and_stack(ControlChannel("bench/gather")),
+        "exchange_us": hear_and_tell(ControlChannel("bench/exchange"), REPLICAS),  # names of their own
+        "vigil_us": watch_over_replicas(REPLICAS, plans),
     }
     found: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(iterations):
@@ -160,24 +162,42 @@ def rank_of_job(
             turn()
             found[name].append((perf_counter_ns() - began) / 1e3)
             sleep(0.01)  # an iteration of training: the exchange happens meanwhile
-    dist.barrier()
     if rank == 0:
-        answers.put(found)
+        answer.send(found)
+    dist.barrier()
     os._exit(0)
 
 
 def per_iteration_us(iterations: int, ranks: int) -> dict[str, float]:
-    """Return what each part costs rank 0's training thread once per iteration: median of all iterations."""
+    """Return what each part costs rank 0's training thread once per iteration: median of all iterations.
+
+    The plan is built here: ranks that each built it on few cores came so late that gloo's waits ended.
+
+    Raises:
+        RuntimeError: a rank ended before the measurement, or the ranks take too long.
+    """
+    plans = build(
+        profile(), textbook("1f1b", stages=STAGES, microbatches=MICROBATCHES), blocking_power_w=80.0
+    )
     context = multiprocessing.get_context("fork")
-    answers: SimpleQueue[dict[str, list[float]]] = context.SimpleQueue()
+    receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (ranks, f"file://{folder}/rendezvous", iterations, answers)
+        arguments = (f"file://{folder}/rendezvous?world_size={ranks}", iterations, plans, sender)
         processes = [context.Process(target=rank_of_job, args=(rank, *arguments)) for rank in range(ranks)]
         for process in processes:
             process.start()
-        found = answers.get()
-        for process in processes:
-            process.join()
+        try:
+            if receiver not in wait([receiver, *(process.sentinel for process in processes)], PATIENCE_S):
+                sleep(JOIN_S)
+                codes = [process.exitcode for process in processes]
+                raise RuntimeError(
+                    f"a rank failed, or none measured within {PATIENCE_S:g} s; exit codes: {codes}"
+                )
+            found = receiver.recv()
+        finally:
+            for process in processes:
+                process.join(JOIN_S)
+                process.kill()
     return {name: round(statistics.median(each), 1) for name, each in found.items()}
 
 
@@ -187,7 +207,11 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--ranks", type=int, default=4)
     options = parser.parse_args()
-    once = per_iteration_us(options.iterations, options.ranks)
+    try:
+        once = per_iteration_us(options.iterations, options.ranks)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
     iteration_us = once["exchange_us"] + once["vigil_us"]
     each_us = per_instruction_us(options.iterations, pause_s=1e-3)
     mean_us = statistics.fmean(each_us)
