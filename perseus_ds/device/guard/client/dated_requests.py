@@ -42,7 +42,7 @@ class DatedRequests:
         self._raises: deque[_Raise] = deque(maxlen=_MOST_UNKNOWN)
         self._clock_mhz: int | None = None
         self._questioned_s: float | None = None
-        self._late_raises = 0
+        self._late_raises = self._reported_overtaken = self._dropped = 0
         self._behind = False
         self._lock = threading.Lock()
 
@@ -63,6 +63,7 @@ class DatedRequests:
             behind = _REPORT if self._wants_report() else None
             clocks = [(one.clock_mhz, one.due_s) for one in requests]
             number = self._send_queue.request(*clocks, behind=behind)
+            self._count_dropped()
             for place, one in enumerate(requests, start=number + 1 - len(requests)):
                 if self._clock_mhz is not None and (one.clock_mhz is None or one.clock_mhz > self._clock_mhz):
                     self._raises.append(_Raise(place, one.due_s))
@@ -89,7 +90,7 @@ class DatedRequests:
         """Go on with another guard, which counts from nothing."""
         with self._lock:
             self._before = replace(self.counts)
-            self._questioned_s, self._late_raises = None, 0
+            self._questioned_s, self._late_raises, self._reported_overtaken = None, 0, 0
             self._raises.clear()
 
     def learn(self, report: Message) -> bool:
@@ -100,7 +101,10 @@ class DatedRequests:
             before = self._before
             self.counts.changes = before.changes + int(_number(report, "changes"))
             self.counts.late = before.late + int(_number(report, "late"))
-            self.counts.overtaken = before.overtaken + int(_number(report, "overtaken"))
+            overtaken = int(_number(report, "overtaken"))
+            self.counts.overtaken += overtaken - self._reported_overtaken
+            self._reported_overtaken = overtaken
+            self._count_dropped()
             self.counts.longest_late_s = max(before.longest_late_s, _number(report, "longest_late_s"))
             while self._raises and self._raises[0].number <= number:
                 self._raises.popleft()
@@ -110,6 +114,11 @@ class DatedRequests:
             news = late_raises > self._late_raises or (self._behind and not was_behind)
             self._late_raises = max(self._late_raises, late_raises)
             return news
+
+    def _count_dropped(self) -> None:
+        """Count what missed its moment on the way to the guard, for want of room."""
+        self.counts.overtaken += self._send_queue.overtaken - self._dropped
+        self._dropped = self._send_queue.overtaken
 
     def _wants_report(self) -> bool:
         """Whether a question is due; from then on it is on its way."""
