@@ -149,7 +149,8 @@ class PerseusConfig:
     """The whole block; ``simulated`` is read by the simulated device alone.
 
     ``allow_unguarded_container`` sets clocks also where nothing would put them back, should the container be
-    killed. ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
+    killed. ``restore_clock_mhz`` is put back at the end in place of the driver's own clocks.
+    ``trace_kernels`` iterations run under PyTorch's profiler, at default clocks.
     """
 
     enabled: bool = False
@@ -158,6 +159,7 @@ class PerseusConfig:
     device: DeviceSetting = "auto"
     on_error: OnError = "disable"
     allow_unguarded_container: bool = False
+    restore_clock_mhz: Annotated[int, Interval(ge=1, le=100_000)] | None = None
     trace_kernels: Annotated[int, Interval(ge=0, le=100)] = 0
     objective: Objective = field(default_factory=Objective)
     profile: ProfileSettings = field(default_factory=ProfileSettings)

@@ -119,7 +119,9 @@ def _guarded_if_safe(gpu: Gpu, request: DeviceRequest, backend: str) -> Gpu:
     if not request.lock or not gpu.capabilities().can_lock:
         return gpu
     why_not = None if request.allow_unguarded_container else container.why_unguarded()
-    return guarded(gpu, backend) if why_not is None else ReadOnlyGpu(gpu, f"{why_not}: {container.REMEDY}")
+    if why_not is not None:
+        return ReadOnlyGpu(gpu, f"{why_not}: {container.REMEDY}")
+    return guarded(gpu, backend, request.restore_clock_mhz)
 
 
 def _open_simulated(request: DeviceRequest) -> Gpu:

@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 
 from perseus_ds.device.clock_agenda import AskedClocks
-from perseus_ds.device.record import Achieved, EventReason
+from perseus_ds.device.record import Achieved, Capabilities, EventReason
 
 
 class Reaction(Enum):
@@ -49,7 +49,7 @@ class ConflictKind(Enum):
         Reaction.KNOW,
     )
     PREEXISTING_LOCK = (
-        "locked before this job came, so is its baseline (unless meant: perseus-ds clocks reset --all)",
+        "looked locked before this job came, and gets its default clocks (to keep it: restore_clock_mhz)",
         Reaction.KNOW,
     )
     KILLED_TOGETHER = (
@@ -165,3 +165,18 @@ def is_capped(looks: Sequence[tuple[float, Achieved]], asked: AskedClocks, *, se
         if clock_mhz is not None:
             held.append(is_held(clock_mhz, achieved.clock_mhz))
     return bool(held) and not median(held)
+
+
+def apparent_lock_mhz(samples: Sequence[Achieved], able: Capabilities, *, idle: bool = False) -> int | None:
+    """Return the clock at which a GPU looks locked, for a warning only: NVML cannot be asked.
+
+    A clock that stands still on a grid point below the maximum, with no reason given (not idle, not
+    throttled), may be locked, or just on its way up. An ``idle`` GPU may stand far below for no reason.
+    """
+    seen = {(sample.clock_mhz, sample.event_reasons & ~EventReason.APPLICATIONS_CLOCKS) for sample in samples}
+    if len(seen) != 1:
+        return None
+    clock_mhz, reasons = seen.pop()
+    held = reasons is EventReason.NONE and able.clocks_mhz[-1:] != (clock_mhz,)
+    low = idle and 2 * clock_mhz < able.default_clock_mhz
+    return clock_mhz if held and not low and clock_mhz in able.clocks_mhz[1:] else None

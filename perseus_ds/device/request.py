@@ -16,7 +16,8 @@ class DeviceRequest:
     ``uuid`` or ``pci_bus_id`` is torch's own device on CUDA or HIP. Without either, ``auto`` takes no GPU,
     and a backend that is asked for by name takes ``local_rank`` as its index. ``lock``: clocks will be set,
     not only read. ``allow_unguarded_container``: they are set even where the guard would be killed with its
-    container and leave a clock locked.
+    container and leave a clock locked. ``restore_clock_mhz`` is what our own
+    guard puts back (None: the default).
     """
 
     setting: str = "auto"
@@ -26,6 +27,7 @@ class DeviceRequest:
     simulated: SimulatedSettings | None = None
     lock: bool = True
     allow_unguarded_container: bool = False
+    restore_clock_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def test_without_the_right_the_remedy_is_named(amd_node: FakeAmdsmi) -> None:
 @pytest.mark.e2e
 def test_an_operators_limit_is_asked_for_and_comes_back_exactly(amd_node: FakeAmdsmi) -> None:
     amd_node.state.gpu[0].limit_mhz = 1733
-    with choose(DeviceRequest("amdsmi")).gpu as gpu:
+    with choose(DeviceRequest("amdsmi", restore_clock_mhz=1733)).gpu as gpu:
         gpu.lock_clock(1500)
         gpu.sync()
         assert amd_node.limits_mhz() == [1500, 0]

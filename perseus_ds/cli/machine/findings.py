@@ -110,8 +110,8 @@ def of_locks(found: LocalGpus) -> Iterator[Finding]:
         if clock_mhz is not None and gpu.identity.uuid not in left and not is_held(gpu.identity.uuid):
             yield Finding(
                 f"GPU {gpu.identity.index} ({gpu.identity.name}) stands at {clock_mhz} MHz as if locked: a "
-                "job takes that for an operator's lock and measures its baseline there",
-                "perseus-ds clocks reset --all, if nobody meant it",
+                "job gives it default clocks, also at its end",
+                "restore_clock_mhz, if it is meant, else perseus-ds clocks reset --all",
             )
 
 

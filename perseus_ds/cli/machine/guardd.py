@@ -12,9 +12,10 @@ user or a control group:
 
 gpus=own are the GPUs that the job itself may open: the device controller of its control group is asked.
 
-One job holds a GPU's clock at a time. When its connection ends, or it is silent for 30 s, the clock is as
-it was found. At its start the service puts back what a killed one left. SIGTERM ends it, after every
-clock is back; exit code 1 if one could not be put back.
+One job holds a GPU's clock at a time. When its connection ends, or it is silent for 30 s, the clock is
+put back: the driver's own choice, or restore_clock_mhz of the rules. At its start the service puts back
+what a killed one left. SIGTERM ends it, after every clock is back; exit code 1 if one could not be put
+back.
 
   perseus-ds guardd status
 

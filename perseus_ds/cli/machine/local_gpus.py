@@ -7,7 +7,7 @@ from functools import partial
 
 from perseus_ds.device import Achieved, Backend, Capabilities, DeviceRequest, Gpu, Identity, OperatorSettings
 from perseus_ds.device.choose import backends
-from perseus_ds.device.guard import preexisting_lock_mhz
+from perseus_ds.device.conflict import apparent_lock_mhz
 from perseus_ds.device.guard.claim.patience import insist, whatever
 from perseus_ds.device.nvidia.nvml import load_nvml
 from perseus_ds.device.nvidia.nvml_errors import translated
@@ -27,7 +27,7 @@ class SeenGpu:
     @property
     def standing_mhz(self) -> int | None:
         """The clock at which it stands as if somebody had locked it; None where it does not."""
-        return None if self.achieved is None else preexisting_lock_mhz((self.achieved,), self.capabilities)
+        return None if self.achieved is None else apparent_lock_mhz((self.achieved,), self.capabilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The one writer of a GPU's clocks, and how it is never survived by a lock."""
 
-from perseus_ds.device.guard.claim.found import preexisting_lock_mhz
 from perseus_ds.device.guard.claim.left_behind import is_held, left_behind
 from perseus_ds.device.guard.claim.repair import Outcome, Repair, repair, reset
 from perseus_ds.device.guard.client.guard_client import GuardClient
@@ -22,7 +21,6 @@ __all__ = [
     "guarded",
     "is_held",
     "left_behind",
-    "preexisting_lock_mhz",
     "read_rules",
     "repair",
     "reset",

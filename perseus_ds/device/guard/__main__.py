@@ -1,6 +1,6 @@
 """The guard process: the one writer of its parent's GPU clock, which it survives just long enough.
 
-It is started as ``python -m perseus_ds.device.guard FILENO PARENT``.
+It is started as ``python -m perseus_ds.device.guard FILENO PARENT [RESTORE_CLOCK_MHZ]``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from perseus_ds.device.guard.claim.openers import open_gpu
 from perseus_ds.device.guard.control_group import leave
 from perseus_ds.device.guard.service.peer import Peer
-from perseus_ds.device.guard.service.policy import EVERYTHING
+from perseus_ds.device.guard.service.policy import Policy, Rule
 from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.process import ending_signals, go_first
 from perseus_ds.device.guard.serving.serve import serve
@@ -22,7 +22,7 @@ from perseus_ds.device.guard.serving.serve import serve
 _OOM_SCORE = "-500"  # rather the trainer than the one who cleans up after it
 
 
-def guard(fileno: int, parent: int) -> int:
+def guard(fileno: int, parent: int, restore_clock_mhz: int | None = None) -> int:
     """Serve the parent over a socket until it is gone; return how many GPUs could not be put back."""
     with ending_signals() as signalled:
         _survive_memory_pressure()
@@ -32,9 +32,8 @@ def guard(fileno: int, parent: int) -> int:
         if os.getppid() != parent:
             return 0  # gone before it took anything
         peer = Peer(parent, os.getuid(), os.getgid())
-        connection = ClientConnection(
-            client, peer, Terms(lambda: EVERYTHING, open_gpu, killed_together=leave())
-        )
+        policy = Policy((Rule(),), restore_clock_mhz=restore_clock_mhz)
+        connection = ClientConnection(client, peer, Terms(lambda: policy, open_gpu, killed_together=leave()))
         return int(not serve(connection, ends))
 
 
@@ -55,4 +54,4 @@ def _survive_memory_pressure() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(guard(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(guard(*map(int, sys.argv[1:])))

@@ -39,11 +39,6 @@ def in_nodes_pid_namespace() -> bool:
         return False
 
 
-def sees_the_node() -> bool:
-    """Whether every guard's journal of this node would be seen from here."""
-    return in_nodes_pid_namespace() or journal_is_on_the_node()
-
-
 def journal_is_on_the_node(mounts: str | None = None) -> bool:
     """Whether a folder for journals was named that outlives this container, as far as can be seen.
 

@@ -144,6 +144,7 @@ def _request(adapter: Adapter, config: PerseusConfig, *, rank: int) -> DeviceReq
         simulated=simulated,
         lock=config.mode != "observe",
         allow_unguarded_container=config.allow_unguarded_container,
+        restore_clock_mhz=config.restore_clock_mhz,
     )
 
 

@@ -97,6 +97,10 @@ def test_a_driver_without_power_profiles_is_not_asked_for_them(node: FakeNvml, g
     assert gpu.conflicts() == ()
 
 
+def kinds(gpu: GuardedGpu) -> list[ConflictKind]:
+    return [one.kind for one in gpu.conflicts()]
+
+
 def test_persistence_off_is_said_at_the_start(node: FakeNvml) -> None:
     node.state.gpu[0].persistence = 0
     with choose(DeviceRequest("nvml")).gpu as gpu:
@@ -111,49 +115,30 @@ def test_a_driver_that_refuses_is_said_at_the_next_request(node: FakeNvml, gpu: 
     assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
-def test_a_lock_that_was_there_before_the_job_is_said(node: FakeNvml) -> None:
+def test_a_lock_that_was_there_before_the_job_is_reported_and_reset(node: FakeNvml) -> None:
     node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
     with choose(DeviceRequest("nvml")).gpu as gpu:
-        assert eventually(lambda: said(gpu, "locked before this job came"))
+        assert eventually(lambda: ConflictKind.PREEXISTING_LOCK in kinds(gpu))
         assert said(gpu, "720 MHz")
-        assert gpu.preexisting_mhz == 720
-    assert node.locked_mhz() == [720, 0]
+        assert node.locked_mhz() == [0, 0]
+    assert node.locked_mhz() == [0, 0]
 
 
-def test_a_lock_of_an_operator_shows_when_the_job_begins_to_work(node: FakeNvml) -> None:
-    """The GPU is idle when it is taken, and stands where idle ones do."""
-    state = node.state.gpu[0]
-    state.locked_mhz, state.idle_mhz = 720, 345
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        assert gpu.preexisting_mhz is None
-        state.utilization = 60
-        assert eventually(lambda: gpu.preexisting_mhz == 720)
-        assert said(gpu, "720 MHz")
+def test_the_lock_that_an_operator_states_comes_back(node: FakeNvml) -> None:
+    node.state.gpu[0].locked_mhz, node.state.gpu[0].utilization = 720, 60
+    with choose(DeviceRequest("nvml", restore_clock_mhz=720)).gpu as gpu:
         gpu.lock_clock(900)
         gpu.sync()
+        assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
     assert node.locked_mhz() == [720, 0]
 
 
 def test_an_idle_gpu_that_does_not_say_so_is_not_taken_for_locked(node: FakeNvml) -> None:
-    """345 MHz without a reason were once put back at the end of the job, as a lock."""
     node.state.gpu[0].idle_mhz = 345
     with choose(DeviceRequest("nvml")).gpu as gpu:
-        assert gpu.preexisting_mhz is None
         gpu.lock_clock(900)
         gpu.sync()
-    assert node.locked_mhz() == [0, 0]
-
-
-def test_a_clock_where_an_idle_gpu_stands_is_none_that_it_works_at(node: FakeNvml) -> None:
-    """1155 MHz of an idle GPU count as a lock until it works, and would be its baseline."""
-    state = node.state.gpu[0]
-    state.idle_mhz = 1155
-    with choose(DeviceRequest("nvml")).gpu as gpu:
-        assert gpu.preexisting_mhz == 1155
-        state.utilization = 60
-        assert eventually(lambda: gpu.preexisting_mhz is None)
-        gpu.lock_clock(900)
-        gpu.sync()
+        assert ConflictKind.PREEXISTING_LOCK not in kinds(gpu)
     assert node.locked_mhz() == [0, 0]
 
 

@@ -155,7 +155,10 @@ def test_both_killed_the_next_start_repairs(node: FakeNvml) -> None:
     assert repair() == ()
 
 
-def test_an_operators_lock_comes_back_even_after_both_were_killed(node: FakeNvml) -> None:
+def test_the_lock_that_an_operator_states_comes_back_even_after_both_were_killed(
+    node: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATED_MHZ", "900")
     with NvmlGpu(DeviceRequest("nvml")) as operator:
         operator.lock_clock(900)
     for kill in (Job.kill_trainer, Job.kill_both):

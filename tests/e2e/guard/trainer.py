@@ -28,9 +28,12 @@ def main() -> None:
     seed, how = int(sys.argv[1]), sys.argv[2]
     device = sys.argv[3] if len(sys.argv) > 3 else "nvml"
     takes_risk = "unguarded" in sys.argv[4:]
+    stated = int(os.environ["STATED_MHZ"]) if "STATED_MHZ" in os.environ else None
     with NvmlGpu(DeviceRequest("nvml", lock=False)) as first:
         uuid = first.identify().uuid  # as torch names it
-    choice = choose(DeviceRequest(device, uuid=uuid, allow_unguarded_container=takes_risk))
+    choice = choose(
+        DeviceRequest(device, uuid=uuid, allow_unguarded_container=takes_risk, restore_clock_mhz=stated)
+    )
     gpu = choice.gpu
     if not gpu.capabilities().can_lock:
         sys.stdout.write(f"0 {choice.reason} {gpu.capabilities().why_not}\n")

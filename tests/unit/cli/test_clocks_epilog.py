@@ -20,8 +20,8 @@ def folder(node: fake_nvml.FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def left(uuid: str, preexisting_mhz: int | None = None) -> None:
-    journal.write(Journal(uuid, "A100", preexisting_mhz, "train.py (pid 77)", 77, journal.boot_id()))
+def left(uuid: str, restore_clock_mhz: int | None = None) -> None:
+    journal.write(Journal(uuid, "A100", restore_clock_mhz, "train.py (pid 77)", 77, journal.boot_id()))
 
 
 @pytest.mark.parametrize("words", [(), ("--all",)])
@@ -55,7 +55,7 @@ def test_a_gpu_that_comes_back_is_put_right_by_the_journal_that_was_filed(
     on_node: Program, node: fake_nvml.FakeNvml, folder: Path
 ) -> None:
     own = node.state.gpu[0].uuid
-    left(own.decode(), preexisting_mhz=1200)
+    left(own.decode(), restore_clock_mhz=1200)
     node.state.gpu[0].locked_mhz, node.state.gpu[0].uuid = 900, TAKEN_OUT.encode()
     assert on_node("clocks", "reset").code == 0
     node.state.gpu[0].uuid = own

@@ -100,7 +100,7 @@ def test_a_clock_that_will_be_set_has_a_guard_that_is_safe_or_none(
 ) -> None:
     asked: list[str] = []
 
-    def guarded(gpu: Gpu, backend: str) -> Gpu:
+    def guarded(gpu: Gpu, backend: str, _: int | None) -> Gpu:
         asked.append(backend)
         return gpu
 

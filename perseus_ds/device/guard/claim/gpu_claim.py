@@ -1,35 +1,49 @@
-"""Control of one GPU from taking it to giving it back as it was found."""
+"""Control of one GPU from taking it to giving it back."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+import time
 
+from perseus_ds.device.conflict import apparent_lock_mhz
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.claim import journal, unseen
-from perseus_ds.device.guard.claim.found import put_right
+from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import Journal
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
-from perseus_ds.device.guard.claim.patience import WAY_BACK_S
-from perseus_ds.device.guard.claim.restore import apply_preexisting, restore
-from perseus_ds.device.guard.claim.unseen import Unseen
+from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist
+from perseus_ds.device.guard.claim.restore import apply_clock, put_back_left, restore
 from perseus_ds.device.guard.protocol import printable
+from perseus_ds.device.record import Achieved
+from perseus_ds.errors import DeviceUnsupportedError
 
 _BEGIN_S = 10.0  # what a killed guard left is put back so long, while the client waits for its answer
+_LOOKS, _BETWEEN_LOOKS_S = 3, 0.05
+_READ_S = 2.0  # with a driver that refuses to be read
 
 
 class GpuClaim:
-    """An ownership lock, a journal and a GPU: taken together, given back together."""
+    """An ownership lock, a journal and a GPU: taken together, given back together.
+
+    ``restore_clock_mhz`` is the clock that it has without a request, and at the end (``None``: the driver's
+    own choice). ``locked_before_mhz`` is another one at which it looked locked before.
+    """
 
     def __init__(
-        self, gpu: Gpu, owner: str, *, backend: str = "nvml", patience_s: float = WAY_BACK_S
+        self,
+        gpu: Gpu,
+        owner: str,
+        *,
+        backend: str = "nvml",
+        patience_s: float = WAY_BACK_S,
+        restore_clock_mhz: int | None = None,
     ) -> None:
         """Take the GPU; what a killed guard left is put right first.
 
         Raises:
             DeviceUnavailableError: another guard holds it.
             DevicePermissionError: no journal can be kept.
-            DeviceError: what was left could not be put right.
+            DeviceUnsupportedError: the clock to put back is none of this GPU.
+            DeviceError: what was left could not be put back.
         """
         self.gpu = gpu
         identity = gpu.identify()
@@ -39,21 +53,25 @@ class GpuClaim:
         self._lock = OwnershipLock(self.uuid, owner)
         self.passed = self._lock.passed
         try:
-            found = put_right(gpu, self.uuid, for_s=min(_BEGIN_S, patience_s))
-            self.preexisting_mhz, self.remarks = found.preexisting_mhz, found.remarks
-            self.unsure = found.unsure
+            _check(gpu, self.uuid, restore_clock_mhz)
+            begin_s = min(_BEGIN_S, patience_s)
+            left = put_back_left(gpu, self.uuid, for_s=begin_s)
+            self.remarks = () if left is None else left.remarks
+            self.restore_clock_mhz = restore_clock_mhz
+            locked_mhz = _looks_locked_mhz(gpu)
+            self.locked_before_mhz = None if locked_mhz == restore_clock_mhz else locked_mhz
             self._journal = Journal(
                 uuid=self.uuid,
                 name=printable(identity.name)[:256],
-                preexisting_mhz=self.preexisting_mhz,
+                restore_clock_mhz=self.restore_clock_mhz,
                 owner=printable(owner)[:256],
                 pid=os.getpid(),
                 boot_id=journal.boot_id(),
                 backend=backend,
             )
             journal.write(self._journal)
-            self._earlier = unseen.find(self.uuid)
-            unseen.forget(self.uuid)
+            if locked_mhz != restore_clock_mhz:  # the baseline is measured where the job leaves it
+                insist(self.restore, for_s=begin_s)
             self._journal_path = journal.path_of(self.uuid)
         except BaseException:
             self._lock.release()
@@ -69,24 +87,6 @@ class GpuClaim:
         self._last_mhz = clock_mhz
         self.gpu.lock_clock(clock_mhz)
 
-    def adopt(self, standing_mhz: int | None) -> None:
-        """Take what a working GPU shows for what was there: an operator's lock, or none (``None``).
-
-        A lock that an earlier guard had left is put back.
-
-        Raises:
-            DeviceError: the journal cannot be written, or what was left not be put back.
-        """
-        self.unsure = False
-        earlier = self._earlier
-        if standing_mhz is not None and earlier is not None and earlier.may_be(standing_mhz):
-            standing_mhz = earlier.preexisting_mhz
-            apply_preexisting(self.gpu, standing_mhz)
-        if standing_mhz != self.preexisting_mhz:
-            self.preexisting_mhz = standing_mhz
-            self._journal = replace(self._journal, preexisting_mhz=standing_mhz)
-            journal.write(self._journal)
-
     def keep_journal(self) -> None:
         """See that the journal is there, and write it again if not.
 
@@ -99,24 +99,44 @@ class GpuClaim:
             self._journal.keep()
 
     def restore(self) -> None:
-        """Ask once for the clock as it was found.
+        """Ask once for the clock that the GPU has without a request.
 
         Raises:
             DeviceError: the driver refused.
         """
-        apply_preexisting(self.gpu, self.preexisting_mhz)
+        apply_clock(self.gpu, self.restore_clock_mhz)
 
     def release(self) -> None:
         """Put the clock back and see that it is, then forget the journal, then free the lock; in that order.
-
-        Where the clock cannot be seen, on an idle GPU, its journal is kept as done (`unseen`).
 
         Raises:
             DeviceError: the clock could not be put back; the journal stays for the next start.
         """
         try:
-            hidden = restore(self.gpu, self.preexisting_mhz, for_s=self._patience_s, last_mhz=self._last_mhz)
-            if hidden is None or unseen.keep(self.uuid, Unseen(self.preexisting_mhz, self._last_mhz)):
-                journal.remove(self.uuid)
+            restore(self.gpu, self.restore_clock_mhz, for_s=self._patience_s, last_mhz=self._last_mhz)
+            journal.remove(self.uuid)
         finally:
             self._lock.release()
+
+
+def _check(gpu: Gpu, uuid: str, restore_clock_mhz: int | None) -> None:
+    able = gpu.capabilities()
+    if restore_clock_mhz is not None and restore_clock_mhz not in able.clocks_mhz:
+        raise DeviceUnsupportedError(
+            f"restore_clock_mhz {restore_clock_mhz} is not a clock of {uuid}: it has {able.grid}"
+        )
+
+
+def _looks_locked_mhz(gpu: Gpu) -> int | None:
+    """Look a few times, where the first look is not clear already."""
+    try:
+        return gpu.standing_lock_mhz()
+    except DeviceUnsupportedError:
+        samples: list[Achieved] = []
+    idle = insist(gpu.load_pct, for_s=_READ_S) == 0
+    for look in range(_LOOKS):
+        time.sleep(_BETWEEN_LOOKS_S if look else 0)
+        samples.append(insist(gpu.achieved, for_s=_READ_S))
+        if apparent_lock_mhz(samples, gpu.capabilities(), idle=idle) is None:
+            return None
+    return samples[-1].clock_mhz

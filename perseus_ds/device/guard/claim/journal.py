@@ -1,4 +1,4 @@
-"""What a guard found on a GPU, on disk, from before its first request until after its restore.
+"""The clock that a GPU has to get back, on disk, from before its first request until after its restore.
 
 A journal lies in the guards' folder and, as a copy, beside it: who removes the folder of a running job takes
 nothing with it. Both are read as if somebody else had written them.
@@ -36,11 +36,11 @@ class BadJournalError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One GPU that may be locked by us; ``preexisting_mhz`` is the lock that was there (or ``None``)."""
+    """One GPU that may be locked by us; ``restore_clock_mhz`` is put back (``None``: its default)."""
 
     uuid: str
     name: str
-    preexisting_mhz: int | None
+    restore_clock_mhz: int | None
     owner: str
     pid: int
     boot_id: str
@@ -75,7 +75,7 @@ def write(journal: Journal) -> None:
         DevicePermissionError: the folder cannot be written.
     """
     path, fields = path_of(journal.uuid), asdict(journal)
-    content = {"version": _VERSION, "found_mhz": fields.pop("preexisting_mhz"), **fields}
+    content = {"version": _VERSION, "found_mhz": fields.pop("restore_clock_mhz"), **fields}
     try:
         write_trusted(path, json.dumps(content), mode=0o600, sync=True)
     except OSError as error:
@@ -134,7 +134,7 @@ def file_as_gone(uuid: str) -> bool:
 
 
 def remove(uuid: str) -> None:
-    """Record that a GPU is as it was found."""
+    """Record that a GPU's clock is put back."""
     for path in _places(uuid):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -190,7 +190,7 @@ def _journal(uuid: str, value: object) -> Journal:
     return Journal(
         uuid=uuid,
         name=text(content, "name", most=256),
-        preexisting_mhz=None if found_mhz is None else whole(content, "found_mhz", least=1, most=_MOST_MHZ),
+        restore_clock_mhz=None if found_mhz is None else whole(content, "found_mhz", least=1, most=_MOST_MHZ),
         owner=text(content, "owner", most=512),
         pid=whole(content, "pid", least=0, most=_MOST_PID),
         boot_id=text(content, "boot_id", most=64),

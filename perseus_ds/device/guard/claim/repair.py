@@ -11,14 +11,12 @@ from functools import partial
 from typing import TypeVar
 
 from perseus_ds.device.gpu import Gpu
-from perseus_ds.device.guard.claim import journal, unseen
-from perseus_ds.device.guard.claim.found import Found, put_right
+from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu, opened_to_put_back
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist, whatever
-from perseus_ds.device.guard.claim.restore import restore
-from perseus_ds.device.guard.claim.unseen import Unseen
+from perseus_ds.device.guard.claim.restore import PutBack, put_back_left, restore
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, DevicePermissionError
 
@@ -63,8 +61,7 @@ def repair(*, open_gpu: OpenGpu = open_gpu) -> tuple[Repair, ...]:
     Raises:
         DevicePermissionError: the journals cannot be read.
     """
-    left = dict.fromkeys([*journal.journaled(), *unseen.unseen_gpus()])
-    done = _all_at_once(partial(_repaired, open_gpu=open_gpu), left)
+    done = _all_at_once(partial(_repaired, open_gpu=open_gpu), tuple(journal.journaled()))
     return tuple(one for one in done if one is not None)
 
 
@@ -79,7 +76,7 @@ def _all_at_once(act: Callable[[str], T], uuids: Collection[str]) -> list[T]:
         return list(threads.map(act, uuids))
 
 
-def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) -> None:
+def repair_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None) -> None:
     """Put back what a guard of ours left, by what its trainer knows of it: its journal may be gone.
 
     The trainer's own handle comes first: opening is many calls, of which each may fail. A GPU that another
@@ -92,20 +89,22 @@ def repair_without_journal(own: Gpu, backend: str, preexisting_mhz: int | None) 
 
     def act() -> None:
         try:
-            _restore_as_told(own, uuid, preexisting_mhz)
+            _restore_as_told(own, uuid, restore_clock_mhz)
         except DeviceHeldError:
             return
         except DeviceError:
             with opened_to_put_back(open_gpu, backend, uuid) as gpu:
-                _restore_as_told(gpu, uuid, preexisting_mhz)
+                _restore_as_told(gpu, uuid, restore_clock_mhz)
 
     insist(act, for_s=WAY_BACK_S, passes=whatever)
 
 
-def _restore_as_told(gpu: Gpu, uuid: str, preexisting_mhz: int | None) -> None:
+def _restore_as_told(gpu: Gpu, uuid: str, restore_clock_mhz: int | None) -> None:
     lock = _lock_if_possible(uuid)
     try:
-        _file(uuid, restore(gpu, preexisting_mhz, for_s=0.0), preexisting_mhz)
+        restore(gpu, restore_clock_mhz, for_s=0.0)
+        with contextlib.suppress(DevicePermissionError):
+            journal.remove(uuid)
     finally:
         if lock is not None:
             lock.release()
@@ -121,15 +120,6 @@ def _lock_if_possible(uuid: str) -> OwnershipLock | None:
         return OwnershipLock(uuid, _OWNER)
     except DevicePermissionError:
         return None
-
-
-def _file(uuid: str, hidden: str | None, preexisting_mhz: int | None) -> None:
-    """Forget a journal whose clock was seen to be back; keep it as done where it could not be seen."""
-    with contextlib.suppress(DevicePermissionError):
-        if hidden is None:
-            unseen.forget(uuid)
-        if hidden is None or unseen.keep(uuid, Unseen(preexisting_mhz, None)):
-            journal.remove(uuid)
 
 
 def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
@@ -150,24 +140,18 @@ def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
 def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
     lock, was_journaled = OwnershipLock(uuid, _OWNER), uuid in journal.journaled()
     try:
-        found = put_right(gpu, uuid, for_s=_TRY_S)
-        if found.put_back:
-            _file(uuid, found.hidden, found.preexisting_mhz)
-        elif found.hidden is None:
-            journal.remove(uuid)
-            unseen.forget(uuid)
+        back = put_back_left(gpu, uuid, for_s=_TRY_S)
+        journal.remove(uuid)
     finally:
         lock.release()
-    detail = "; ".join(filter(None, (*found.remarks, lock.passed)))
-    return _outcome(uuid, found, detail, was_journaled=was_journaled)
+    if back is None:
+        return Repair(uuid, Outcome.NOTHING, None, lock.passed or "") if was_journaled else None
+    return _outcome(uuid, back, "; ".join(filter(None, (*back.remarks, lock.passed))))
 
 
-def _outcome(uuid: str, found: Found, detail: str, *, was_journaled: bool) -> Repair | None:
-    if found.hidden is not None:
-        return Repair(uuid, Outcome.UNSEEN, found.preexisting_mhz, detail, found.hidden)
-    if found.put_back:
-        return Repair(uuid, Outcome.RESTORED, found.preexisting_mhz, detail)
-    return Repair(uuid, Outcome.NOTHING, found.preexisting_mhz, detail) if was_journaled else None
+def _outcome(uuid: str, back: PutBack, detail: str) -> Repair:
+    outcome = Outcome.RESTORED if back.hidden is None else Outcome.UNSEEN
+    return Repair(uuid, outcome, back.restore_clock_mhz, detail, back.hidden)
 
 
 def _backend_of(uuid: str) -> str:
@@ -192,13 +176,11 @@ def _reset(uuid: str) -> Repair:
 def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
     lock = OwnershipLock(uuid, _OWNER)
     try:
-        hidden = restore(gpu, None, for_s=_TRY_S)
-        _file(uuid, hidden, None)
+        back = PutBack(None, restore(gpu, None, for_s=_TRY_S))
+        journal.remove(uuid)
     finally:
         lock.release()
-    return Repair(
-        uuid, Outcome.RESTORED if hidden is None else Outcome.UNSEEN, None, lock.passed or "", hidden
-    )
+    return _outcome(uuid, back, lock.passed or "")
 
 
 def _may_yet_succeed(error: DeviceError) -> bool:

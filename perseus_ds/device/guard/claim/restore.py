@@ -1,12 +1,15 @@
-"""Set a clock as it was found, and read it back before anything reports it."""
+"""Put a clock back, and read it before anything reports it; also where a killed guard had left it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import dataclass
 
 from perseus_ds.device.conflict import is_at
 from perseus_ds.device.gpu import Gpu
+from perseus_ds.device.guard.claim import journal
+from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.patience import insist, whatever
 from perseus_ds.device.record import Achieved, EventReason
 from perseus_ds.errors import DeviceError, DeviceUnsupportedError
@@ -15,22 +18,22 @@ _SETTLE_S, _POLL_S = 0.3, 0.004
 _READS = 5  # of a clock that a tired driver may not tell
 
 
-def apply_preexisting(gpu: Gpu, preexisting_mhz: int | None) -> None:
-    """Ask the driver for the clock that was found (``None``: its own choice).
+def apply_clock(gpu: Gpu, clock_mhz: int | None) -> None:
+    """Ask the driver for a clock (``None``: its own choice).
 
     Raises:
         DeviceError: refused.
     """
-    if preexisting_mhz is None:
+    if clock_mhz is None:
         gpu.reset_clock()
     else:
-        gpu.lock_clock(preexisting_mhz)
+        gpu.lock_clock(clock_mhz)
 
 
 def restore(
-    gpu: Gpu, preexisting_mhz: int | None, *, for_s: float, last_mhz: int | None = None
+    gpu: Gpu, restore_clock_mhz: int | None, *, for_s: float, last_mhz: int | None = None
 ) -> str | None:
-    """Set the clock as it was found and see that it is; a driver that refuses is asked again.
+    """Set a clock (``None``: the driver's own choice) and see that it is; who refuses is asked again.
 
     Returns ``None`` where it is seen, else what hides it ("idle"): the driver has taken it, no more is known.
     ``last_mhz`` is the clock that was locked last, where that is known.
@@ -45,8 +48,8 @@ def restore(
     def act() -> str | None:
         nonlocal held_mhz
         held_mhz = held_mhz or _clock_mhz(gpu)  # once: after the first call that is taken it tells nothing
-        apply_preexisting(gpu, preexisting_mhz)
-        return _read_back(gpu, preexisting_mhz, held_mhz)
+        apply_clock(gpu, restore_clock_mhz)
+        return _read_back(gpu, restore_clock_mhz, held_mhz)
 
     try:
         return insist(act, for_s=for_s, passes=whatever)
@@ -56,6 +59,46 @@ def restore(
         clock_mhz = _clock_mhz(gpu)
         runs = "its clock cannot be read" if clock_mhz is None else f"it runs at {clock_mhz} MHz"
         raise type(error)(f"{error.message}; {runs}", hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """What a killed guard had left, put back; ``hidden`` says why it is not seen, ``remarks`` are logged."""
+
+    restore_clock_mhz: int | None
+    hidden: str | None
+    remarks: tuple[str, ...] = ()
+
+
+def put_back_left(gpu: Gpu, uuid: str, *, for_s: float) -> PutBack | None:
+    """Put back what a killed guard has left, if anything. The GPU's ownership lock must be held.
+
+    Raises:
+        DeviceError: it could not be put back in this time; the journal stays.
+    """
+    try:
+        left = journal.read(uuid)
+    except BadJournalError as error:
+        hidden = restore(gpu, None, for_s=for_s)
+        journal.set_aside(uuid)
+        return PutBack(None, hidden, (str(error),))
+    if left is None or left.boot_id != journal.boot_id():
+        return None
+    back_mhz, remarks = _on_grid(gpu, uuid, left.restore_clock_mhz)
+    return PutBack(back_mhz, restore(gpu, back_mhz, for_s=for_s), remarks)
+
+
+def _on_grid(gpu: Gpu, uuid: str, clock_mhz: int | None) -> tuple[int | None, tuple[str, ...]]:
+    """A journaled clock as this GPU has it: the nearest one, and its own choice for what it never had."""
+    clocks_mhz = gpu.capabilities().clocks_mhz
+    if clock_mhz is None or clock_mhz in clocks_mhz:
+        return clock_mhz, ()
+    inside = clocks_mhz[-1] <= clock_mhz <= clocks_mhz[0]
+    nearest_mhz = min(clocks_mhz, key=lambda clock: abs(clock - clock_mhz)) if inside else None
+    instead = "its default clocks are" if nearest_mhz is None else f"{nearest_mhz} MHz is"
+    return nearest_mhz, (
+        f"the journal of {uuid} names {clock_mhz} MHz, not a clock of it: {instead} put back",
+    )
 
 
 def _clock_mhz(gpu: Gpu) -> int | None:

@@ -70,7 +70,7 @@ class DatedRequests:
                 self._clock_mhz = one.clock_mhz
 
     def close(self) -> None:
-        """Ask for the clock as it was found, now; what is not due yet gives way."""
+        """Give the clock back now; what is not due yet gives way."""
         if self._refused() is None:
             self._send_queue.request((None, None))
 

@@ -48,7 +48,6 @@ class GuardClient:
         self.dated = DatedRequests(self._send_queue, lambda: self.failure)
         self._expects: Message | None = None
         self._on_lost = on_lost
-        self.on_found: Callable[[int | None], None] = lambda _: None
         self._connect = connect
         self._wanted = b""
         self._heartbeat: Heartbeat | None = None
@@ -97,7 +96,7 @@ class GuardClient:
         self._send_queue.send(self._expects)
 
     def request(self, clock_mhz: int | None) -> None:
-        """Send a request (``None``: as it was found) without ever blocking.
+        """Send a request (``None``: give the clock back) without ever blocking.
 
         Raises:
             DeviceError: the guard refused an earlier request, or is gone.
@@ -221,9 +220,6 @@ class GuardClient:
         elif sort == "conflict":
             kind = str(message.get("kind"))
             self.conflict_lines[kind] = str(message.get("line"))
-            found_mhz = message.get("found_mhz")
-            if kind == ConflictKind.PREEXISTING_LOCK.name and isinstance(found_mhz, int | None):
-                self.on_found(found_mhz)
             if isinstance(refused_mhz := message.get("refused_mhz"), int):
                 self.refused_mhz |= {refused_mhz}
             self.conflicts[kind] += 1

@@ -23,7 +23,7 @@ _LEASE_S = 30.0
 class GuardedGpu(ReadThroughGpu):
     """Reads through ``reader`` in this process; `lock_clock` is a message that never blocks the caller.
 
-    `reset_clock` puts back what the guard found, which is the default unless an operator had locked it.
+    `reset_clock` puts back the device's own choice, or the clock that an operator has stated.
     """
 
     def __init__(
@@ -37,20 +37,12 @@ class GuardedGpu(ReadThroughGpu):
         backend = "nvml" if guard is None else guard.backend
         taken = client.take(reader.identify().uuid, owner_text(), backend=backend, lease_s=lease_s)
         if guard is not None:
-            guard.preexisting_mhz, guard.has_taken = taken.preexisting_mhz, True
+            guard.has_taken = True
         super().__init__(reader, _able(reader.capabilities(), taken.floor_mhz))
         self._client = client
         self._guard = guard
         self._dated = taken.dated
         self._asked_mhz: int | None = None
-        self.preexisting_mhz = taken.preexisting_mhz
-        client.on_found = self._note_found
-
-    def _note_found(self, clock_mhz: int | None) -> None:
-        """Take note of an operator's lock that the guard saw later, when the GPU worked."""
-        self.preexisting_mhz = clock_mhz
-        if self._guard is not None:
-            self._guard.preexisting_mhz = clock_mhz
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Ask the guard for a clock; returns at once.
@@ -68,7 +60,7 @@ class GuardedGpu(ReadThroughGpu):
         return self._client.refused_mhz
 
     def reset_clock(self) -> None:
-        """Ask the guard for the clock that it found; harmless when the guard is gone."""
+        """Ask the guard for the clock without a request; harmless when the guard is gone."""
         self._asked_mhz = None
         with contextlib.suppress(DeviceError):
             self._client.request(None)
@@ -122,14 +114,14 @@ class GuardedGpu(ReadThroughGpu):
         super().close()
 
 
-def guarded(reader: Gpu, backend: str = "nvml") -> GuardedGpu:
-    """Start a guard that sets a GPU's clock through ``backend``.
+def guarded(reader: Gpu, backend: str = "nvml", restore_clock_mhz: int | None = None) -> GuardedGpu:
+    """Start a guard that sets a GPU's clock through ``backend``, and at last to ``restore_clock_mhz``.
 
     Raises:
         DeviceError: the guard could not take the GPU; the reader is closed.
     """
-    sock, process = spawn()
-    guard = SpawnedGuard(process, reader, backend)
+    sock, process = spawn(restore_clock_mhz)
+    guard = SpawnedGuard(process, reader, backend, restore_clock_mhz=restore_clock_mhz)
     client = GuardClient(sock, on_lost=guard.make_good)
     try:
         return GuardedGpu(reader, client, guard=guard)

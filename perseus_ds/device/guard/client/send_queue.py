@@ -47,7 +47,7 @@ class SendQueue:
     def request(self, *clocks: tuple[int | None, float | None], behind: Message | None = None) -> int:
         """Send requests, or have them wait; returns the last one's number at once either way.
 
-        A clock of None is "as it was found", a time of None "now"; ``behind`` is a word that follows them.
+        A clock of None gives it back, a time of None "now"; ``behind`` is a word that follows them.
         """
         with self._lock:
             now_s, waited = time.monotonic(), self.waits

@@ -22,17 +22,23 @@ _END_S = 40.0  # a guard insists for 30 s with a driver that refuses
 
 
 class SpawnedGuard:
-    """A process to outlive; ``preexisting_mhz`` is what it found, once it has reported it.
+    """A process to outlive; ``restore_clock_mhz`` is the clock that it puts back.
 
     ``own`` is the trainer's own handle of the GPU, open for as long as this is used.
     """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], own: Gpu, backend: str, *, end_s: float = _END_S
+        self,
+        process: subprocess.Popen[bytes],
+        own: Gpu,
+        backend: str,
+        *,
+        restore_clock_mhz: int | None = None,
+        end_s: float = _END_S,
     ) -> None:
         self.pid = process.pid
         self.backend = backend
-        self.preexisting_mhz: int | None = None
+        self.restore_clock_mhz = restore_clock_mhz
         self.has_taken = False
         self._process = process
         self._own = own
@@ -68,7 +74,7 @@ class SpawnedGuard:
             if self._restored or not self.has_taken or not self._process.returncode:
                 return
             try:
-                repair_without_journal(self._own, self.backend, self.preexisting_mhz)
+                repair_without_journal(self._own, self.backend, self.restore_clock_mhz)
             except DeviceError as error:
                 complain_not_restored(error)
             else:
@@ -80,7 +86,7 @@ def _folder() -> dict[str, str]:
     return {VARIABLE: str(place())} if os.environ.get(VARIABLE) else {}
 
 
-def spawn() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def spawn(restore_clock_mhz: int | None = None) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start a guard in a session of its own, so that Ctrl-C for the job does not end it before the restore.
 
     Raises:
@@ -92,6 +98,8 @@ def spawn() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     root = str(Path(perseus_ds.__file__).resolve().parents[1])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     command = [sys.executable, "-P", "-m", "perseus_ds.device.guard", str(theirs.fileno()), str(os.getpid())]
+    if restore_clock_mhz is not None:
+        command.append(str(restore_clock_mhz))
     with theirs:
         try:
             process = subprocess.Popen(  # noqa: S603 - this Python, our own module

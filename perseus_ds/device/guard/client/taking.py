@@ -20,13 +20,12 @@ _LATER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The answer of a guard that hands a GPU over: an operator's lock, if any, and the least clock it sets.
+    """The answer of a guard that hands a GPU over, with the least clock that it sets.
 
     ``dated``: it makes requests at moments to come, by a clock that is ours too. ``lent_gpus`` are all that a
     node's service has lent, this one among them.
     """
 
-    preexisting_mhz: int | None
     floor_mhz: int
     dated: bool = False
     lent_gpus: int | None = None
@@ -45,11 +44,10 @@ def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
     sock.setblocking(False)
     heartbeat.answers = answer.get("beats") is True
     heartbeat.start()
-    preexisting_mhz, floor_mhz = answer.get("found_mhz"), answer.get("floor_mhz")
+    floor_mhz = answer.get("floor_mhz")
     lent_gpus = answer.get("lent_gpus")
     now_s = answer.get("now_s")  # another time namespace has another one
     return Taken(
-        preexisting_mhz if isinstance(preexisting_mhz, int) else None,
         floor_mhz if isinstance(floor_mhz, int) else 0,
         dated=isinstance(now_s, float) and asked_s <= now_s <= time.monotonic(),
         lent_gpus=lent_gpus if isinstance(lent_gpus, int) else None,

@@ -36,10 +36,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The allow list and the floor; no rules allow nobody."""
+    """The allow list, the floor and the clock that a GPU has at the end; no rules allow nobody.
+
+    ``restore_clock_mhz`` of ``None`` is the driver's own choice.
+    """
 
     rules: tuple[Rule, ...] = ()
     floor_mhz: int = 0
+    restore_clock_mhz: int | None = None
 
     def admits(self, peer: Peer) -> bool:
         """Whether a peer may connect to us at all: some rule is about it."""

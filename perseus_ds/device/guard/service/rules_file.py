@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from perseus_ds.device.guard.service.policy import Policy, Rule
 from perseus_ds.errors import ConfigError, PerseusError
@@ -20,7 +21,7 @@ DEFAULT_RULES = Path("/etc/perseus/guardd.toml")
 
 _MOST_BYTES = 1 << 20
 _MOST_MHZ = 100_000
-_KEYS = ("allow", "floor_mhz")
+_KEYS = ("allow", "floor_mhz", "restore_clock_mhz")
 _EXAMPLE = 'for example: allow = ["user=alice gpus=own"]'
 _RULE_KEYS = ("user", "cgroup", "gpus")
 _OF_RULE = "for example: user=alice gpus=own"
@@ -60,8 +61,11 @@ def _rules(content: Mapping[str, object]) -> Rules:
         if key not in _KEYS:
             raise ConfigError(f"{key} is not a known key", hint=f"known: {', '.join(_KEYS)}")
     floor_mhz, allow = content.get("floor_mhz", 0), content.get("allow", [])
-    if not isinstance(floor_mhz, int) or isinstance(floor_mhz, bool) or not 0 <= floor_mhz <= _MOST_MHZ:
+    restore_clock_mhz = content.get("restore_clock_mhz")
+    if not _is_clock(floor_mhz, least=0):
         raise ConfigError(f"floor_mhz is {floor_mhz!r}", hint=f"expected 0 to {_MOST_MHZ}")
+    if restore_clock_mhz is not None and not _is_clock(restore_clock_mhz, least=1):
+        raise ConfigError(f"restore_clock_mhz is {restore_clock_mhz!r}", hint=f"expected 1 to {_MOST_MHZ}")
     if not isinstance(allow, list) or not all(isinstance(one, str) for one in allow):
         raise ConfigError(f"allow is {allow!r:.80}", hint=_EXAMPLE)
     kept: list[Rule] = []
@@ -71,7 +75,11 @@ def _rules(content: Mapping[str, object]) -> Rules:
             kept.append(rule_of(text))
         except UnknownUserError as error:
             skipped.append(f"rule {number} is skipped: {error.message}")
-    return Rules(Policy(tuple(kept), floor_mhz), tuple(skipped))
+    return Rules(Policy(tuple(kept), floor_mhz, restore_clock_mhz), tuple(skipped))
+
+
+def _is_clock(value: object, *, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST_MHZ
 
 
 class UnknownUserError(ConfigError):

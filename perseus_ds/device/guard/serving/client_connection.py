@@ -60,7 +60,7 @@ class Terms:
 
 
 class ClientConnection:
-    """A connection and, once taken, a GPU; when the connection ends, the GPU is as it was found."""
+    """A connection and, once taken, a GPU; when the connection ends, its clock is put back."""
 
     def __init__(self, sock: socket.socket, peer: Peer, terms: Terms) -> None:
         sock.setblocking(False)
@@ -223,23 +223,21 @@ class ClientConnection:
         if self._control is not None:
             raise DeviceUnavailableError(f"this connection holds {self._control.claim.uuid} already")
         self._check_allowed(backend, uuid)
-        claim = _claim(self._terms.open_gpu(backend, uuid), f"{printable(owner[:80])} ({self.peer})", backend)
+        policy, holder = self._terms.policy(), f"{printable(owner[:80])} ({self.peer})"
+        claim = _claim(self._terms.open_gpu(backend, uuid), holder, backend, policy.restore_clock_mhz)
         control = Control(claim, lease_s=lease_s, warn=self._warn)
         control.begin()
         self._control, self._taken_s, self._owner = control, time.monotonic(), printable(owner[:80])
         self.log.taken(control, self._owner)
-        floor_mhz, preexisting_mhz = self._terms.policy().floor_mhz, claim.preexisting_mhz
-        self._send(
-            {"is": "taken", "uuid": claim.uuid, "found_mhz": preexisting_mhz, "floor_mhz": floor_mhz}
-            | {
-                "version": __version__,
-                "beats": True,
-            }  # each is answered: who hears nothing knows that this guard hangs
-            | {
-                "now_s": time.monotonic()
-            }  # requests may have a moment: by this clock, if it is the client's too
-            | self._lent()
-        )
+        taken: dict[str, Value] = {
+            "is": "taken",
+            "uuid": claim.uuid,
+            "floor_mhz": policy.floor_mhz,
+            "version": __version__,
+            "beats": True,  # each is answered: who hears nothing knows that this guard hangs
+            "now_s": time.monotonic(),  # requests may have a moment: by this clock, if it is the client's too
+        }
+        self._send(taken | self._lent())
         control.report_conditions()
         if self._terms.killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER
@@ -273,13 +271,9 @@ class ClientConnection:
         return self._terms.policy().clamped_mhz(clock_mhz, able.clocks_mhz)
 
     def _warn(self, kind: ConflictKind, line: str) -> None:
-        found_mhz = None if self._control is None else self._control.claim.preexisting_mhz
         self.log.conflict(kind, line)
         refused_mhz = None if self._control is None else self._control.refused_mhz
-        self._send(
-            {"is": "conflict", "kind": kind.name, "line": line}
-            | {"found_mhz": found_mhz, "refused_mhz": refused_mhz}
-        )
+        self._send({"is": "conflict", "kind": kind.name, "line": line, "refused_mhz": refused_mhz})
 
     def _send(self, message: Message) -> None:
         """Send if there is room: a client that does not read loses news, never the guard's time."""
@@ -287,9 +281,9 @@ class ClientConnection:
             self.socket.send(encode(message))
 
 
-def _claim(gpu: Gpu, owner: str, backend: str) -> GpuClaim:
+def _claim(gpu: Gpu, owner: str, backend: str, restore_clock_mhz: int | None) -> GpuClaim:
     try:
-        return GpuClaim(gpu, owner, backend=backend)
+        return GpuClaim(gpu, owner, backend=backend, restore_clock_mhz=restore_clock_mhz)
     except BaseException:
         gpu.close()
         raise

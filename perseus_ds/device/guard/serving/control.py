@@ -12,7 +12,6 @@ from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, overdue_s
 from perseus_ds.device.conflict import ConflictKind, Reaction, conflicts
 from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.patience import insist
-from perseus_ds.device.guard.claim.standing import FirstLooks
 from perseus_ds.device.guard.serving.writer import Applied, ClockWriter, WriterFigures
 from perseus_ds.device.operator_settings import changed
 from perseus_ds.errors import (
@@ -94,7 +93,6 @@ class Control:
         self._stored_mhz: int | None = None
         self._done = self._late_raises = 0
         self._expected = ExpectedChange()
-        self._found = FirstLooks(claim, now_s) if claim.preexisting_mhz is None or claim.unsure else None
         self._writer = ClockWriter(claim, now_s=now_s)
         self.refused_mhz: int | None = None
         self._settings: dict[str, str] = {}
@@ -121,11 +119,9 @@ class Control:
         """Report what stands in the way from the start."""
         for remark in self.claim.remarks:
             self._warn(ConflictKind.BAD_JOURNAL, f"{ConflictKind.BAD_JOURNAL.text}: {remark}")
-        found_mhz = self.claim.preexisting_mhz
-        if found_mhz is not None:
-            self._warn(
-                ConflictKind.PREEXISTING_LOCK, f"{ConflictKind.PREEXISTING_LOCK.text}: {found_mhz} MHz"
-            )
+        locked_mhz, kind = self.claim.locked_before_mhz, ConflictKind.PREEXISTING_LOCK
+        if locked_mhz is not None:
+            self._warn(kind, f"{kind.text}: {locked_mhz} MHz")
         if self.claim.passed is not None:
             self._warn(ConflictKind.NAME_TAKEN, f"{ConflictKind.NAME_TAKEN.text}: {self.claim.passed}")
         if self.claim.gpu.capabilities().persistence is False:
@@ -142,7 +138,7 @@ class Control:
         self._expected = ExpectedChange(call_s, latency_s, held_mhz)
 
     def request(self, number: int, clock_mhz: int | None, due_s: float | None = None) -> None:
-        """Note a request (``None``: as it was found), for a moment (``None``: now).
+        """Note a request (``None``: the clock without one), for a moment (``None``: now).
 
         Raises:
             DeviceUnsupportedError: more wait than anybody needs.
@@ -151,7 +147,6 @@ class Control:
             raise DeviceUnsupportedError(f"malformed message: {_MOST_WAITING} requests wait already")
         now_s = self._now_s()
         clock_mhz = None if clock_mhz is None else self.claim.gpu.granted_mhz(clock_mhz)
-        self._found = None if clock_mhz is not None else self._found
         self._agenda.put(DatedClock(now_s if due_s is None else due_s, clock_mhz, number=number))
         self._take_due(now_s)
 
@@ -223,7 +218,6 @@ class Control:
                 self._agenda.clear()
                 self._writer.release()
             self._write()
-            self._find_standing()
             if not self._is_close(self._agenda.due_s):
                 self._observe()
         except DeviceError:
@@ -237,19 +231,8 @@ class Control:
         if self._is_close(request_s) and not self._writer.pending:
             return request_s
         lapse_s = None if self._lapsed else self._renewed_s + self._lease_s
-        look_s = None if self._found is None else self._found.due_s
-        times_s = (request_s, self._writer.due_s(), lapse_s, look_s)
+        times_s = (request_s, self._writer.due_s(), lapse_s)
         return min((time_s for time_s in times_s if time_s is not None), default=None)
-
-    def _find_standing(self) -> None:
-        """Report a clock that was locked before ours, or was not, as a GPU shows only while it works."""
-        before_mhz = self.claim.preexisting_mhz
-        if self._found is None or not self._found.look():
-            return
-        self._found, found_mhz = None, self.claim.preexisting_mhz
-        if found_mhz != before_mhz:
-            kind, now = ConflictKind.PREEXISTING_LOCK, "none" if found_mhz is None else f"{found_mhz} MHz"
-            self._warn(kind, f"{kind.text}: {now}, as the GPU shows since it works")
 
     def _is_close(self, due_s: float | None) -> bool:
         """Whether a request is due so soon that a look at the clock could delay it."""
@@ -257,7 +240,7 @@ class Control:
 
     @property
     def clock_mhz(self) -> int | None:
-        """The clock that stands in the driver by a request; None: as it was found."""
+        """The clock that stands in the driver by a request; None: there is none."""
         return self._stored_mhz
 
     @property

@@ -29,9 +29,10 @@ class LeaseLog:
     def taken(self, control: Control, owner: str) -> None:
         """Log that it has a GPU now."""
         self._control, self._owner, self._since_s = control, owner, time.monotonic()
-        found_mhz = control.claim.preexisting_mhz
         self._event(
-            "lease_taken", f"{control.claim.uuid} is taken by {owner} ({self._peer})", found_mhz=found_mhz
+            "lease_taken",
+            f"{control.claim.uuid} is taken by {owner} ({self._peer})",
+            restore_clock_mhz=control.claim.restore_clock_mhz,
         )
 
     def refused(self, error: DeviceError, uuid: Value = None) -> None:
@@ -61,16 +62,14 @@ class LeaseLog:
             self._event("lease_renewed", f"{self._uuid}: the client sends again")
 
     def ended(self, why: str, clock_mhz: int | None, failure: DeviceError | None) -> None:
-        """Log how it ended, with what was set meanwhile; ``failure``: its GPU is not as it was found."""
+        """Log how it ended, with what was set meanwhile; ``failure``: its clock is not put back."""
         if self._log is None and failure is not None:
             complain_not_restored(failure)
         if self._control is None:
             return
         report, held_s = self._control.report(), time.monotonic() - self._since_s
         after = (
-            "the clock is as it was found"
-            if failure is None
-            else f"the clock may stay locked: {failure.message}"
+            "the clock is put back" if failure is None else f"the clock may stay locked: {failure.message}"
         )
         self._event(
             "lease_ended",

@@ -18,7 +18,7 @@ _IDLE_S = 60.0
 def serve(connection: ClientConnection, ends: Mapping[int, str]) -> bool:
     """Serve until the client is gone or one of the descriptors ``ends``, each with its reason, is readable.
 
-    Returns whether the GPU, if one was taken, is as it was found.
+    Returns whether the GPU, if one was taken, has its clock back.
     """
     try:
         while _turn(connection, ends):

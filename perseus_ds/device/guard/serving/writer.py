@@ -30,7 +30,7 @@ _TIMED_EVERY = 8  # changes of clock whose settling is watched from its beginnin
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A request that reached the driver; ``clock_mhz`` of ``None`` is "as it was found"."""
+    """A request that reached the driver; ``clock_mhz`` of ``None`` is the clock without a request."""
 
     number: int
     clock_mhz: int | None

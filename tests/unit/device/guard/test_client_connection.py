@@ -54,7 +54,7 @@ def test_a_gpu_that_is_lost_while_it_is_taken_is_refused_and_its_lease_is_free_a
 @pytest.fixture
 def taken() -> tuple[GuardClient, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
-    theirs.send(b'{"is":"taken","found_mhz":null,"floor_mhz":0}')
+    theirs.send(b'{"is":"taken","floor_mhz":0}')
     client = GuardClient(ours)
     client.take("null-0", "test")
     return client, theirs

@@ -11,7 +11,7 @@ from perseus_ds.device.guard.claim.gpu_claim import GpuClaim
 from perseus_ds.device.guard.claim.journal import Journal, boot_id
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.claim.restore import restore
-from perseus_ds.errors import DeviceError, DeviceUnavailableError
+from perseus_ds.errors import DeviceError, DeviceUnavailableError, DeviceUnsupportedError
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,8 @@ def test_a_lock_that_does_not_come_back_is_named() -> None:
         restore(gpu, 900, for_s=0.0)
 
 
-def left(boot: str, preexisting_mhz: int | None = 1200) -> None:
-    journal.write(Journal(UUID, "A100", preexisting_mhz, "a job that died", 1, boot))
+def left(boot: str, restore_clock_mhz: int | None = 1200) -> None:
+    journal.write(Journal(UUID, "A100", restore_clock_mhz, "a job that died", 1, boot))
 
 
 def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
@@ -66,19 +66,57 @@ def test_what_an_earlier_guard_left_is_put_right_before_anything_else() -> None:
     gpu = DeskGpu()
     gpu.locked_mhz = 705
     claim = GpuClaim(gpu, "job")
-    assert gpu.calls == [1200]
-    assert claim.preexisting_mhz == 1200
+    assert gpu.calls == [1200, None]
+    assert claim.locked_before_mhz == 1200, "stated for that job, not for this one"
     claim.release()
-    assert gpu.calls == [1200, 1200]
+    assert gpu.calls == [1200, None, None]
+
+
+def test_a_gpu_that_looks_locked_is_warned_of_and_gets_default_clocks_then_and_at_the_end() -> None:
+    gpu = DeskGpu()
+    gpu.locked_mhz = 900
+    claim = GpuClaim(gpu, "job")
+    assert (claim.locked_before_mhz, gpu.calls) == (900, [None])
+    claim.lock_clock(705)
+    claim.release()
+    assert gpu.calls == [None, 705, None]
+
+
+def test_a_gpu_that_ramps_up_is_never_locked() -> None:
+    """Three equal readings below the maximum were once an operator's lock, put back for good."""
+    gpu = DeskGpu()
+    gpu.moved_mhz = 1200
+    claim = GpuClaim(gpu, "job", patience_s=0.0)
+    gpu.moved_mhz = None
+    claim.release()
+    assert (set(gpu.calls), gpu.locked_mhz) == ({None}, None)
+
+
+def test_the_clock_that_an_operator_states_comes_back() -> None:
+    gpu = DeskGpu()
+    gpu.locked_mhz = 1200
+    claim = GpuClaim(gpu, "job", restore_clock_mhz=1200)
+    assert (claim.locked_before_mhz, gpu.calls, journal.read(UUID).restore_clock_mhz) == (None, [], 1200)
+    claim.lock_clock(705)
+    claim.release()
+    assert gpu.calls == [705, 1200]
+
+
+def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
+    gpu = DeskGpu()
+    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz 1201"):
+        GpuClaim(gpu, "job", restore_clock_mhz=1201)
+    assert gpu.calls == []
+    OwnershipLock(UUID, "the next").release()
 
 
 def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:
     left("another boot")
     gpu = DeskGpu()
     claim = GpuClaim(gpu, "job")
-    assert (gpu.calls, claim.preexisting_mhz) == ([], None)
+    assert (gpu.calls, claim.restore_clock_mhz) == ([], None)
     written = journal.read(UUID)
-    assert (written.boot_id, written.preexisting_mhz) == (boot_id(), None)
+    assert (written.boot_id, written.restore_clock_mhz) == (boot_id(), None)
     claim.release()
     assert gpu.calls == [None]
 
@@ -90,7 +128,7 @@ def test_a_journaled_clock_that_the_gpu_has_not_is_the_nearest_or_none(
     left(boot_id(), journaled_mhz)
     gpu = DeskGpu()
     claim = GpuClaim(gpu, "job")
-    assert gpu.calls == [put_back_mhz]
+    assert gpu.calls[:1] == [put_back_mhz]
     assert f"names {journaled_mhz} MHz, not a clock of it" in claim.remarks[0]
     claim.release()
 

@@ -1,9 +1,9 @@
-"""What counts as somebody else's lock."""
+"""A clock that looks locked, and gets a warning."""
 
 import pytest
 
 from perseus_ds.device import Achieved, Capabilities, EventReason
-from perseus_ds.device.guard.claim.found import preexisting_lock_mhz
+from perseus_ds.device.conflict import apparent_lock_mhz
 
 ABLE = Capabilities(
     (1410, 1395, 900, 210), (1593,), can_lock=True, why_not=None, counter_period_s=0.1, switch_latency_s=0.01
@@ -15,7 +15,7 @@ def seen(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Achi
 
 
 def test_a_steady_clock_below_the_maximum_is_a_lock() -> None:
-    assert preexisting_lock_mhz(seen(900, 900, 900), ABLE) == 900
+    assert apparent_lock_mhz(seen(900, 900, 900), ABLE) == 900
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_a_steady_clock_below_the_maximum_is_a_lock() -> None:
     ids=["maximum", "unsteady", "off the grid", "lowest", "idle", "capped", "nothing seen"],
 )
 def test_anything_less_clear_is_free(samples: list[Achieved]) -> None:
-    assert preexisting_lock_mhz(samples, ABLE) is None
+    assert apparent_lock_mhz(samples, ABLE) is None
