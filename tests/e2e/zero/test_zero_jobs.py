@@ -54,7 +54,7 @@ def test_a_job_is_profiled_planned_run_and_measured(tmp_path: Path) -> None:
     said = run_ranks(2, until_measured, 1, perseus)
     measured = next(one for one in events(tmp_path) if one["event"] == "measured")
     assert measured["saving_pct"] > 3.0
-    assert said_once(said, "attached to 1 stage x 2 replicas, 3 microbatches")
+    assert said_once(said, "3 microbatches")
 
 
 @pytest.mark.parametrize("stage", [0, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (1, 2, 3))])
@@ -66,7 +66,7 @@ def test_a_job_without_accumulation_whose_iterations_are_long_is_served_too(
     said = run_ranks(2, until_measured, stage, perseus, 1)
     measured = next(one for one in events(tmp_path) if one["event"] == "measured")
     assert measured["saving_pct"] > 3.0
-    assert said_once(said, "1 stage x 2 replicas, 1 microbatch;")
+    assert said_once(said, "1 microbatch;")
     points = json.loads((tmp_path / "profile.json").read_text())["points"]
     assert min(point["samples"] for point in points) == 4
     assert not [one for one in events(tmp_path) if one["event"] == "window_too_short"]
@@ -85,8 +85,8 @@ def test_losses_and_weights_are_as_without_us(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "what"),
     [
-        (1, "no rank waits for another within an iteration, so that no clock can be lowered at no slowdown"),
-        (3, "stragglers are not answered: replicas wait for each other in no instruction of their own"),
+        (1, "objective.policy"),
+        (3, "stragglers"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_the_start(tmp_path: Path, stage: int, what: str) -> None:

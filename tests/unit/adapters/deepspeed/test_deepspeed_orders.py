@@ -145,5 +145,5 @@ def test_ranks_of_one_stage_that_run_different_schedules_are_refused() -> None:
     from deepspeed.runtime.pipe.schedule import TrainSchedule
 
     places = [place(0, TrainSchedule(2, 1, 0)), place(0, TrainSchedule(3, 1, 0), replica=1)]
-    with pytest.raises(UnsupportedEngineError, match="the ranks of stage 0 run different schedules"):
+    with pytest.raises(UnsupportedEngineError, match="stage 0"):
         joining.joined(places, name="x")

@@ -38,14 +38,15 @@ def test_what_is_missing_is_named_with_its_use(required: object) -> None:
     name, use = required.name, required.use  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedEngineError) as refused:
         check(engine(**{name: None}))
-    assert f"PipelineEngine.{name}, used for {use}, is not there" in refused.value.message
+    assert f"PipelineEngine.{name}" in refused.value.message
+    assert use in refused.value.message
     assert refused.value.message.startswith("DeepSpeed ")
     assert all(release in str(refused.value) for release in TESTED_DEEPSPEED)
 
 
 def test_a_missing_instruction_is_named() -> None:
     fewer = {kind: handler for kind, handler in COMMANDS.items() if kind.__name__ != "SendGrad"}
-    with pytest.raises(UnsupportedEngineError, match="instruction SendGrad is not in"):
+    with pytest.raises(UnsupportedEngineError, match="SendGrad"):
         check(engine(_INSTRUCTION_MAP=fewer))
 
 

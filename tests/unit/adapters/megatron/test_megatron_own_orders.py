@@ -33,7 +33,7 @@ def test_chunk_c_of_a_rank_is_model_stage_c_times_ranks_plus_rank() -> None:
 
 @pytest.mark.parametrize("table", [TABLE[:-1], TABLE[::-1], []])
 def test_another_table_is_refused(table: list[tuple[int, int]]) -> None:
-    with pytest.raises(UnsupportedEngineError, match="another interleaved order"):
+    with pytest.raises(UnsupportedEngineError, match="interleaved"):
         check_table(table, INTERLEAVED, ranks=2, chunks=2)
 
 
