@@ -123,5 +123,5 @@ def test_few_states_give_a_choice_with_an_honest_gap() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InfeasibleError, match=r"2 s, .*1 s"):
+    with pytest.raises(InfeasibleError, match=r"2 s,.*1 s"):
         solve_knapsack(np.array([[2.0, 3.0]]), np.array([[1.0, 0.5]]), 1.0)
