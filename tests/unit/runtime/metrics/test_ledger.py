@@ -103,7 +103,7 @@ def test_what_was_saved_survives(desk: Desk) -> None:
 def test_a_folder_that_cannot_be_made_ends_the_file_and_not_the_count(desk: Desk) -> None:
     desk.path.parents[1].write_text("a file")
     ledger = desk.start()
-    assert "is not written" in ledger.trouble()
+    assert "not written" in ledger.trouble()
     count(ledger, 1.0, 3.0)
     ledger.close()
     assert ledger.energy_j == 2.0

@@ -61,10 +61,9 @@ def test_each_kind_is_said_once_and_recorded_for_every_rank(
     for tellers in (NOBODY, unpublished(by=1), here.unpublished(), here.unpublished()):
         here.learn(tellers)
     assert here.unpublished() == NOBODY
-    assert capsys.readouterr().err == (
-        "perseus: conflict on rank 1: the power cap holds the clock down "
-        "(go on; samples count for the clock that was reached)\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "rank 1" in line
+    assert "power cap" in line
     recorded = [
         (event["event"], event["kind"], event["rank"]) for event in read_events(tmp_path / "events.jsonl")
     ]

