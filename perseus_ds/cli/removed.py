@@ -9,6 +9,7 @@ from perseus_ds.errors import ConfigError
 REMOVED_OPTIONS = {
     "plan --feedback": "plans no longer correct themselves; `--reserve-pct` keeps a reserve for durations"
     " that vary",
+    "plan --dwell-ms": "`--changes-per-s` bounds how often a clock changes, and saves more",
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
     "show --max-swing": "choose rows of `show --power` by their `swing_w`",
 }

@@ -20,7 +20,7 @@ class ChangeBudget:
     """At most so many changes of clock per second; None is without limit.
 
     The calls of a node's GPUs queue in one driver: ``per_node_per_s`` is for ``gpus_per_node`` ranks of a
-    pipeline together, in their order. No clock is held for less than ``dwell_s``.
+    pipeline together, in their order.
 
     Raises:
         PlanError: a value that is not a number, or is negative.
@@ -29,7 +29,6 @@ class ChangeBudget:
     per_gpu_per_s: float | None = None
     per_node_per_s: float | None = None
     gpus_per_node: int = GPUS_PER_NODE
-    dwell_s: float = 0.0
 
     def __post_init__(self) -> None:
         for part in fields(self):
@@ -48,12 +47,12 @@ class ChangeBudget:
             said += f", {self.per_gpu_per_s:g} changes per second and GPU"
         if self.per_node_per_s is not None:
             said += f", {self.per_node_per_s:g} per node of {self.gpus_per_node}"
-        return said + (f", dwell {1e3 * self.dwell_s:g} ms" if self.dwell_s else "")
+        return said
 
     @property
     def limits(self) -> bool:
         """Whether it forbids anything."""
-        return self.dwell_s > 0.0 or (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
+        return (self.per_gpu_per_s, self.per_node_per_s) != (None, None)
 
     def less(self, changes: int, time_s: float) -> ChangeBudget | None:
         """Leave so many changes of every GPU in an iteration to others; None where too few are left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -87,9 +87,16 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         reserve_pct="auto" if content["reserve_pct"] == "auto" else float(content["reserve_pct"]),
         split=content["split"],
         waits=content["waits"],
-        budget=ChangeBudget(**content.get("budget", {})),
+        budget=_budget(content.get("budget", {})),
         timelines=content.get("timelines"),
         objective=None if content.get("objective") is None else Objective(**content["objective"]),
         change=None if content.get("change") is None else ClockChange(**content["change"]),
         by_loads=bool(content.get("by_loads", False)),
+    )
+
+
+def _budget(row: Mapping[str, Any]) -> ChangeBudget:
+    """Read a budget; what earlier releases stated besides is ignored."""
+    return ChangeBudget(
+        **{field.name: row[field.name] for field in fields(ChangeBudget) if field.name in row}
     )

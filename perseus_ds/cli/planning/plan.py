@@ -155,9 +155,6 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
         metavar="G",
         help=f"GPUs of the pipeline that share a node; default: {GPUS_PER_NODE}",
     )
-    parser.add_argument(
-        "--dwell-ms", type=not_negative, metavar="MS", help="hold every clock at least so long; default: 0"
-    )
 
 
 def run(options: argparse.Namespace) -> int:

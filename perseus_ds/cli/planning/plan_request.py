@@ -92,12 +92,10 @@ def _by_flags(options: argparse.Namespace, profile: Profile) -> PlanRequest:
 
 def _budget(options: argparse.Namespace, otherwise: ChangeBudget) -> ChangeBudget:
     """The budget of changes: what flags state, else the job's."""
-    dwell_s = None if options.dwell_ms is None else options.dwell_ms / 1e3
     return ChangeBudget(
         _said(options.changes_per_s, otherwise.per_gpu_per_s),
         _said(options.node_changes_per_s, otherwise.per_node_per_s),
         _said(options.gpus_per_node, otherwise.gpus_per_node),
-        _said(dwell_s, otherwise.dwell_s),
     )
 
 

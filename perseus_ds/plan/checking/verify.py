@@ -27,7 +27,6 @@ def verify(plans: PlanSet) -> int:
     """
     check_figures(plans)
     check_budget(plans)
-    check_dwell(plans)
     _not_above("certified bound", "total energy", "J", plans.lower_bound_j, plans.energy_j)
     _not_above(
         "bound on effective energy",
@@ -151,56 +150,6 @@ def _clocks_by_rank(plans: PlanSet, index: int, idle_times: Sequence[Idle]) -> l
 def _changes(clocks: Sequence[int]) -> int:
     """How often a clock differs from the one before, the first from the last of the iteration before."""
     return sum(a != b for a, b in zip(clocks, [*clocks[1:], *clocks[:1]], strict=True))
-
-
-def check_dwell(plans: PlanSet) -> None:
-    """See that every GPU holds each of its clocks for the budget's dwell; low waits do not count as clocks.
-
-    Raises:
-        CertificateError: a plan that changes a clock sooner.
-    Cost: one pass over the schedule's graph for all plans together.
-    """
-    if not plans.budget.dwell_s:
-        return
-    dag = dag_of(plans.schedule)
-    time_s, _ = _played(plans, dag)
-    start_s = dag.starts_of_many(time_s, plans.fixed_s)
-    place = {node: index for index, node in enumerate(dag.nodes)}
-    instructions = plans.computations()
-    for rank, columns in enumerate(columns_of(plans.schedule)):
-        starts_s = [start_s[place[instructions[column]]] for column in columns]
-        held_s = _shortest_holds_s(plans, columns, starts_s)
-        for plan in np.flatnonzero(held_s < plans.budget.dwell_s * (1.0 - _TICKS)):
-            raise CertificateError(
-                f"plan {plan} holds a clock of rank {rank} for {held_s[plan]:.6g} s, less than the"
-                f" {plans.budget.dwell_s:.6g} s of its budget"
-            )
-
-
-def _shortest_holds_s(
-    plans: PlanSet, columns: range, starts_s: list[NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    """For how long one rank holds a clock at least, from iteration to iteration; infinite where it has one.
-
-    Shape: ``starts_s`` [columns, plans]; returns [plans].
-    """
-    instructions, moments_s, clocks = plans.computations(), [], []
-    for column, at_s in zip(columns, starts_s, strict=True):
-        instruction = instructions[column]
-        options = plans.options[instruction.stage, instruction.kind]
-        first = plans.choice[:, column].astype(np.int64)
-        rest, share = first.copy(), np.ones(len(plans))
-        rows = plans.splits.of_column(column)
-        rest[plans.splits.plan[rows]] = plans.splits.option[rows]
-        share[plans.splits.plan[rows]] = plans.splits.share[rows]
-        moments_s += [at_s, at_s + share * options.planned_s(plans.reserve_pct)[first]]
-        clocks += [options.clock_mhz[first], options.clock_mhz[rest]]
-    changes = np.array(clocks) != np.roll(clocks, 1, axis=0)
-    moments, held_s = np.array(moments_s), np.full(len(plans), np.inf)
-    for plan in np.flatnonzero(changes.any(axis=0)):
-        own_s = moments[changes[:, plan], plan]
-        held_s[plan] = np.diff(own_s, append=own_s[0] + plans.iteration_time_s[plan]).min()
-    return held_s
 
 
 def check_baseline(plans: PlanSet) -> None:

@@ -169,8 +169,6 @@ def _possible(plans: PlanSet, problem: PlanProblem) -> bool:
 
 def _affords(plans: PlanSet, plan: FrequencyPlan, *, changes: int) -> bool:
     """Whether the budget allows all changes that feedback can make: into every computation, and in it."""
-    if plans.budget.dwell_s > 0.0:
-        return False
     ranks = range(plans.schedule.ranks)
     most = np.array([[changes * len(plans.computations_of(rank))] for rank in ranks])
     return bool((plans.budget.left(most, np.array([plan.iteration_time_s])) >= 0).all())

@@ -306,7 +306,6 @@ def _budget_of(row: Mapping[str, object]) -> ChangeBudget:
         gpu_per_s,
         node_per_s,
         gpus_per_node=whole(row, "gpus_per_node", least=1, most=MOST_INSTRUCTIONS),
-        dwell_s=real(row, "dwell_s", least=0, most=MOST),
     )
 
 

@@ -157,11 +157,10 @@ def _within_budget(problem: PlanProblem, frontier: Frontier, times_s: Floats, sw
     lanes = Lanes(
         orders=tuple(problem.columns[rank.start : rank.stop] for rank in problem.ranks),
         level_of=tuple(levels),
-        dwell_s=budget.dwell_s,
     )
     allowance = Allowance(budget.per_gpu_per_s, budget.per_node_per_s, budget.node_of(len(lanes)))
     most = 2 * np.array([len(order) for order in lanes.orders])  # into a computation, and once within it
-    if budget.dwell_s == 0.0 and allowance.within(frontier.t_min_s, len(lanes)).allows(most):
+    if allowance.within(frontier.t_min_s, len(lanes)).allows(most):
         return _freely(switching)(problem, frontier, times_s, switching)
     least_part_s = np.inf if switching.split == "never" else switching.least_part_s
     try:

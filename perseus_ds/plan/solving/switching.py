@@ -19,7 +19,7 @@ class Switching:
     """How clocks change, and what a plan may do with it.
 
     ``split`` "auto" lets a computation change its clock while it runs, "never" keeps one clock for each.
-    No part of one is shorter than the budget's dwell, nor than a call takes. ``waits`` "auto" lowers the
+    No part of one is shorter than a call takes. ``waits`` "auto" lowers the
     clock in waits that are long enough, where the power of waiting is known by clock. ``budget`` states how
     often a clock may change.
     """
@@ -48,7 +48,7 @@ class Switching:
     @property
     def least_part_s(self) -> float:
         """The shortest part of a split computation."""
-        return max(self.budget.dwell_s, self.change.call_s + self.change.stall_s)
+        return self.change.call_s + self.change.stall_s
 
 
 FREE = Switching()

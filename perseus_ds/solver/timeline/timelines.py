@@ -79,14 +79,14 @@ def timelines(
         until = anchors[min(number + REACH, len(anchors) - 1)] + 1
         found += search.plans(wanted_s[anchor:until], first=number == 0)
     if not found:
-        raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
+        raise InfeasibleError(search.complaint(), hint="allow more changes")
     choice, other, share = (np.concatenate(column) for column in zip(*found, strict=True))
     blends = (blended(problem, *some) for some in found)  # a few at a time: they fit in the cache
     duration_s, cost_j = (np.concatenate(column) for column in zip(*blends, strict=True))
     time_s = longest_seconds(problem, frontier.whole.graph, duration_s)
     kept = search.allowed(Timelines(choice, other, share), time_s)
     if not kept.any():
-        raise InfeasibleError(search.complaint(), hint="allow more changes, or shorter dwelling")
+        raise InfeasibleError(search.complaint(), hint="allow more changes")
     rows = np.flatnonzero(kept).astype(np.int32)
     total_j = cost_j.sum(axis=1)
     best = rows[undominated(time_s[rows], total_j[rows])]

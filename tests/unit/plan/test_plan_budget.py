@@ -1,6 +1,5 @@
 """A budget of changes: every plan keeps it, as counted from its requests; an impossible one is reported."""
 
-import math
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -11,9 +10,8 @@ import pytest
 
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import CertificateError, PlanError
-from perseus_ds.plan import FrequencyPlan, PlanSet, build, clock_requests, dumps, loads, verify
+from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, verify
 from perseus_ds.plan.budget import ChangeBudget, changes_of
-from perseus_ds.plan.playing.play import play
 from perseus_ds.plan.solving.switching import Switching
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
@@ -156,53 +154,9 @@ def test_a_plan_that_changes_too_often_is_refused() -> None:
 
 
 def test_a_budget_is_kept_in_the_plan_file() -> None:
-    budget = ChangeBudget(6.0, 11.5, gpus_per_node=2, dwell_s=0.02)
+    budget = ChangeBudget(6.0, 11.5, gpus_per_node=2)
     plans = planned(budget)
     assert loads(dumps(plans)).budget == budget
-
-
-def held_s(plan: FrequencyPlan, rank: int) -> float:
-    """The shortest time for which a rank holds a clock, from one iteration to the next."""
-    own = [one for one in play(plan) if one.instruction in {i for _, i in plan.of.computations_of(rank)}]
-    begins, clocks = [], []
-    for one in own:
-        at_s = one.start_s
-        for part in one.parts:
-            begins.append(at_s)
-            clocks.append(part.clock_mhz)
-            at_s += part.duration_s
-    changes = [
-        at_s
-        for at_s, now, before in zip(begins, clocks, [clocks[-1], *clocks], strict=False)
-        if now != before
-    ]
-    after = [*changes[1:], *(at_s + plan.iteration_time_s for at_s in changes[:1])]
-    return min((late - early for early, late in zip(changes, after, strict=True)), default=math.inf)
-
-
-@pytest.mark.parametrize(
-    ("split", "dwell_s"), [("never", 0.6), ("auto", 0.1), pytest.param("auto", 100.0, marks=pytest.mark.slow)]
-)
-def test_no_clock_is_held_for_less_than_the_dwell(split: str, dwell_s: float) -> None:
-    plans = planned(ChangeBudget(dwell_s=dwell_s), split=split, microbatches=3)
-    for index in range(len(plans)):
-        plan = plans.plan(index)
-        assert min(held_s(plan, rank) for rank in range(STAGES)) >= dwell_s * (1.0 - 1e-6)
-    assert verify(plans) == len(plans)
-    shortest_s = min(held_s(plans.plan(index), rank) for index in range(len(plans)) for rank in range(STAGES))
-    if shortest_s < math.inf:
-        with pytest.raises(CertificateError, match="holds a clock of rank"):
-            verify(replace(plans, budget=ChangeBudget(dwell_s=shortest_s * 1.01)))
-
-
-@pytest.mark.slow
-def test_a_longer_dwell_changes_less() -> None:
-    plans = planned(ChangeBudget(dwell_s=0.2), split="never")
-    frequent = planned(ChangeBudget(1e6), split="never")
-    often, seldom = (
-        max(len(clock_requests(p.plan(0), rank, LATE)) for rank in range(STAGES)) for p in (frequent, plans)
-    )
-    assert seldom < often
 
 
 @pytest.mark.parametrize(
@@ -210,7 +164,6 @@ def test_a_longer_dwell_changes_less() -> None:
     [
         {"per_gpu_per_s": -1.0},
         {"per_node_per_s": float("nan")},
-        {"dwell_s": float("inf")},
         {"gpus_per_node": 0},
     ],
 )
@@ -261,7 +214,6 @@ def test_what_is_left_of_a_budget_for_others() -> None:
     budget = ChangeBudget(10.0, 30.0, gpus_per_node=2)
     assert budget.less(2, 0.5) == ChangeBudget(6.0, 22.0, gpus_per_node=2)
     assert budget.less(5, 0.5) is None
-    assert ChangeBudget(dwell_s=1.0).less(2, 0.5) is None
 
 
 @pytest.mark.parametrize("budget", [ChangeBudget(1e4), ChangeBudget(None, 3e4, gpus_per_node=2)])

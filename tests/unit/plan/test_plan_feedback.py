@@ -161,7 +161,6 @@ def test_without_noise_the_plans_are_the_same_to_the_last_digit() -> None:
     [
         (ChangeBudget(4.0), None),
         (ChangeBudget(per_node_per_s=100.0), None),
-        (ChangeBudget(20.0, dwell_s=0.01), None),
         (ChangeBudget(20.0, per_node_per_s=150.0), 1),
         (ChangeBudget(100.0), 2),
     ],
