@@ -60,7 +60,7 @@ def trained(site: Path, scratch: Path, *arguments: str, config: Path | None = No
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (scratch / "store").unlink(missing_ok=True)
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def losses(output: str) -> str:
