@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from perseus_ds.cli.machine.local_gpus import LocalGpus
+from perseus_ds.cli.machine.local_gpus import LocalGpus, SeenGpu
 from perseus_ds.device import Calibration, DeviceRequest, Gpu, calibrate_together
 from perseus_ds.device.choose import choose
+from perseus_ds.device.guard import is_held
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
 
@@ -55,12 +56,25 @@ def calibrate_gpus(found: LocalGpus, backend: str) -> tuple[Timed, ...]:
         for seen in found.gpus:
             index = seen.identity.index
             try:
+                _refuse_locked(seen)
                 taken.append((index, leases.enter_context(_taken(index, backend))))
             except DeviceError as error:
                 refused.append(Timed(index, None, str(error)))
         answers = calibrate_together([gpu for _, gpu in taken])
     measured = [_timed(index, answer) for (index, _), answer in zip(taken, answers, strict=True)]
     return tuple(sorted([*measured, *refused], key=lambda timed: timed.index))
+
+
+def _refuse_locked(seen: SeenGpu) -> None:
+    """Refuse a GPU that looks locked: to take it would remove an operator's lock.
+
+    Raises:
+        DeviceUnavailableError: it looks locked, and no job of ours holds it.
+    """
+    if seen.standing_mhz is not None and not is_held(seen.identity.uuid):
+        raise DeviceUnavailableError(
+            f"GPU {seen.identity.index} looks locked at {seen.standing_mhz} MHz, which measuring would remove"
+        )
 
 
 def _taken(index: int, backend: str) -> Gpu:

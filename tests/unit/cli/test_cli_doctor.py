@@ -103,9 +103,10 @@ def test_doctor_calibrates_no_gpu_that_a_job_holds(
 
 
 @pytest.mark.thorough
-def test_doctor_puts_an_operators_lock_back(on_node: Program, node: fake_nvml.FakeNvml) -> None:
+def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].locked_mhz = 900
-    assert on_node("doctor", "--calibrate").code == 0
+    answer = on_node("doctor", "--calibrate")
+    assert (answer.code, "900 MHz" in answer.out) == (0, True)
     assert node.locked_mhz() == [900, 0]
 
 
