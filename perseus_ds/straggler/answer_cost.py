@@ -20,7 +20,7 @@ class AnswerCost:
     Answers cost time when the straggler recovers, because the others run on for ``exposed`` iterations until
     they know. They also cost time while it lasts, because waiting replicas vary. Both are kept within
     ``max_pct`` of the last 1 000 iterations. What may be lost at the recovery is set aside before an answer
-    is given.
+    is given. Once all is ``spent``, no answer is given until half of it is forgotten.
 
     Shape: ``objective_s`` [replicas], what each objective's plan predicts.
     """
@@ -32,6 +32,7 @@ class AnswerCost:
         self._lost = np.zeros(HORIZON)
         self._place = 0
         self.lost = 0.0
+        self.spent = False
 
     @property
     def pct(self) -> float:
@@ -41,12 +42,7 @@ class AnswerCost:
     @property
     def slower_by(self) -> float:
         """How much slower, relatively, an iteration may be made without room for more being lost."""
-        return max(0.0, self._most - self.lost) / self._exposed
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing more may be lost."""
-        return self.lost >= self._most
+        return 0.0 if self.spent else (self._most - self.lost) / self._exposed
 
     def expect(self, objective_s: _Replicas) -> None:
         """Go on with other plans where nobody waits."""
@@ -62,6 +58,7 @@ class AnswerCost:
             self.lost = max(0.0, self.lost + lost - float(self._lost[self._place]))
         self._lost[self._place] = lost
         self._place = (self._place + 1) % HORIZON
+        self.spent = self.lost >= self._most / 2 if self.spent else self.lost >= self._most
 
     def _lost_in(self, own_s: _Replicas, planned_s: _Replicas, load: _Replicas | float) -> float:
         """Against every replica at its objective's plan, as it would have kept it."""

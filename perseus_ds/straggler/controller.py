@@ -100,7 +100,7 @@ class StragglerController:
         )
         announced = observed.announced.tobytes()
         anew, self._restricted = self._restricted, False
-        if moved or anew or announced != self._announced_bytes:
+        if moved or anew or self._cost.spent != self._decision.ended or announced != self._announced_bytes:
             self._announced_bytes = announced
             self._announced = np.where(
                 np.isfinite(observed.announced), np.maximum(observed.announced, 1.0), 1.0
@@ -204,6 +204,7 @@ class StragglerController:
             waiting=tuple(waiting.tolist()),
             unconfirmed=tuple((announced & self._estimate.sure).nonzero()[0].tolist()),
             changed=limit_s.tobytes() != self._decision.limit_s.tobytes(),
+            ended=self._cost.spent,
         )
 
     def _pace(self) -> tuple[_Replicas, float]:

@@ -59,7 +59,7 @@ class StragglerDecision:
     ``sync_time_s`` is the iteration time T' that the job cannot beat, as measured; None where nobody waits.
     ``limit_s`` [replicas] is every replica's budget (NaN: its objective's plan), ``changed`` whether one of
     them differs from the decision before. ``unconfirmed`` lists replicas that are announced as slow and
-    measure as fast as their peers.
+    measure as fast as their peers. ``ended``: answers have cost what they may, and none is given.
     """
 
     sync_time_s: float | None
@@ -68,6 +68,7 @@ class StragglerDecision:
     waiting: tuple[int, ...]
     unconfirmed: tuple[int, ...]
     changed: bool
+    ended: bool = False
 
     def budget(self, replica: int) -> TimeBudget:
         """Return what one replica's plan may take."""

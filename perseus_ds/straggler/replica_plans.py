@@ -84,6 +84,12 @@ class ReplicaPlans:
         self._paced.clear()
         self._set(self._decided)
 
+    def end_answers(self) -> None:
+        """Run the objective's plans throughout from now on; replicas are judged all the same."""
+        self._answered = False
+        self._decided = self._frontiers.objective
+        self._set(self._decided)
+
     def observe(self, about: int, observed: ReplicaStatus) -> bool:
         """Judge iteration ``about``; return whether some replica runs another plan from now on.
 

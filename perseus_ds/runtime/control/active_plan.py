@@ -200,9 +200,10 @@ class ActivePlan(ClockPolicy):
         """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
         if self._peers is not None and self._peers.anyone_waits:
             return True
-        if self._replica_plans is None or self._replica_plans.decision is None or self.sync_time_s is None:
+        decision = None if self._replica_plans is None else self._replica_plans.decision
+        if decision is None or (decision.sync_time_s is None and not decision.ended):
             return False
-        return any(one.cause is not Cause.STRUCTURAL for one in self._replica_plans.decision.stragglers)
+        return any(one.cause is not Cause.STRUCTURAL for one in decision.stragglers)
 
     @property
     def answers(self) -> Mapping[str, object]:
@@ -285,6 +286,12 @@ class ActivePlan(ClockPolicy):
         self.close()
         self._replica_plans = self._peers = self._will_tell = None
         self._present = self._schedule()
+
+    def end_answers(self) -> None:
+        """Run the objective's plan on beside any straggler: answers cost more than they may."""
+        if self._replica_plans is not None:
+            self._replica_plans.end_answers()
+            self._present = self._schedule()
 
     def close(self) -> None:
         """Report nothing any more; safe to call twice."""

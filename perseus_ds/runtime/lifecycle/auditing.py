@@ -24,6 +24,7 @@ from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
 from perseus_ds.runtime.lifecycle.keeping import bound_of, kept
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.observe.publishing import (
+    BESIDE_A_STRAGGLER,
     beside_stragglers,
     latest_of,
     skipped_steps,
@@ -61,7 +62,7 @@ class Audits:
     def __init__(self, books: RankBooks) -> None:
         self._books = books
         self.summaries: dict[int, Summary] = {}
-        self._compared = False
+        self._compared = self._answers_ended = False
 
     def audit(
         self,
@@ -71,24 +72,43 @@ class Audits:
         *,
         named: str,
         answers: Mapping[str, object],
-    ) -> Objective | None:
+    ) -> tuple[Objective | None, bool]:
         """Share what was measured and write it down; collective.
 
         ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
         have cost and pacing has done, if anything. Returns the objective to go on with where that of the user
-        is not kept.
+        is not kept, and whether answers to stragglers are to end.
         """
         job = context.job
         reports = cast("list[RankReport]", context.channel.gather(self._books.report(job)))
         audit = self._published(context, reports, (plan, expected), named, answers) if job.rank == 0 else None
         if audit is not None:
             self.summaries[job.schedule.microbatches] = audit.summary
-        if context.config.objective.policy not in ABSOLUTE:
-            return None
-        other: Objective | None = context.channel.broadcast_result(
-            lambda: None if audit is None else _kept(context, plan, audit, named)
+        found: tuple[Objective | None, bool] = context.channel.broadcast_result(
+            lambda: (None, False) if audit is None else self._judged(context, plan, audit, named)
         )
-        return other
+        return found
+
+    def _judged(
+        self, context: JobContext, plan: FrequencyPlan, audit: Audit, named: str
+    ) -> tuple[Objective | None, bool]:
+        """Decide on rank 0 what an audit changes: the objective, or that stragglers are answered."""
+        if not audit.summary.facts.get(BESIDE_A_STRAGGLER):
+            absolute = context.config.objective.policy in ABSOLUTE
+            return (_kept(context, plan, audit, named) if absolute else None), False
+        slower_pct, within_pct = audit.summary.slowdown_pct, audit.summary.slowdown_within_pct
+        most_pct = context.config.straggler.max_cost_pct
+        if self._answers_ended or within_pct is None or slower_pct - within_pct <= most_pct:
+            return None, False
+        self._answers_ended = True
+        context.log.event(
+            "answers_ended",
+            f"{named}beside a straggler, iterations last {with_error(slower_pct, within_pct, signed=True)} "
+            f"longer than at default clocks, where straggler.max_cost_pct allows {most_pct:g} %: nobody is "
+            "slowed for a straggler any more",
+            slowdown_pct=slower_pct,
+        )
+        return None, True
 
     def forget_plan(self, job: Job, *modes: Mode) -> None:
         """Begin the plan's side anew, or those that are named: another plan runs from here on."""
@@ -167,9 +187,10 @@ class Audits:
     def _log_measured(self, context: JobContext, summary: Summary, named: str) -> None:
         fewest = min(summary.perseus.iterations, summary.baseline.iterations)
         early = "early figure, " if fewest < _FEWEST else ""
+        beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
         context.log.event(
             "measured",
-            f"{named}measured: {early}"
+            f"{named}measured{beside}: {early}"
             f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
             f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
             f"({summary.perseus.iterations} iterations at the plan, "
@@ -206,6 +227,8 @@ def _log_findings(
     if late:
         rank = max(late, key=lambda one: counts[one].missed)
         context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
+    if summary.facts.get(BESIDE_A_STRAGGLER):
+        return  # how long iterations last, and what waiting takes, is the straggler's doing
     uncounted = context.config.straggler.pacing == "loads" and plan.index not in plan.of.by_loads
     if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=uncounted):
         context.log.event("contradicted", f"{named}{line}")

@@ -102,9 +102,11 @@ class PlannedRun:
     def _audited(self) -> ActivePlan | None:
         """Publish an audit; return another plan where the objective's limit is missed and one is nearer."""
         chosen = self._chosen
-        other = self._audits.audit(
+        other, costs = self._audits.audit(
             self._context, chosen.plan, chosen.expected, named=self._named, answers=chosen.active_plan.answers
         )
+        if costs:
+            chosen.active_plan.end_answers()
         if other is None:
             return self._paced_no_more()
         self._chosen = self._choose(other)

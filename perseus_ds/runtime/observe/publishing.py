@@ -26,14 +26,23 @@ from perseus_ds.runtime.observe.sides import Side, at_one_size
 from perseus_ds.schedule import Instruction, dag_of
 
 _SIDES = (Mode.BASELINE, Mode.PERSEUS)
+BESIDE_A_STRAGGLER = "measured_beside_a_straggler"
+"""The fact of a summary whose iterations were as long as a straggler needed, whatever the plan."""
+
 _MOST_ROWS = 120  # of one side of one rank: a page draws no more
 
 
 def summarise(
     reports: Sequence[RankReport], predicted_pct: float, *, simulated: bool, facts: Mapping[str, object]
 ) -> Summary | None:
-    """Sum the energy of all GPUs, iteration by iteration; None before both sides were measured."""
-    sides = _side(reports, Mode.BASELINE), _side(reports, Mode.PERSEUS)
+    """Sum the energy of all GPUs, iteration by iteration; None before both sides were measured.
+
+    Where all of a side ran beside a straggler, both sides are of such iterations, and the facts say so.
+    """
+    sides, facts = [_side(reports, mode) for mode in _SIDES], dict(facts)
+    if None in sides:
+        sides = [_side(reports, mode) for mode in (Mode.BASELINE_BESIDE, Mode.PERSEUS_BESIDE)]
+        facts[BESIDE_A_STRAGGLER] = True
     if sides[0] is None or sides[1] is None:
         return None
     baseline, perseus = (side.measured() for side in at_one_size([sides[0], sides[1]]))
@@ -41,7 +50,7 @@ def summarise(
         time_s=max(report.outside.time_s for report in reports),
         energy_j=sum(report.outside.energy_j for report in reports),
     )
-    return Summary(baseline, perseus, simulated, predicted_pct, dict(facts), outside)
+    return Summary(baseline, perseus, simulated, predicted_pct, facts, outside)
 
 
 def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:

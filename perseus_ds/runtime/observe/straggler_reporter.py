@@ -35,6 +35,7 @@ class StragglerReporter:
         self._names = names or [f"replica {number}" for number in range(len(frontiers))]
         self._known: tuple[int, ...] = ()
         self._chosen: tuple[int, ...] = ()
+        self._ended = False
         self.awaited: tuple[tuple[Straggler, Sequence[GpuAddress]], ...] = ()
 
     def report(self, decision: StragglerDecision, plans: Sequence[int]) -> None:
@@ -42,7 +43,8 @@ class StragglerReporter:
         for replica in decision.unconfirmed:
             name = self._names[replica]
             self._log.line_once(f"{name} was announced as slow and measures as fast as the others")
-        awaited = decision.stragglers if decision.sync_time_s is not None else ()
+        answered = decision.sync_time_s is not None or decision.ended
+        awaited = [one for one in decision.stragglers if answered or one.replica in self._known]
         replicas = tuple(sorted(one.replica for one in awaited))
         self.awaited = tuple((one, self._gpus_of(one)) for one in awaited)
         if replicas == self._known:
@@ -56,17 +58,27 @@ class StragglerReporter:
                 f"{names} keeps up again: everyone is back at the objective's plan",
                 replicas=list(self._known),
             )
-        self._known, self._chosen = replicas, tuple(plans)
+        if decision.ended and not self._ended:
+            self._log.event(
+                "answers_ended",
+                "answers to stragglers have cost as much time as straggler.max_cost_pct allows in the last "
+                "1,000 iterations: nobody is slowed for a straggler until it is less than half of that",
+            )
+        self._known, self._chosen, self._ended = replicas, tuple(plans), decision.ended
 
     def _appears(
         self, decision: StragglerDecision, awaited: Sequence[Straggler], plans: Sequence[int]
     ) -> None:
-        assert decision.sync_time_s is not None
         slow = "; ".join(
             f"{self._names[one.replica]}{self._where(one)} is {one.slowdown:.2f} times slower than its peers "
             f"({one.cause.text}{_sureness(one)})"
             for one in awaited
         )
+        if decision.sync_time_s is None:
+            self._log.event(
+                "straggler", f"straggler: {slow}; nobody is slowed", **self._facts(decision, plans)
+            )
+            return
         waiting = decision.waiting[0]
         saving_pct = self._saving_pct(waiting, plans[waiting], decision.sync_time_s)
         self._log.event(

@@ -91,6 +91,10 @@ def test_iterations_beside_a_straggler_stand_apart() -> None:
         "baseline": side | {"energy_j": 1500.0, "iterations": 2},
         "perseus": side,
     }
+    summary = summarise([waited(0, both), waited(1, both)], 5.0, simulated=True, facts={})
+    assert summary is not None
+    assert summary.facts["measured_beside_a_straggler"]
+    assert (summary.baseline.energy_j, summary.perseus.energy_j) == (1500.0, 1000.0)
 
 
 def iteration(*seconds: float) -> Iteration:

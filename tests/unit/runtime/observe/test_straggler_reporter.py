@@ -102,3 +102,13 @@ def test_an_announcement_that_nothing_confirms_is_said_once(
     (line,) = capsys.readouterr().err.splitlines()
     assert "replica 1" in line
     assert "announced" in line
+
+
+def test_one_that_stays_slow_stays_named_when_answers_end(
+    reporter: StragglerReporter, folder: RunDirectory
+) -> None:
+    reporter.report(decided(SLOW, sync_time_s=9.0), [1, 0])
+    for _ in range(2):
+        reporter.report(replace(decided(SLOW), ended=True), [0, 0])
+    assert [one.replica for one, _ in reporter.awaited] == [1]
+    assert [event["event"] for event in read_events(folder.events)] == ["straggler", "answers_ended"]
