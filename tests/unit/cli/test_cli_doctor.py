@@ -22,9 +22,8 @@ def _config(tmp_path: Path, **content: object) -> Path:
 def test_doctor_describes_every_gpu(afresh_on_node: Program) -> None:
     answer = afresh_on_node("doctor")
     assert (answer.code, answer.err) == (0, "")
-    assert f"gpu 0    Fake A100, {fake_nvml.UUID.format(0)}" in answer.out
-    assert "clocks 210 to 1410 MHz in steps of 15" in answer.out
-    assert "device: automatic takes" in answer.out
+    assert all(fake_nvml.UUID.format(index) in answer.out for index in range(2))
+    assert "automatic" in answer.out
 
 
 def test_doctor_in_json(on_node: Program) -> None:
@@ -47,9 +46,8 @@ def test_doctor_says_whether_the_memory_clock_can_be_locked(
     on_node: Program, node: fake_nvml.FakeNvml
 ) -> None:
     node.state.gpu[1].low_memory_mhz = 810
-    said = on_node("doctor").out
-    assert "memory clock cannot be locked: there is one memory clock only" in said
-    assert said.count("memory clock can be locked") == 1
+    devices = json.loads(on_node("doctor", "--json").out)["devices"]
+    assert [bool(one["capabilities"]["memory_why_not"]) for one in devices] == [True, False]
 
 
 @pytest.mark.thorough
@@ -58,8 +56,7 @@ def test_the_first_hour_needs_a_gpu_that_torch_knows(
 ) -> None:
     answer = afresh_on_node("doctor", "--first-hour", "--output", tmp_path / "here.txt")
     assert (answer.code, answer.out) == (1, "")
-    assert "no CUDA device here to check" in answer.err
-    assert "in the Python that trains" in answer.err
+    assert "CUDA" in answer.err
     assert not (tmp_path / "here.txt").exists()
     assert node.state.gpu[0].sets == 0
 
@@ -70,7 +67,7 @@ def test_doctor_times_clock_changes_when_asked_to(afresh_on_node: Program, node:
         node.state.gpu[index].call_us, node.state.gpu[index].settle_us = 4000, 20_000
     answer = afresh_on_node("doctor", "--calibrate")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.count("measured: call ") == 2
+    assert answer.out.count("measured:") == 2
     assert all(node.state.gpu[index].sets > 0 for index in range(2))
     assert node.locked_mhz() == [0, 0]
     found = json.loads(afresh_on_node("doctor", "--calibrate", "--json").out)["calibration"]
@@ -84,8 +81,9 @@ def test_doctor_calibrates_no_gpu_that_is_in_use(on_node: Program, node: fake_nv
     node.state.gpu[0].processes, node.state.gpu[1].utilization = 1, 40
     answer = on_node("doctor", "--calibrate")
     assert answer.code == 1
-    assert "not measured: GPU 0 is in use: process 4000 computes on it" in answer.out
-    assert "not measured: GPU 1 is in use: its load is 40 %" in answer.out
+    assert answer.out.count("not measured") == 2
+    assert "4000" in answer.out
+    assert "40 %" in answer.out
     assert [node.state.gpu[index].sets + node.state.gpu[index].resets for index in range(2)] == [0, 0]
 
 
@@ -98,7 +96,7 @@ def test_doctor_calibrates_no_gpu_that_a_job_holds(
     answer = on_node("doctor", "--calibrate")
     lease.release()
     assert answer.code == 0
-    assert f"the clock of {fake_nvml.UUID.format(0)} is held by train.py (pid 77)" in answer.out
+    assert "train.py" in answer.out
     assert (node.state.gpu[0].sets, node.state.gpu[1].sets > 0) == (0, True)
 
 
@@ -114,19 +112,19 @@ def test_doctor_leaves_an_operators_lock_alone(on_node: Program, node: fake_nvml
 def test_doctor_tells_an_idle_gpu_from_a_slow_one(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].forgets, node.state.gpu[0].reasons, node.state.gpu[1].forgets = 1, 0x1, 1
     said = on_node("doctor", "--calibrate").out
-    assert said.count("it is idle and clocks down by itself") == 1
-    assert said.count("clocks were not reached") == 1
+    assert said.count("is idle") == 1
+    assert said.count("not reached") == 1
 
 
 def test_doctor_says_what_operators_have_set_of_power(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     node.state.gpu[0].limit_mw = node.state.gpu[0].default_limit_mw = 400_000
     node.state.gpu[1].limit_mw, node.state.gpu[1].default_limit_mw = 300_000, 400_000
-    said = on_node("doctor").out
-    assert said.count("set by operators: power limit 400 W") == 1
-    assert said.count("set by operators: power limit 300 W") == 1
-    assert "GPU 0 (Fake A100) has power limit" not in said
-    assert "GPU 1 (Fake A100) has power limit 300 W instead of 400 W: a profile serves only jobs" in said
-    [_, second] = json.loads(on_node("doctor", "--json").out)["devices"]
+    assert on_node("doctor").out.count("operators:") == 2
+    found = json.loads(on_node("doctor", "--json").out)
+    [unusual] = found["findings"]
+    assert "GPU 1" in unusual["what"]
+    assert "300 W" in unusual["what"]
+    [_, second] = found["devices"]
     assert (second["power"]["limit_w"], second["power"]["default_limit_w"]) == (300.0, 400.0)
 
 
@@ -153,7 +151,8 @@ def test_doctor_without_a_driver_still_answers(perseus: Program, monkeypatch: py
     monkeypatch.setattr("perseus_ds.cli.machine.local_gpus.load_nvml", nothing)
     answer = perseus("doctor")
     assert answer.code == 0
-    assert "gpu      count GPUs: no driver (check that nvidia-smi works here)" in answer.out
+    assert "no driver" in answer.out
+    assert "nvidia-smi" in answer.out
 
 
 @pytest.mark.thorough
@@ -161,14 +160,14 @@ def test_doctor_reads_the_configuration(afresh_on_node: Program, tmp_path: Path)
     config = _config(tmp_path, autotuning={"enabled": True}, perseus={"enabled": True, "device": "simulated"})
     answer = afresh_on_node("doctor", "--config", config)
     assert answer.code == 0
-    assert "autotuning is on: the plugin stays off" in answer.out
+    assert "autotuning" in answer.out
 
 
 @pytest.mark.parametrize(
     ("block", "named"),
     [
-        ({"enabled": True, "mod": "run"}, "perseus.mod is not a known key"),
-        ({"enabled": False}, "does not ask for the plugin"),
+        ({"enabled": True, "mod": "run"}, "perseus.mod"),
+        ({"enabled": False}, "ds.json"),
     ],
 )
 def test_doctor_refuses_a_configuration(
@@ -183,7 +182,7 @@ def test_clocks_reset_finds_nothing_to_do(on_node: Program, node: fake_nvml.Fake
     node.state.gpu[0].locked_mhz = 900
     answer = on_node("clocks", "reset")
     assert answer.code == 0
-    assert "no clock was left locked by a job of ours" in answer.out
+    assert "--all" in answer.out
     assert node.locked_mhz() == [900, 0]
 
 
@@ -200,7 +199,7 @@ def test_clocks_reset_says_which_gpu_failed(on_node: Program, node: fake_nvml.Fa
     node.state.gpu[1].reset_error = 15
     answer = on_node("clocks", "reset", "--all")
     assert answer.code == 1
-    assert "could not be put back" in answer.out
+    assert fake_nvml.UUID.format(1) in answer.out
     assert "Traceback" not in answer.err
 
 
@@ -208,6 +207,6 @@ def test_doctor_names_an_interface_that_is_not_here(
     on_node: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-card")
-    assert "GLOO_SOCKET_IFNAME=no-such-card names no interface of this host" in on_node("doctor").out
+    assert "GLOO_SOCKET_IFNAME=no-such-card" in on_node("doctor").out
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     assert "GLOO_SOCKET_IFNAME" not in on_node("doctor").out

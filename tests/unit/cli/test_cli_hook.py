@@ -24,17 +24,17 @@ def test_armed(versions: dict[str, str | None]) -> None:
 
 def test_switched_off_by_the_environment(versions: dict[str, str | None]) -> None:
     status = hook_status({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, version_of=versions.get)
-    assert "TORCH_DEVICE_BACKEND_AUTOLOAD is 0" in status.reason
+    assert not status.armed
     assert status.remedy == "unset TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 @pytest.mark.parametrize(
     ("package", "version", "why"),
     [
-        ("torch", None, "torch is not installed"),
-        ("torch", "2.4.1", "torch 2.4.1 has no autoload"),
-        ("torch", "1.13.0+cpu", "torch 1.13.0+cpu has no autoload"),
-        ("deepspeed", None, "neither deepspeed nor megatron-core is installed"),
+        ("torch", None, "torch"),
+        ("torch", "2.4.1", "2.4.1"),
+        ("torch", "1.13.0+cpu", "1.13.0"),
+        ("deepspeed", None, "megatron-core"),
     ],
 )
 def test_what_is_installed_decides(
@@ -56,7 +56,7 @@ def test_megatron_or_a_file_will_do(versions: dict[str, str | None]) -> None:
 
 def test_no_entry_point(versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "entry_points", lambda **_: [])
-    assert "no entry point perseus_ds" in hook_status({}, version_of=versions.get).reason
+    assert "entry point" in hook_status({}, version_of=versions.get).reason
 
 
 @pytest.mark.parametrize("version", ["2.5.0", "2.13.0+cpu", "2.10.0a0+git123", "3.0"])
@@ -72,7 +72,8 @@ def test_the_command_prints_and_tells_by_its_code(
         "perseus_ds.cli.machine.hook.hook_status", lambda: hook_status({}, version_of=versions.get)
     )
     armed = perseus("hook", "status")
-    assert (armed.code, armed.out.splitlines()[0]) == (0, "start-up hook: armed")
+    assert armed.code == 0
+    assert armed.out.splitlines()[0].endswith(": armed")
     versions["torch"] = "2.0.0"
     off = perseus("hook", "status", "--json")
     assert off.code == 1
@@ -81,4 +82,6 @@ def test_the_command_prints_and_tells_by_its_code(
 
 def test_the_answer_comes_first() -> None:
     status = HookStatus("/usr/bin/python", None, "1", None, None, "no torch", "install it")
-    assert render(status).splitlines()[:2] == ["start-up hook: not armed: no torch", "  do: install it"]
+    answer, remedy, *_ = render(status).splitlines()
+    assert answer.endswith(status.reason)
+    assert remedy.endswith(status.remedy)

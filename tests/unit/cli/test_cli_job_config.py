@@ -143,7 +143,7 @@ def written(folder: Path, content: dict[str, Any]) -> Path:
 def test_a_wrong_simulated_block_is_refused_before_the_job_starts(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text('{"perseus": {"enabled": true, "device": "simulated", "simulated": {"noise": 7}}}')
-    with pytest.raises(ConfigError, match=r"simulated\.noise: got 7"):
+    with pytest.raises(ConfigError, match=r"simulated\.noise"):
         read_job_config(file, {}, deepspeed_version=None)
 
 

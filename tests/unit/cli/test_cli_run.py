@@ -81,9 +81,9 @@ def test_a_file_with_the_block_reaches_the_job_and_is_followed(perseus: Program,
     ("content", "words"),
     [
         (None, "cannot be read"),
-        ("{", "is no JSON or YAML"),
+        ("{", "YAML"),
         ('{"objektive": {}}', "perseus.objektive"),
-        ("[]", "is no block"),
+        ("[]", "block"),
     ],
 )
 def test_a_file_that_training_would_refuse(
@@ -121,11 +121,9 @@ def test_progress_of_the_journal_is_said(perseus: Program, tmp_path: Path) -> No
     config = _config(tmp_path, perseus={"enabled": True, "run_dir": str(run_dir)})
     answer = perseus("run", "--", *job, "--deepspeed_config", config)
     assert answer.code == 0
-    assert answer.err.splitlines() == [
-        "perseus-ds: warming up: iterations 3",
-        "perseus-ds: profiling 1200 MHz, 2 of 9 clocks",
-        "perseus-ds: novelty",
-    ]
+    lines = answer.err.splitlines()
+    words = ("warming up", "1200 MHz", "novelty")
+    assert [word in line for word, line in zip(words, lines, strict=True)] == [True] * 3
 
 
 def test_what_training_would_refuse_is_refused_before_it_starts(
@@ -135,28 +133,29 @@ def test_what_training_would_refuse_is_refused_before_it_starts(
     job = _job(tmp_path, f"open({str(started)!r}, 'w')")
     config = _config(tmp_path, perseus={"enabled": True, "mode": "rum"})
     line = refused("run", "--", *job, "--deepspeed_config", config)
-    assert "perseus.mode is 'rum'" in line
+    assert "perseus.mode" in line
     assert not started.exists()
 
 
 def test_a_job_that_does_not_ask_for_us(refused: Callable[..., str], tmp_path: Path) -> None:
     config = _config(tmp_path, train_batch_size=8)
-    assert "does not ask for the plugin" in refused("run", "--", "true", f"--deepspeed_config={config}")
+    assert "ds.json" in refused("run", "--", "true", f"--deepspeed_config={config}")
 
 
 def test_an_unarmed_hook(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     off = HookStatus("python", None, "0", "2.7.1", "0.19.8", "it is off", "turn it on")
     monkeypatch.setattr("perseus_ds.cli.job.run.hook_status", lambda _: off)
-    assert refused("run", "--", "true") == "the job would not load the plugin: it is off (turn it on)"
+    assert off.reason in (line := refused("run", "--", "true"))
+    assert off.remedy in line
 
 
 def test_no_job(refused: Callable[..., str]) -> None:
-    assert refused("run", "--") == "no job to run (perseus-ds run -- deepspeed train.py ...)"
+    assert "no job" in refused("run", "--")
 
 
 def test_no_such_program(refused: Callable[..., str], tmp_path: Path) -> None:
     line = refused("run", "--run-dir", tmp_path, "--", str(tmp_path / "deepspede"))
-    assert line == f"cannot start {tmp_path / 'deepspede'}: No such file or directory"
+    assert str(tmp_path / "deepspede") in line
 
 
 def test_timers_that_end_a_pipeline_job_are_warned_about(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_the_configuration_is_found_in_the_command(words: list[str], found: str 
 
 
 def test_a_flag_without_its_file_is_refused() -> None:
-    with pytest.raises(ConfigError, match="names no file"):
+    with pytest.raises(ConfigError, match="--deepspeed_config"):
         deepspeed_config_of(["deepspeed", "t.py", "--deepspeed_config"])
 
 
@@ -241,13 +240,13 @@ def test_a_follower_waits_for_the_rest_of_a_line_and_survives_a_new_file(tmp_pat
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"event": "running", "line": "running plan 3"}, "running plan 3"),
-        ({"event": "disabled", "reason": "lost"}, "disabled: reason lost"),
+        ({"event": "running", "line": "plan 3"}, "plan 3"),
+        ({"event": "disabled", "reason": "lost"}, "lost"),
         ({}, "?"),
     ],
 )
 def test_events_in_words(event: dict[str, object], words: str) -> None:
-    assert in_words(event) == words
+    assert words in in_words(event)
 
 
 def test_a_journal_that_is_a_pipe_is_not_waited_for_and_damage_is_passed_over(tmp_path: Path) -> None:

@@ -54,9 +54,10 @@ def test_nothing_is_said_of_gpus_that_run_free(on_node: Program, folder: Path) -
 def test_the_journal_of_a_dead_guard(on_node: Program, node: fake_nvml.FakeNvml) -> None:
     left()
     node.state.gpu[0].locked_mhz = 720
-    assert findings(on_node) == [
-        f"{UUID} may still be locked: the guard of train.py (pid 77) was killed / perseus-ds clocks reset"
-    ]
+    [said] = findings(on_node)
+    assert UUID in said
+    assert "train.py" in said
+    assert "clocks reset" in said
     assert node.locked_mhz() == [720, 0]
     assert on_node("clocks", "reset").code == 0
     assert findings(on_node) == []
@@ -66,7 +67,8 @@ def test_a_journal_that_cannot_be_relied_on(on_node: Program, folder: Path) -> N
     left()
     (folder / f"{UUID}.json").write_text("{")
     [said] = findings(on_node)
-    assert f"{UUID} may still be locked: the journal" in said
+    assert UUID in said
+    assert "journal" in said
 
 
 def test_a_journal_of_another_boot_locks_nothing(on_node: Program) -> None:
@@ -117,4 +119,4 @@ def test_a_user_who_takes_the_gpus_name_hides_nothing(on_node: Program, node: fa
         assert squatter.stdout.readline() == "bound\n"
         [said] = findings(on_node)
         squatter.communicate()
-    assert "stands at 720 MHz as if locked" in said
+    assert "720 MHz" in said

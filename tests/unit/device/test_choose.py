@@ -46,7 +46,7 @@ def test_a_named_backend_that_cannot_work_is_an_error() -> None:
 
 def test_the_wrong_pynvml_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
-    with pytest.raises(DeviceUnavailableError, match=r"is not NVIDIA's nvidia-ml-py.*pip uninstall pynvml"):
+    with pytest.raises(DeviceUnavailableError, match=r"nvidia-ml-py.*pip uninstall"):
         choose(DeviceRequest("nvml"))
 
 
@@ -58,9 +58,7 @@ def test_simulated_is_taken_only_by_name() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'cuda'.*one of auto, nvml, guardd, zeusd, amdsmi, simulated, null"
-    ):
+    with pytest.raises(ConfigError, match=r"'cuda'.*nvml,.*simulated"):
         choose(DeviceRequest("cuda"))
 
 
