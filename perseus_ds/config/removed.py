@@ -1,6 +1,8 @@
 """Keys of the block that earlier releases had, each with what to do instead."""
 
 REMOVED_KEYS = {
+    "profile.drift": "profiles are not measured again while a plan runs: delete the key; audits report what"
+    " no longer fits, and the job profiles anew where `profile.json` is deleted",
     "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"
     " a reserve for durations that vary",
     "power.max_swing_w": "plans are not chosen by how their power changes: delete it; `policy: power_cap`"

@@ -12,7 +12,6 @@ DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated"
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
 Switch = Literal["auto", "never"]
-DriftSetting = Literal["auto", "report", "never"]
 
 Settling = Annotated[float, Interval(ge=0.0, le=3600.0)]
 Percent = Annotated[float, Interval(gt=0.0, le=1000.0)]
@@ -53,9 +52,7 @@ class ProfileSettings:
     the least time measured at one clock, ``max_clocks`` the most clocks tried (8). Fewer are enough where
     curves state the energy of plans within ``target_error_pct``. While the sweep lasts, training is slowed by
     ``max_slower_pct`` at most: iterations at default clocks lie between. ``settle_s`` is how long a cold GPU
-    warms up before the first of them is measured, at most half as long as the sweep takes. ``drift``
-    "auto" measures and plans anew what moved, where time or energy at the plan leave their level. "report"
-    only reports it.
+    warms up before the first of them is measured, at most half as long as the sweep takes.
     ``budget_s`` is how long the sweep may last once GPUs are warm: as many clocks as fit, two at least.
     """
 
@@ -67,7 +64,6 @@ class ProfileSettings:
     reuse: bool = True
     warmup_iterations: Annotated[int, Interval(ge=1, le=10_000)] = 3
     settle_s: Settling = 60.0
-    drift: DriftSetting = "report"
 
 
 @dataclass(frozen=True, slots=True)

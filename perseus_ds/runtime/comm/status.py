@@ -24,13 +24,12 @@ from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 12
-"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), drift, crowd,
-anew."""
+_HEAD = 11
+"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), crowd, anew."""
 
 _LOADS = 5
 _CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
-_DRIFT, _CROWD, _ANEW = 9, 10, 11
+_CROWD, _ANEW = 9, 10
 _PARTING_S = 2.0
 """How long a rank that leaves waits for the others."""
 _LEAST_S, _MOST_S = 0.8, 2.0
@@ -49,9 +48,8 @@ class RankStatus:
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
     knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
     layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
-    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows. ``drifted`` is whether its
-    computations have left the levels of time or energy that they had at this plan. ``crowd`` is how many GPUs
-    of its node are lent for each of its pipeline's there. ``anew`` is rank 0's wish for plans that fit it.
+    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows. ``crowd`` is how many GPUs of
+    its node are lent for each of its pipeline's there. ``anew`` is rank 0's wish for plans that fit it.
     """
 
     failed: bool = False
@@ -65,7 +63,6 @@ class RankStatus:
     late: float | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
-    drifted: bool = False
     crowd: float = 1.0
     anew: bool = False
 
@@ -75,7 +72,7 @@ class JobStatus:
     """What all ranks reported of the iteration before.
 
     ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
-    are the smallest and the largest where they ran different ones. ``drifted`` is whether any rank has.
+    are the smallest and the largest where they ran different ones.
     ``crowd`` is that of the job's most crowded node.
     """
 
@@ -89,7 +86,6 @@ class JobStatus:
     peers: Claims | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
-    drifted: bool = False
     crowd: float = 1.0
     anew: bool = False
 
@@ -101,7 +97,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 12 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
+    Shape: 11 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -129,7 +125,7 @@ class StatusLayout:
         )
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
-        numbers[_LOADS], numbers[_DRIFT] = rank_status.loads, rank_status.drifted
+        numbers[_LOADS] = rank_status.loads
         numbers[_CROWD], numbers[_ANEW] = rank_status.crowd, rank_status.anew
         if (cap := rank_status.power_cap) is not None:
             numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
@@ -149,7 +145,7 @@ class StatusLayout:
         failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
-        cap_w, ramp_w_per_s, of_job, drifted, crowd, anew, *tellers = others
+        cap_w, ramp_w_per_s, of_job, crowd, anew, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -161,7 +157,6 @@ class StatusLayout:
             peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
             power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
-            drifted=bool(drifted),
             crowd=crowd,
             anew=bool(anew),
         )
@@ -217,7 +212,6 @@ class StatusExchange:
         microbatches: int,
         brief: bool = False,
         loads: bool = False,
-        drifted: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
@@ -245,7 +239,6 @@ class StatusExchange:
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,
             power_cap=None if self._notices is None else self._notices.cap_numbers,
-            drifted=drifted,
             crowd=crowd,
             anew=anew,
         )

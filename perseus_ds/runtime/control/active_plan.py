@@ -17,7 +17,6 @@ from perseus_ds.runtime.control.iteration_pacer import IterationPacer
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import GpuAddress
-from perseus_ds.runtime.measure.stage_levels import StageLevels
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
 from perseus_ds.straggler import Cause, HeldCeiling, Outlook, Pace, ReplicaPlans, ReplicaStatus, Straggler
@@ -42,8 +41,7 @@ class ActivePlan(ClockPolicy):
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``watch`` is there where there are several replicas, ``peers`` where ranks meet others within
     computations, ``follower`` where loads of microbatches are known beforehand. ``ceiling`` restricts the
-    plans to those that hold the power ceiling that stands. ``observed`` is what was exchanged last,
-    ``levels`` are noted which iterations a plan runs.
+    plans to those that hold the power ceiling that stands. ``observed`` is what was exchanged last.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class ActivePlan(ClockPolicy):
         follower: LoadFollower | None = None,
     ) -> None:
         self.ceiling = ceiling
-        self.levels: StageLevels | None = None
         self._schedules = schedules
         self._objective = objective.index
         self._replica = replica
@@ -278,8 +275,6 @@ class ActivePlan(ClockPolicy):
             self._will_tell = index if self._paces else None
         if self._peers is not None:
             self._peers.will_run(index, (self._schedules, self.plan, self.room))
-        if self.levels is not None:
-            self.levels.will_run(index, self.plan)
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what holds the ceiling; whatever the others do."""

@@ -97,7 +97,7 @@ def contradiction(summary: Summary, plan_error_pct: float, *, by_loads: bool = F
     return (
         f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "
         f"{abs(apart):.1f} points {'more' if apart > 0 else 'less'}, where {allowed:.1f} can be chance; "
-        "a profile of longer windows (perseus.profile.min_window_s) would show which is right"
+        "remove profile.json and the plan to measure again, in longer windows (perseus.profile.min_window_s)"
     )
 
 
@@ -113,7 +113,8 @@ def slower(summary: Summary, planned_pct: float, reserve_pct: float, *, within_p
     return (
         f"iterations last {longer:.2f} % longer than planned: durations vary by more than the"
         f" reserve of {reserve_pct:g} %; objective.reserve_pct {better_pct:g} would keep more,"
-        " for less saving"
+        " for less saving. Where iterations were as planned before, remove profile.json and the plan to"
+        " measure again"
     )
 
 

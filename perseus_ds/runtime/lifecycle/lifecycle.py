@@ -22,7 +22,6 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.lifecycle.drifting.answering import DriftAnswers
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
@@ -60,14 +59,6 @@ class FirstPhases:
         return WarmUp(iterations, calibrates, ahead=self.calibrator.iterations)
 
 
-@dataclass(frozen=True, slots=True)
-class Renewals:
-    """What has all plans made anew: GPUs that are not as profiled any more, and other jobs on a node."""
-
-    drift: DriftAnswers | None = None
-    node_crowd: NodeCrowd | None = None
-
-
 class Lifecycle:
     """The sizes of batches, their plans, and the phase that each is in; ``step`` is the present iteration's.
 
@@ -76,8 +67,8 @@ class Lifecycle:
     iteration in which the size changes counts for neither side, since clocks change within it.
 
     Blocking exchanges happen here alone. There is one per profiled clock, one per size of batches and one
-    when their plan arrives, one per audit, and one when a rank has drifted. Where replicas have different
-    GPUs there is one more for their clocks.
+    when their plan arrives, and one per audit. Where replicas have different GPUs there is one more for their
+    clocks.
     """
 
     def __init__(
@@ -89,11 +80,11 @@ class Lifecycle:
         plans: BatchPlans,
         scalars: Scalars,
         ceilings: CeilingReporter | None = None,
-        renewals: Renewals = Renewals(),
+        node_crowd: NodeCrowd | None = None,
     ) -> None:
         self._first = first
         self._ceilings = ceilings
-        self._drift, self._node_crowd = renewals.drift, renewals.node_crowd
+        self._node_crowd = node_crowd
         self._context = context
         self._sizes = plans.sizes
         self._status_exchange = status_exchange
@@ -200,7 +191,6 @@ class Lifecycle:
                 microbatches=self._present,
                 brief=self.active_plan is not None,
                 loads=self.active_plan is not None and self.active_plan.knows_loads,
-                drifted=self._drift is not None and self._drift.drifted(self._present),
             )
         except SilentRankError as error:
             self._go_alone(error)
@@ -226,24 +216,9 @@ class Lifecycle:
         if job_status is not None:
             known = self.active_plan
             self._take_in(job_status)
-            self._answer_drift(index, job_status)
             self._share_node(job_status)
             if self.active_plan is not known:
                 self._hold(index, job_status)
-
-    def _answer_drift(self, index: int, job_status: JobStatus) -> None:
-        """Have what moved measured again, and all plans made anew; not while a plan is made, or capped."""
-        plan, size = self.active_plan, self._present
-        if self._drift is None or plan is None or not job_status.drifted or job_status.iteration_s is None:
-            return
-        if self._plans.busy or plan.capped or plan.forbids_default or plan.has_slack:
-            return
-        job = self._sizes.join(size)
-        assert job is not None
-        measures = self._drift.answer(job, index, job_status.iteration_s, then=self._after_drift)
-        if measures is not None:
-            plan.close()
-            self._phases[size] = measures
 
     def _note_crowd(self, job_status: JobStatus) -> None:
         """Plan for the node as it is while nothing is planned yet."""
@@ -258,12 +233,10 @@ class Lifecycle:
             return
         if self._node_crowd.plan_for(job_status.crowd):
             self.active_plan.close()
-            self._phases[self._present] = self._after_drift(renewed=True)
+            self._phases[self._present] = self._all_anew()
 
-    def _after_drift(self, renewed: bool) -> Phase:  # noqa: FBT001
-        """Make all plans anew where the profile is; else go on with the one that is there."""
-        if not renewed:
-            return self._plans.phase_for(self._present)
+    def _all_anew(self) -> Phase:
+        """Make all plans anew."""
         for size, phase in self._phases.items():
             if isinstance(phase, Running) and size != self._present:
                 phase.active_plan.close()
@@ -335,8 +308,6 @@ class Lifecycle:
 
         Ranks may have got different things done before they knew that they had lost each other. Collective.
         """
-        if self._drift is not None:
-            self._drift.begin_anew()
         mine = bool(self._phases), isinstance(self._opening, Unplanned)
         opened, over = cast("tuple[bool, bool]", self._context.channel.broadcast(mine))
         if opened:

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from perseus_ds.profile.sweep_cost import SweepPace, WindowLength
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
 from perseus_ds.runtime.measure.accounting import Mode, beside
 from perseus_ds.runtime.measure.recorder import Iteration
+from perseus_ds.runtime.measure.sweeps import Sweeps
 
 DEFAULT_CLOCK = FixedClock(None)
 
@@ -105,22 +105,6 @@ class Planning(Phase):
     step = Step(rests=True)
 
 
-class Walk(Protocol):
-    """Clocks to be measured one after the other, this rank's among them."""
-
-    @property
-    def clock_mhz(self) -> int:
-        """The clock that this rank measures now."""
-
-    @property
-    def slower(self) -> float:
-        """How many times as long an iteration lasts at the clocks that ranks measure now, at most."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether all ranks are through."""
-
-
 class Profiling(Phase):
     """Measure a few iterations at one clock after another, with iterations at default clocks between them.
 
@@ -135,7 +119,7 @@ class Profiling(Phase):
 
     def __init__(
         self,
-        sweep: Walk,
+        sweep: Sweeps,
         length: WindowLength,
         *,
         measured: Callable[[int, Sequence[Iteration]], bool],

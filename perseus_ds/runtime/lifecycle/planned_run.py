@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -15,7 +15,7 @@ from perseus_ds.device import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, expected, loads, select
 from perseus_ds.plan.following import Setup, why_not
-from perseus_ds.profile import Profile
+from perseus_ds.profile import Computation, LoadFit, Profile
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
@@ -23,7 +23,6 @@ from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
 from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch, Fits
 from perseus_ds.runtime.lifecycle.findings import PlanLines
 from perseus_ds.runtime.lifecycle.following import follower_of, members_of
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
@@ -41,13 +40,12 @@ class PlanWatchers:
     """What watches the plans that this rank runs, for batches of every size.
 
     ``audits`` measure what a plan saves, ``arrivals`` when computations come. ``peers`` are there where ranks
-    meet others within computations. ``drift`` notices a profile that has become wrong.
+    meet others within computations.
     """
 
     audits: Audits
     arrivals: Arrivals
     peers: PeerAnswers | None = None
-    drift: DriftWatch | None = None
 
 
 class PlannedRun:
@@ -74,7 +72,7 @@ class PlannedRun:
         self._named = named
         self._lines = PlanLines(context, named)
         self._audits, self._arrivals = watchers.audits, watchers.arrivals
-        self._peers, self._drift = watchers.peers, watchers.drift
+        self._peers = watchers.peers
         self._waits, self._loads_known = waits, loads_known
 
     def phase(self) -> Running:
@@ -135,15 +133,11 @@ class PlannedRun:
         hopes = [expected_of(self._context, plan, group, paced=paced) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
-        chosen = _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
-        if self._drift is not None:
-            fits = self._fits[job.group]
-            chosen.active_plan.levels = self._drift.over(job, plans, fits, by_loads=paced)
-        return chosen
+        return _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
 
-    def _all_fits(self) -> list[Fits]:
+    def _all_fits(self) -> list[Mapping[Computation, LoadFit]]:
         """How durations follow loads, as the profile of every group has it; collective."""
-        fits: list[Fits] = self._context.channel.broadcast_result(
+        fits: list[Mapping[Computation, LoadFit]] = self._context.channel.broadcast_result(
             lambda: [
                 {} if (known := profile_in(self._context, group)) is None else dict(known.loads)
                 for group in range(len(self._frontiers))

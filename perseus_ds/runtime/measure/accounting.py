@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -84,7 +83,7 @@ class EnergyAccount:
     Batches of every size have a book of their own. Iterations shorter than ``_SAMPLE_PERIODS`` of the counter
     are joined with their neighbours of the same mode. ``latest`` is what the last settled iterations took:
     energy (J) of one of them, mean power (W). ``at_plan`` counts iterations that a plan ran, whichever plan,
-    by the size of their batches. ``booked`` is called with every sample of a plan, and their size.
+    by the size of their batches.
     """
 
     def __init__(self, watch: EnergyWatch) -> None:
@@ -94,7 +93,6 @@ class EnergyAccount:
         self.outside = Outside()
         self.at_plan: dict[int, int] = {}
         self.latest: tuple[float, float] | None = None
-        self.booked: Callable[[int, Sample], None] = lambda _size, _sample: None
 
     @property
     def counter_period_s(self) -> float | None:
@@ -185,8 +183,6 @@ class EnergyAccount:
         if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
             self.at_plan[block.microbatches] = self.at_plan.get(block.microbatches, 0) + block.iterations
         total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
-        if block.mode is Mode.PERSEUS:
-            self.booked(block.microbatches, total.samples[-1])
         self.latest = power_w * time_s, power_w
 
 

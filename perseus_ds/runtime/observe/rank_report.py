@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from perseus_ds.device import RequestCounts, Sighting
 from perseus_ds.errors import PerseusError
 from perseus_ds.runtime.job import Job
-from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Outside, Sample, Total
+from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Outside, Total
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.measure.stage_levels import StageLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class RankBooks:
     """One rank's time and energy, iteration by iteration, by what each counts for.
 
     ``sightings`` are those of others at work on its GPU, ``clock_requests`` what it asked of its GPU.
-    ``overrun_share`` is of how many of its computations in scaled time the host was too slow. ``levels`` take
-    in what batches of a size took at their plan.
+    ``overrun_share`` is of how many of its computations in scaled time the host was too slow.
     """
 
     def __init__(
@@ -92,8 +90,6 @@ class RankBooks:
         self._sightings = sightings
         self._overrun_share = overrun_share
         self._clock_requests = clock_requests
-        self._account.booked = self._book
-        self.levels: dict[int, StageLevels] = {}
         self.job_energy_j: Callable[[], float | None] = lambda: None
 
     @property
@@ -134,8 +130,6 @@ class RankBooks:
             if iteration.intervals:
                 self._feel(mode, iteration)
                 self._account.add(mode, iteration)
-                if (levels := self.levels.get(iteration.microbatches)) is not None:
-                    levels.enter(mode, iteration)
                 if mode is not Mode.NEITHER:
                     self._durations.add(mode, iteration)
 
@@ -149,10 +143,6 @@ class RankBooks:
     def totals_of(self, microbatches: int) -> Mapping[Mode, Total]:
         """Return what was measured in batches of one size."""
         return self._account.totals_of(microbatches)
-
-    def _book(self, microbatches: int, sample: Sample) -> None:
-        if (levels := self.levels.get(microbatches)) is not None:
-            levels.book(sample)
 
     def forget_plan(self, job: Job, *modes: Mode) -> None:
         """Begin the plan's side anew, or those that are named: another plan runs from here on."""

@@ -18,10 +18,8 @@ from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.drifting.answering import DriftAnswers
-from perseus_ds.runtime.lifecycle.drifting.watching import DriftWatch
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle, Renewals
+from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_by_all
@@ -36,7 +34,6 @@ from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
-from perseus_ds.runtime.measure.stage_levels import StageLevels
 from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.publisher import Publisher
@@ -95,12 +92,12 @@ class Assembly:
             overrun_share=lambda: gpu.truth.overrun_share if isinstance(gpu, SimulatedGpu) else 0.0,
             clock_requests=requests.counts,
         )
-        audits, drift = Audits(books), DriftWatch(context, books, partial(self._levels, requests.asked))
+        audits = Audits(books)
         calibrates = start.action is not StartAction.OBSERVE
         calibrator = Calibrator(context, gpu, requests, reckon) if calibrates else None
         recorder = self._recorder()
         session = Session(
-            self._lifecycle(start, calibrator, audits, drift, requests.asked),
+            self._lifecycle(start, calibrator, audits, requests.asked),
             recorder=recorder,
             sequencer=sequencer,
             books=books,
@@ -148,14 +145,13 @@ class Assembly:
         start: StartDecision,
         calibrator: Calibrator | None,
         audits: Audits,
-        drift: DriftWatch,
         asked: AskedClocks,
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
         peers = self._peer_answers(asked)
         notices = self._notice_watch()
         ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
-        watchers = PlanWatchers(audits, self._arrivals, peers, drift)
+        watchers = PlanWatchers(audits, self._arrivals, peers)
         plans = BatchPlans(context, self._sizes, watchers, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
         share = NodeCrowd(context, self._device.choice.gpu.lent_gpus)
@@ -166,7 +162,7 @@ class Assembly:
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
             ceilings=ceilings,
-            renewals=Renewals(DriftAnswers(context, drift, sweeping), share),
+            node_crowd=share,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -184,9 +180,6 @@ class Assembly:
         publisher = Publisher(figures, ledger, file, every_s=settings.every_s, say=say, count=count)
         self._undo.append(publisher.close)
         publisher.begin(settings, local_rank=self._adapter.local_rank)
-
-    def _levels(self, asked: AskedClocks) -> StageLevels:
-        return StageLevels(self._device.choice.gpu, self._watch, self._capped(asked))
 
     def _capped(self, asked: AskedClocks) -> Callable[[Iteration], bool]:
         def capped(iteration: Iteration) -> bool:

@@ -19,8 +19,6 @@ from perseus_ds.profile.estimating.estimate import Estimate
 from perseus_ds.profile.estimating.heat import Heat, Leakage, leakage_of
 from perseus_ds.profile.estimating.thermal import Warming, Warmth, warming_of
 from perseus_ds.profile.sweep_cost import SweepPace, in_words
-from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, FixedClock
-from perseus_ds.runtime.lifecycle.drifting.again import Again
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice, window_length
 from perseus_ds.runtime.lifecycle.measuring.held import held_alone, held_clocks, same_clock
@@ -201,33 +199,6 @@ class Sweeping:
             "after_something_else": pace.broken,
             "void_or_skipped": self._void,
         }
-
-    def measuring_again(self, again: Again, iteration_s: float, *, then: Callable[[], Phase]) -> Phase:
-        """Measure some ranks again at a few clocks, while all others run at default clocks.
-
-        Where that shows nothing, ``again`` has the reason, and it is over: the job has a plan to go on with.
-        """
-
-        def policy_at(clock_mhz: int) -> ClockPolicy:
-            return FixedClock(clock_mhz) if again.measures else DEFAULT_CLOCK
-
-        def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
-            try:
-                seen = self._pooled(clock_mhz, window)
-            except IncompleteProfileError as error:
-                self._short_windows, again.failed = 0, error.message
-                return True
-            if seen is None:
-                return False
-            if None in seen:
-                again.failed = f"{clock_mhz} MHz: refused by a driver"
-            else:
-                again.record([group for group in seen if group is not None])
-            return True
-
-        length = window_length(self._context, iteration_s)
-        settling = self._settling(iteration_s, length.at() * again.total, ran=0)
-        return Profiling(again, length, measured=measured, then=then, policy_at=policy_at, settling=settling)
 
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
         """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""

@@ -16,7 +16,7 @@ from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import FixedClock
-from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle, Renewals
+from perseus_ds.runtime.lifecycle.lifecycle import FirstPhases, Lifecycle
 from perseus_ds.runtime.lifecycle.phases import Ended, Phase, Planning, Running, Step
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
@@ -306,7 +306,7 @@ def test_where_other_jobs_come_to_a_node_all_plans_are_made_anew_once() -> None:
         status_exchange=job.status_exchange,
         plans=cast("Any", job.plans),
         scalars=MagicMock(wanted=False),
-        renewals=Renewals(node_crowd=share),
+        node_crowd=share,
     )
     crowded = replace(GOOD, crowd=2.0, microbatches=4)
     job.iteration(4, GOOD)
