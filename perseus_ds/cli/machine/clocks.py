@@ -3,7 +3,8 @@
 A job restores clocks when it ends, however it ends. Should a machine have killed even the process
 that does so, its journal is still there. `perseus-ds clocks reset` finds what was left locked and
 puts back its default clocks, or restore_clock_mhz where an operator stated one. It reads the clock
-back before it reports it; an idle GPU shows none. A driver that refuses is asked for 30 s.
+back before it reports it. An idle GPU shows none, and keeps its journal where its clock did not move.
+A driver that refuses is asked for 30 s.
 A GPU that stands as if locked and that no journal names is listed. With --all it also removes any
 lock that no journal knows, on every NVIDIA GPU of this machine. A GPU whose clock a running job
 holds is named and left alone. The journal of a GPU that this machine has no more is filed as .gone,

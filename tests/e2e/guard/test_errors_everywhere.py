@@ -136,12 +136,23 @@ def test_an_idle_gpu_shows_no_clock_and_the_next_job_frees_one_that_still_stands
     node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, 1 << 40  # it says yes and does nothing
     told = reset(node)
     assert (told.returncode, "idle" in told.stdout) == (0, True)
-    assert list(journal.journaled()) == []
+    assert list(journal.journaled()) == [UUID.format(0)], "nobody has seen it put back"
     node.state.gpu[0].utilization = 50
     node.state.gpu[0].reasons = node.state.gpu[0].ignores = 0
     assert not free(node)
     with choose(DeviceRequest("nvml")).gpu:
         assert free(node)
+    assert list(journal.journaled()) == []
+
+
+def test_a_job_whose_reset_is_not_done_on_a_gpu_that_fell_idle_keeps_its_journal(node: FakeNvml) -> None:
+    with choose(DeviceRequest("nvml")).gpu as gpu:
+        gpu.lock_clock(900)
+        gpu.sync()
+        node.state.gpu[0].reasons, node.state.gpu[0].ignores = IDLE, 1 << 40
+    node.state.gpu[0].ignores = 0
+    assert [one.outcome for one in repair()] == [Outcome.RESTORED]
+    assert free(node)
 
 
 def test_a_clock_that_is_seen_to_be_free_leaves_nothing_behind(node: FakeNvml) -> None:

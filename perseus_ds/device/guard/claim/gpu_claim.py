@@ -11,7 +11,7 @@ from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import Journal
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist
-from perseus_ds.device.guard.claim.restore import apply_clock, put_back_left, restore
+from perseus_ds.device.guard.claim.restore import apply_clock, forget, put_back_left, restore
 from perseus_ds.device.guard.protocol import printable
 from perseus_ds.device.record import Achieved
 from perseus_ds.errors import DeviceUnsupportedError
@@ -53,9 +53,9 @@ class GpuClaim:
         self._lock = OwnershipLock(self.uuid, owner)
         self.passed = self._lock.passed
         try:
-            _check(gpu, self.uuid, restore_clock_mhz)
             begin_s = min(_BEGIN_S, patience_s)
             left = put_back_left(gpu, self.uuid, for_s=begin_s)
+            _check(gpu, self.uuid, restore_clock_mhz)
             self.remarks = () if left is None else left.remarks
             self.restore_clock_mhz = restore_clock_mhz
             locked_mhz = _looks_locked_mhz(gpu)
@@ -113,8 +113,10 @@ class GpuClaim:
             DeviceError: the clock could not be put back; the journal stays for the next start.
         """
         try:
-            restore(self.gpu, self.restore_clock_mhz, for_s=self._patience_s, last_mhz=self._last_mhz)
-            journal.remove(self.uuid)
+            unseen = restore(
+                self.gpu, self.restore_clock_mhz, for_s=self._patience_s, last_mhz=self._last_mhz
+            )
+            forget(self.uuid, unseen)
         finally:
             self._lock.release()
 

@@ -16,7 +16,7 @@ from perseus_ds.device.guard.claim.journal import BadJournalError
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu, opened_to_put_back
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 from perseus_ds.device.guard.claim.patience import WAY_BACK_S, insist, whatever
-from perseus_ds.device.guard.claim.restore import PutBack, put_back_left, restore
+from perseus_ds.device.guard.claim.restore import PutBack, Unseen, forget, put_back_left, restore
 from perseus_ds.device.rights import missing_right
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceHeldError, DevicePermissionError
 
@@ -41,17 +41,17 @@ class Outcome(Enum):
 class Repair:
     """One GPU that was looked after.
 
-    ``clock_mhz`` is the lock it has now (``None``: none), ``hidden`` what keeps that from being seen.
+    ``clock_mhz`` is the lock it has now (``None``: none), ``unseen`` what keeps that from being seen.
     """
 
     uuid: str
     outcome: Outcome
     clock_mhz: int | None
     detail: str
-    hidden: str | None = None
+    unseen: Unseen | None = None
 
     def __str__(self) -> str:
-        what = self.outcome.value if self.hidden is None else f"{self.outcome.value} {self.hidden}"
+        what = self.outcome.value if self.unseen is None else f"{self.outcome.value} {self.unseen.why}"
         return f"{self.uuid}: {what}{f' ({self.detail})' if self.detail else ''}"
 
 
@@ -102,9 +102,9 @@ def repair_without_journal(own: Gpu, backend: str, restore_clock_mhz: int | None
 def _restore_as_told(gpu: Gpu, uuid: str, restore_clock_mhz: int | None) -> None:
     lock = _lock_if_possible(uuid)
     try:
-        restore(gpu, restore_clock_mhz, for_s=0.0)
+        unseen = restore(gpu, restore_clock_mhz, for_s=0.0)
         with contextlib.suppress(DevicePermissionError):
-            journal.remove(uuid)
+            forget(uuid, unseen)
     finally:
         if lock is not None:
             lock.release()
@@ -141,7 +141,7 @@ def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
     lock, was_journaled = OwnershipLock(uuid, _OWNER), uuid in journal.journaled()
     try:
         back = put_back_left(gpu, uuid, for_s=_TRY_S)
-        journal.remove(uuid)
+        forget(uuid, None if back is None else back.unseen)
     finally:
         lock.release()
     if back is None:
@@ -150,8 +150,8 @@ def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
 
 
 def _outcome(uuid: str, back: PutBack, detail: str) -> Repair:
-    outcome = Outcome.RESTORED if back.hidden is None else Outcome.UNSEEN
-    return Repair(uuid, outcome, back.restore_clock_mhz, detail, back.hidden)
+    outcome = Outcome.RESTORED if back.unseen is None else Outcome.UNSEEN
+    return Repair(uuid, outcome, back.restore_clock_mhz, detail, back.unseen)
 
 
 def _backend_of(uuid: str) -> str:
@@ -177,7 +177,7 @@ def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
     lock = OwnershipLock(uuid, _OWNER)
     try:
         back = PutBack(None, restore(gpu, None, for_s=_TRY_S))
-        journal.remove(uuid)
+        forget(uuid, back.unseen)
     finally:
         lock.release()
     return _outcome(uuid, back, lock.passed or "")

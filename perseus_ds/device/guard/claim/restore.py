@@ -32,10 +32,10 @@ def apply_clock(gpu: Gpu, clock_mhz: int | None) -> None:
 
 def restore(
     gpu: Gpu, restore_clock_mhz: int | None, *, for_s: float, last_mhz: int | None = None
-) -> str | None:
+) -> Unseen | None:
     """Set a clock (``None``: the driver's own choice) and see that it is; who refuses is asked again.
 
-    Returns ``None`` where it is seen, else what hides it ("idle"): the driver has taken it, no more is known.
+    Returns ``None`` where it is seen, else what hides it: the driver has taken it, no more is known.
     ``last_mhz`` is the clock that was locked last, where that is known.
 
     Raises:
@@ -45,7 +45,7 @@ def restore(
     """
     held_mhz = last_mhz
 
-    def act() -> str | None:
+    def act() -> Unseen | None:
         nonlocal held_mhz
         held_mhz = held_mhz or _clock_mhz(gpu)  # once: after the first call that is taken it tells nothing
         apply_clock(gpu, restore_clock_mhz)
@@ -62,11 +62,25 @@ def restore(
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """A clock that is put back and not seen there; ``moved``: it has left the clock of its lock, though."""
+
+    why: str
+    moved: bool = False
+
+
+def forget(uuid: str, unseen: Unseen | None) -> None:
+    """Remove the journal of a clock that was put back, unless it may still stand where it was locked."""
+    if unseen is None or unseen.moved:
+        journal.remove(uuid)
+
+
+@dataclass(frozen=True, slots=True)
 class PutBack:
-    """What a killed guard had left, put back; ``hidden`` says why it is not seen, ``remarks`` are logged."""
+    """What a killed guard had left, put back; ``unseen`` says why it is not seen, ``remarks`` are logged."""
 
     restore_clock_mhz: int | None
-    hidden: str | None
+    unseen: Unseen | None
     remarks: tuple[str, ...] = ()
 
 
@@ -79,9 +93,9 @@ def put_back_left(gpu: Gpu, uuid: str, *, for_s: float) -> PutBack | None:
     try:
         left = journal.read(uuid)
     except BadJournalError as error:
-        hidden = restore(gpu, None, for_s=for_s)
+        unseen = restore(gpu, None, for_s=for_s)
         journal.set_aside(uuid)
-        return PutBack(None, hidden, (str(error),))
+        return PutBack(None, unseen, (str(error),))
     if left is None or left.boot_id != journal.boot_id():
         return None
     back_mhz, remarks = _on_grid(gpu, uuid, left.restore_clock_mhz)
@@ -108,22 +122,22 @@ def _clock_mhz(gpu: Gpu) -> int | None:
     return None
 
 
-def _read_back(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> str | None:
+def _read_back(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> Unseen | None:
     """Look until the clock is seen or has had the time to be; a driver that cannot be read is asked again."""
     until_s = time.monotonic() + _SETTLE_S
     while True:
         late = time.monotonic() > until_s
         try:
-            hidden = _hidden(gpu, wanted_mhz, held_mhz)
-            if hidden is None or late:
-                return hidden
+            unseen = _unseen(gpu, wanted_mhz, held_mhz)
+            if unseen is None or late:
+                return unseen
         except DeviceError:
             if late:
                 raise
         time.sleep(_POLL_S)
 
 
-def _hidden(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> str | None:
+def _unseen(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> Unseen | None:
     """Judge by the device's own word where it gives one, else by its clock.
 
     A clock that is where it should be, or at its highest, is seen. One that left where it was locked is free,
@@ -135,31 +149,33 @@ def _hidden(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> str | Non
     try:
         standing_mhz = gpu.standing_lock_mhz()
     except DeviceUnsupportedError:
-        return _hidden_by_clock(gpu, wanted_mhz, held_mhz, gpu.achieved())
+        return _unseen_by_clock(gpu, wanted_mhz, held_mhz, gpu.achieved())
     if standing_mhz == wanted_mhz:
         return None
     raise _StandsError.at(wanted_mhz, standing_mhz or gpu.achieved().clock_mhz)
 
 
-def _hidden_by_clock(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved) -> str | None:
+def _unseen_by_clock(
+    gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved
+) -> Unseen | None:
     highest_mhz = gpu.capabilities().default_clock_mhz
     reasons = seen.event_reasons & ~EventReason.APPLICATIONS_CLOCKS
     there = seen.clock_mhz >= highest_mhz if wanted_mhz is None else is_at(wanted_mhz, seen)
     if there and highest_mhz:
         return None
     if held_mhz is None:
-        return _why_hidden(reasons)
+        return Unseen(_why(reasons))
     left = not is_at(held_mhz, seen)
     if left and wanted_mhz is None and (not reasons or seen.clock_mhz > held_mhz):
         return None
     if left and gpu.load_pct() == 0:
-        return "idle"
+        return Unseen("idle", moved=True)
     if not reasons:
         raise _StandsError.at(wanted_mhz, seen.clock_mhz)
-    return _why_hidden(reasons)
+    return Unseen(_why(reasons), moved=left)
 
 
-def _why_hidden(reasons: EventReason) -> str:
+def _why(reasons: EventReason) -> str:
     if reasons & EventReason.GPU_IDLE:
         return "idle"
     return "held down by power or heat" if reasons else "nobody knows where it stood before"

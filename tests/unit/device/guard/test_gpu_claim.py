@@ -110,6 +110,15 @@ def test_a_stated_clock_that_the_gpu_has_not_is_refused_by_its_key() -> None:
     OwnershipLock(UUID, "the next").release()
 
 
+def test_a_stated_clock_that_the_gpu_has_not_keeps_no_crashed_job_s_clock() -> None:
+    left(boot_id(), None)
+    gpu = DeskGpu()
+    gpu.locked_mhz = 705
+    with pytest.raises(DeviceUnsupportedError, match="restore_clock_mhz"):
+        GpuClaim(gpu, "job", restore_clock_mhz=1201)
+    assert gpu.calls == [None]
+
+
 def test_clocks_do_not_outlive_a_boot_and_neither_does_what_a_journal_says() -> None:
     left("another boot")
     gpu = DeskGpu()
