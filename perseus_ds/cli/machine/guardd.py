@@ -13,7 +13,7 @@ user or a control group:
 gpus=own are the GPUs that the job itself may open: the device controller of its control group is asked.
 
 One job holds a GPU's clock at a time. When its connection ends, or it is silent for 30 s, the clock is
-put back: the driver's own choice, or restore_clock_mhz of the rules. At its start the service puts back
+put back: the driver's own choice, or the clock that the operator states. At its start the service puts back
 what a killed one left. SIGTERM ends it, after every clock is back; exit code 1 if one could not be put
 back.
 
@@ -79,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="no clock below this is ever set (default: the lowest of the grid)",
     )
     parser.add_argument(
+        "--restore-clock-mhz",
+        type=count,
+        metavar="MHZ",
+        help="the clock that a GPU has at the end of a lease (default: the driver's own choice)",
+    )
+    parser.add_argument(
         "--allow",
         type=_rule,
         metavar="RULE",
@@ -137,10 +143,14 @@ class _Lines:
 
 def _serve(options: argparse.Namespace, lines: _Lines) -> int:
     """Serve until a signal."""
-    if options.rules is not None and (options.allow or options.floor_mhz):
-        raise ConfigError("--rules is given with --allow or --floor-mhz", hint="write them into the file")
+    if options.rules is not None and (options.allow or options.floor_mhz or options.restore_clock_mhz):
+        raise ConfigError(
+            "--rules is given with --allow, --floor-mhz or --restore-clock-mhz",
+            hint="write them into the file",
+        )
     read = None if options.rules is None else partial(_read, options.rules, lines)
-    policy = Policy(tuple(options.allow), options.floor_mhz) if read is None else read()
+    own = Policy(tuple(options.allow), options.floor_mhz, options.restore_clock_mhz)
+    policy = own if read is None else read()
     if not policy.rules:
         lines.remark("no_rule", "no rule: the service answers, and refuses everybody")
     if not container.in_nodes_pid_namespace():

@@ -155,9 +155,7 @@ def _unseen(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None) -> Unseen | 
     raise _StandsError.at(wanted_mhz, standing_mhz or gpu.achieved().clock_mhz)
 
 
-def _unseen_by_clock(
-    gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved
-) -> Unseen | None:
+def _unseen_by_clock(gpu: Gpu, wanted_mhz: int | None, held_mhz: int | None, seen: Achieved) -> Unseen | None:
     highest_mhz = gpu.capabilities().default_clock_mhz
     reasons = seen.event_reasons & ~EventReason.APPLICATIONS_CLOCKS
     there = seen.clock_mhz >= highest_mhz if wanted_mhz is None else is_at(wanted_mhz, seen)
