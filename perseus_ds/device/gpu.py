@@ -172,10 +172,6 @@ class Gpu(ABC):
         """By which backend and UUID another process opens this device too, to read it; None: none can."""
         return None
 
-    def lent_gpus(self) -> int | None:
-        """How many GPUs of this node its service has lent to jobs, this one among them; None without one."""
-        return None
-
     @abstractmethod
     def close(self) -> None:
         """Let go of the device; the second call does nothing."""

@@ -24,12 +24,11 @@ from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 11
-"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3), crowd, anew."""
+_HEAD = 9
+"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3)."""
 
 _LOADS = 5
 _CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
-_CROWD, _ANEW = 9, 10
 _PARTING_S = 2.0
 """How long a rank that leaves waits for the others."""
 _LEAST_S, _MOST_S = 0.8, 2.0
@@ -48,8 +47,7 @@ class RankStatus:
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
     knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
     layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
-    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows. ``crowd`` is how many GPUs of
-    its node are lent for each of its pipeline's there. ``anew`` is rank 0's wish for plans that fit it.
+    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -63,8 +61,6 @@ class RankStatus:
     late: float | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
-    crowd: float = 1.0
-    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,6 @@ class JobStatus:
 
     ``microbatches`` is the size of the batch that all of them ran, None where nobody reported it. ``sizes``
     are the smallest and the largest where they ran different ones.
-    ``crowd`` is that of the job's most crowded node.
     """
 
     failed: bool
@@ -86,8 +81,6 @@ class JobStatus:
     peers: Claims | None = None
     loads: bool = False
     power_cap: CapNumbers | None = None
-    crowd: float = 1.0
-    anew: bool = False
 
 
 class StatusLayout:
@@ -97,7 +90,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 11 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
+    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -126,7 +119,6 @@ class StatusLayout:
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
         numbers[_LOADS] = rank_status.loads
-        numbers[_CROWD], numbers[_ANEW] = rank_status.crowd, rank_status.anew
         if (cap := rank_status.power_cap) is not None:
             numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
         if any(rank_status.conflicts):
@@ -145,7 +137,7 @@ class StatusLayout:
         failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
-        cap_w, ramp_w_per_s, of_job, crowd, anew, *tellers = others
+        cap_w, ramp_w_per_s, of_job, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -157,8 +149,6 @@ class StatusLayout:
             peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
             power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
-            crowd=crowd,
-            anew=bool(anew),
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -180,7 +170,7 @@ class StatusExchange:
     """Gather this rank's report, spread what came back.
 
     ``notices`` are watched by rank 0 alone, which informs the others, so that all know of them at the same
-    iteration. ``node`` states the crowd of this rank's node, and whether plans should be made anew for it.
+    iteration.
     """
 
     def __init__(
@@ -192,9 +182,7 @@ class StatusExchange:
         capped: Callable[[Iteration], bool],
         conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
-        node: Callable[[], tuple[float, bool]] = lambda: (1.0, False),
     ) -> None:
-        self._node = node
         self._channel = channel
         self._layout = layout
         self._arrivals = arrivals
@@ -227,7 +215,6 @@ class StatusExchange:
             self._notices.report()
         self._arrivals.note(passed)
         last = passed[-1] if passed else None
-        crowd, anew = self._node()
         rank_status = RankStatus(
             plans_ready=plans_ready,
             microbatches=microbatches,
@@ -239,8 +226,6 @@ class StatusExchange:
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,
             power_cap=None if self._notices is None else self._notices.cap_numbers,
-            crowd=crowd,
-            anew=anew,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

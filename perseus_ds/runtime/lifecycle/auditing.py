@@ -110,9 +110,9 @@ class Audits:
         )
         return None, True
 
-    def forget_plan(self, job: Job, *modes: Mode) -> None:
-        """Begin the plan's side anew, or those that are named: another plan runs from here on."""
-        self._books.forget_plan(job, *modes)
+    def forget_plan(self, job: Job) -> None:
+        """Begin the plan's side anew: another plan runs from here on."""
+        self._books.forget_plan(job)
 
     def shown(self, microbatches: int) -> dict[str, float]:
         """What monitors show of what was measured.

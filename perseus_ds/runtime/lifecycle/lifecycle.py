@@ -28,7 +28,6 @@ from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
 from perseus_ds.runtime.lifecycle.measuring.sweeping import Sweeping
 from perseus_ds.runtime.lifecycle.phases import ASIDE, Ended, Phase, Running, Step, Unplanned, WarmUp
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
-from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
@@ -80,11 +79,9 @@ class Lifecycle:
         plans: BatchPlans,
         scalars: Scalars,
         ceilings: CeilingReporter | None = None,
-        node_crowd: NodeCrowd | None = None,
     ) -> None:
         self._first = first
         self._ceilings = ceilings
-        self._node_crowd = node_crowd
         self._context = context
         self._sizes = plans.sizes
         self._status_exchange = status_exchange
@@ -204,7 +201,6 @@ class Lifecycle:
             if self.active_plan is not None:
                 self.active_plan.observe(index, job_status)
             self._hold(index, job_status, apart_from=self.active_plan)
-            self._note_crowd(job_status)
         self._ran = index + 1
         ended = Ended(index, passed, None if job_status is None else job_status.iteration_s)
         if not self._phases:
@@ -216,32 +212,8 @@ class Lifecycle:
         if job_status is not None:
             known = self.active_plan
             self._take_in(job_status)
-            self._share_node(job_status)
             if self.active_plan is not known:
                 self._hold(index, job_status)
-
-    def _note_crowd(self, job_status: JobStatus) -> None:
-        """Plan for the node as it is while nothing is planned yet."""
-        if self._node_crowd is not None:
-            self._node_crowd.take_in(job_status.crowd)
-            if not self._phases:
-                self._node_crowd.plan_for(job_status.crowd)
-
-    def _share_node(self, job_status: JobStatus) -> None:
-        """Have all plans made anew where other jobs on a node have come or gone."""
-        if self._node_crowd is None or not job_status.anew or self._plans.busy or self.active_plan is None:
-            return
-        if self._node_crowd.plan_for(job_status.crowd):
-            self.active_plan.close()
-            self._phases[self._present] = self._all_anew()
-
-    def _all_anew(self) -> Phase:
-        """Make all plans anew."""
-        for size, phase in self._phases.items():
-            if isinstance(phase, Running) and size != self._present:
-                phase.active_plan.close()
-                self._phases[size] = self._plans.anew(size)
-        return self._plans.anew(self._present)
 
     def _hold(self, index: int, job_status: JobStatus, *, apart_from: ActivePlan | None = None) -> None:
         """Have plans for batches of all sizes hold the power ceiling that stands."""
@@ -327,7 +299,6 @@ class Lifecycle:
         job, start, sweeping = self._context.job, self._first.start, self._first.sweeping
         match start.action:
             case StartAction.RUN:
-                self._context.reckoning.crowd = 1.0  # what a plan that is there was made for is not known
                 return self._by_size(job.schedule.microbatches, self._plans.running(job, start.plans))
             case StartAction.PLAN:
                 return self._by_size(job.schedule.microbatches, self._plans.planning(job))

@@ -15,14 +15,10 @@ Answer = Calibration | DeviceError
 
 @dataclass(slots=True)
 class Reckoning:
-    """What this rank's GPU can do: as it declares, until ``calibration`` has measured it.
-
-    ``crowd`` is how many GPUs of a node change their clocks for each of a pipeline's there, as plans reckon.
-    """
+    """What this rank's GPU can do: as it declares, until ``calibration`` has measured it."""
 
     able: Capabilities
     calibration: Calibration | None = None
-    crowd: float = 1.0
 
     @property
     def change(self) -> ClockChange:

@@ -26,7 +26,6 @@ from perseus_ds.runtime.lifecycle.measuring.user_loads import UserLoads, given_b
 from perseus_ds.runtime.lifecycle.planned_run import PlanWatchers
 from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
-from perseus_ds.runtime.lifecycle.planning.node_crowd import NodeCrowd
 from perseus_ds.runtime.lifecycle.session import Session
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.arrivals import Arrivals
@@ -154,15 +153,13 @@ class Assembly:
         watchers = PlanWatchers(audits, self._arrivals, peers)
         plans = BatchPlans(context, self._sizes, watchers, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
-        share = NodeCrowd(context, self._device.choice.gpu.lent_gpus)
         lifecycle = Lifecycle(
             context,
             FirstPhases(start, sweeping, calibrator),
-            status_exchange=self._status_exchange(asked, peers, notices, share),
+            status_exchange=self._status_exchange(asked, peers, notices),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
             ceilings=ceilings,
-            node_crowd=share,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -216,7 +213,7 @@ class Assembly:
         return watch
 
     def _status_exchange(
-        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None, share: NodeCrowd
+        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None
     ) -> StatusExchange:
         context, job = self._context, self._context.job
         replicas = job.replicas if context.config.straggler.enabled else 1
@@ -231,7 +228,6 @@ class Assembly:
             capped=self._capped(asked),
             conflict_monitor=self._monitor,
             notices=notices,
-            node=share.numbers,
         )
 
     def _install(self, session: Session) -> None:

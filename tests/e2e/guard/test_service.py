@@ -103,17 +103,6 @@ def test_a_job_without_rights_locks_through_the_service(node: FakeNvml, start: C
     assert eventually(lambda: node.locked_mhz() == [0, 0])
 
 
-def test_each_client_learns_how_many_gpus_are_lent(start: Callable[..., Daemon]) -> None:
-    daemon = start(EVERYTHING)
-    sock, taken = daemon.take(0)
-    with sock:
-        assert taken["lent_gpus"] == 1
-        with choose(DeviceRequest("guardd", local_rank=1)).gpu as other:
-            assert other.lent_gpus() == 2
-            assert ask(sock, do="beat")["lent_gpus"] == 2
-        assert eventually(lambda: ask(sock, do="beat")["lent_gpus"] == 1)
-
-
 def test_the_floor_is_the_lowest_clock_that_a_job_sees(start: Callable[..., Daemon]) -> None:
     start(EVERYTHING, floor_mhz=1000)
     with choose(DeviceRequest("guardd")).gpu as gpu:

@@ -41,7 +41,6 @@ class GuardClient:
         self.conflicts: Counter[str] = Counter()
         self.conflict_lines: dict[str, str] = {}
         self.failure: DeviceError | None = None
-        self.lent_gpus: int | None = None
         self.refused_mhz: frozenset[int] = frozenset()
         self._socket = sock
         self._send_queue = SendQueue(sock)
@@ -69,7 +68,6 @@ class GuardClient:
         wanted: Message = {"do": "take", "uuid": uuid, "owner": owner, "backend": backend, "lease_s": lease_s}
         self._wanted, self._heartbeat = encode(wanted), Heartbeat(lease_s)
         taken = take(self._socket, self._wanted, self._heartbeat)
-        self.lent_gpus = taken.lent_gpus
         self._listener = threading.Thread(
             target=self._listen, args=(self._heartbeat,), name="perseus-guard-client", daemon=True
         )
@@ -212,9 +210,7 @@ class GuardClient:
                 self._note(decode(packet))
 
     def _note(self, message: Message) -> None:
-        sort, lent_gpus = message.get("is"), message.get("lent_gpus")
-        if isinstance(lent_gpus, int):
-            self.lent_gpus = lent_gpus
+        sort = message.get("is")
         if sort == "refused":
             self.failure = refused(message)
         elif sort == "conflict":

@@ -101,10 +101,6 @@ class GuardedGpu(ReadThroughGpu):
         """Whether the guard is there and answers."""
         return self._client.in_control
 
-    def lent_gpus(self) -> int | None:
-        """As the node's service stated last, at most a beat ago."""
-        return self._client.lent_gpus
-
     def close(self) -> None:
         """Hang up and wait until the guard has put the clock back; one that was killed is made good for."""
         self._client.close()

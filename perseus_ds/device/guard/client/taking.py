@@ -22,13 +22,11 @@ _LATER = 0.1
 class Taken:
     """The answer of a guard that hands a GPU over, with the least clock that it sets.
 
-    ``dated``: it makes requests at moments to come, by a clock that is ours too. ``lent_gpus`` are all that a
-    node's service has lent, this one among them.
+    ``dated``: it makes requests at moments to come, by a clock that is ours too.
     """
 
     floor_mhz: int
     dated: bool = False
-    lent_gpus: int | None = None
 
 
 def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
@@ -45,12 +43,10 @@ def take(sock: socket.socket, wanted: bytes, heartbeat: Heartbeat) -> Taken:
     heartbeat.answers = answer.get("beats") is True
     heartbeat.start()
     floor_mhz = answer.get("floor_mhz")
-    lent_gpus = answer.get("lent_gpus")
     now_s = answer.get("now_s")  # another time namespace has another one
     return Taken(
         floor_mhz if isinstance(floor_mhz, int) else 0,
         dated=isinstance(now_s, float) and asked_s <= now_s <= time.monotonic(),
-        lent_gpus=lent_gpus if isinstance(lent_gpus, int) else None,
     )
 
 

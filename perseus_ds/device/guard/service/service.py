@@ -80,7 +80,6 @@ class Service:
             backend=settings.backend,
             may_open=may_open,
             status=self._status,
-            lent_gpus=lambda: sum(client.connection.has_taken for client in self._clients),
         )
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # readable from the end of the service on
         self._clients: list[_Client] = []

@@ -46,8 +46,7 @@ class Terms:
     """On what terms a guard lends GPUs: alike for all its clients, by the ``policy`` of the moment.
 
     ``backend`` is how a GPU is reached, whatever a client asks (``None``: as it asks). ``killed_together``
-    gives the reason why this guard may be killed in one with its client. A service counts ``lent_gpus``,
-    those of all its clients.
+    gives the reason why this guard may be killed in one with its client.
     """
 
     policy: Callable[[], Policy]
@@ -56,7 +55,6 @@ class Terms:
     may_open: Callable[[Peer, str], bool] = lambda *_: True
     killed_together: str | None = None
     status: Callable[[Peer], Iterable[Message]] = lambda _: ()
-    lent_gpus: Callable[[], int] | None = None
 
 
 class ClientConnection:
@@ -207,7 +205,7 @@ class ClientConnection:
             self._syncs = True
             self._answer_sync(control)
         elif verb == "beat":
-            self._send({"is": "alive", **asdict(control.report())} | self._lent())
+            self._send({"is": "alive", **asdict(control.report())})
         else:
             raise DeviceUnsupportedError(f"malformed message: no verb {verb!r}")
 
@@ -237,16 +235,12 @@ class ClientConnection:
             "beats": True,  # each is answered: who hears nothing knows that this guard hangs
             "now_s": time.monotonic(),  # requests may have a moment: by this clock, if it is the client's too
         }
-        self._send(taken | self._lent())
+        self._send(taken)
         control.report_conditions()
         if self._terms.killed_together is not None:
             kind = ConflictKind.KILLED_TOGETHER
             self._warn(kind, f"{kind.text}: {self._terms.killed_together}")
         self.launchers = launchers_above(self.peer.pid)
-
-    def _lent(self) -> dict[str, Value]:
-        """How many GPUs of this node are lent by now, so that jobs share what its driver bears."""
-        return {} if self._terms.lent_gpus is None else {"lent_gpus": self._terms.lent_gpus()}
 
     def _check_allowed(self, backend: str, uuid: str) -> None:
         path_of(uuid)  # refuses what cannot be a GPU's name before anything is done with it

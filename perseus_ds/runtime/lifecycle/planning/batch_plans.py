@@ -18,7 +18,6 @@ from perseus_ds.runtime.lifecycle.planning.batch_sizes import BatchSizes
 from perseus_ds.runtime.lifecycle.planning.plan_files import files_for, found_plans
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
 from perseus_ds.runtime.lifecycle.planning.planner import BackgroundPlanner, LongPlanning, PlanJob
-from perseus_ds.runtime.measure.accounting import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +53,6 @@ class BatchPlans:
         self._planner: BackgroundPlanner | None = None
         self._long = LongPlanning()
 
-    @property
-    def busy(self) -> bool:
-        """Whether some plan is being made; alike on all ranks."""
-        return bool(self._wanted)
-
-    def anew(self, microbatches: int) -> Phase:
-        """Ask for a plan in place of one that runs, made from the profile as it is by now."""
-        job = self.sizes.join(microbatches)
-        if job is None:
-            return Unplanned()
-        self._watchers.audits.forget_plan(job, Mode.PERSEUS, Mode.BASELINE)
-        return self.planning(job)
-
     def phase_for(self, microbatches: int) -> Phase:
         """Look for a plan, or ask for one; collective."""
         job = self.sizes.join(microbatches)
@@ -74,7 +60,6 @@ class BatchPlans:
             return Unplanned()
         found: _FoundPlans = self._context.channel.broadcast_result(lambda: self._look(job))
         if found.texts:
-            self._context.reckoning.crowd = 1.0  # what they were made for is not known
             return self.running(job, found.texts)
         if found.why_not:
             self._context.log.event(

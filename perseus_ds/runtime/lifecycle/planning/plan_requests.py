@@ -43,7 +43,6 @@ def plan_request(context: JobContext, job: Job, group: int, *, loads_known: bool
             profile.calibration,
             context.capabilities,
             ranks=job.ranks,
-            crowd=context.reckoning.crowd,
         ),
         timelines=_prepared(context),
         objective=objective,
@@ -70,18 +69,16 @@ def budget_of(
     able: Capabilities,
     *,
     ranks: int,
-    crowd: float = 1.0,
 ) -> ChangeBudget:
     """What the user allows; by itself half of a driver's lock, where GPUs wait for it in turns.
 
-    ``calibration`` is of the job's GPUs, alone and all at once. Of a node's changes one in ``crowd`` is this
-    pipeline's: GPUs of other jobs wait for the same driver.
+    ``calibration`` is of the job's GPUs, alone and all at once.
     """
     per_node = objective.node_changes_per_s
     if per_node is None and calibration is not None:
         queue_s = ClockChange.of(able, calibration, gpus=min(ranks, GPUS_PER_NODE)).queue_s
         per_node = _DRIVER_SHARE / queue_s if queue_s >= _LEAST_QUEUE_S else None
-    return ChangeBudget(objective.changes_per_s, None if per_node is None else per_node / crowd)
+    return ChangeBudget(objective.changes_per_s, per_node)
 
 
 @dataclass(frozen=True, slots=True)

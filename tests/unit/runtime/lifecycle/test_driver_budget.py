@@ -22,13 +22,6 @@ def test_half_of_the_drivers_lock_is_ours_by_itself() -> None:
     assert budget.per_gpu_per_s is None
 
 
-@pytest.mark.parametrize("asked", [None, 50.0])
-def test_other_jobs_on_the_node_have_their_part(asked: float | None) -> None:
-    objective = Objective(node_changes_per_s=asked)
-    budget = budget_of(objective, calibrated(0.037 + 7 * 0.01), ABLE, ranks=8, crowd=2.5)
-    assert budget.per_node_per_s == pytest.approx(20.0)
-
-
 @pytest.mark.parametrize("together_s", [0.037, 0.040])
 def test_where_nobody_waits_there_is_no_budget(together_s: float) -> None:
     assert budget_of(Objective(), calibrated(together_s), ABLE, ranks=8).per_node_per_s is None

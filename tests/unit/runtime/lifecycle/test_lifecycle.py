@@ -59,13 +59,6 @@ class Plans:
         self.asked.append(microbatches)
         return Planning()
 
-    @property
-    def busy(self) -> bool:
-        return len(self.asked) > self.taken
-
-    def anew(self, microbatches: int) -> Phase:
-        return self.phase_for(microbatches)
-
     def arrived(self, plans_ready: int) -> tuple[int, Phase] | None:
         if plans_ready <= self.taken:
             return None
@@ -289,33 +282,3 @@ def test_all_leave_where_one_failed_or_trains_batches_of_another_size() -> None:
     job.iteration(4, replace(GOOD, sizes=(4, 6)))
     assert job.leaving is not None
     assert "batches of 4 and of 6 microbatches" in str(job.leaving.error)
-
-
-def crowded_plan() -> Running:
-    plan = MagicMock(capped=False, has_slack=False)
-    return Running(plan, every_iterations=0, audit_iterations=0, audited=bool)
-
-
-def test_where_other_jobs_come_to_a_node_all_plans_are_made_anew_once() -> None:
-    job = Job(At(400))
-    plan, share = crowded_plan(), MagicMock(plan_for=MagicMock(side_effect=[True, True, False]))
-    job.plans.first = plan
-    job.lifecycle = Lifecycle(
-        job.context,
-        FirstPhases(StartDecision(StartAction.RUN, "a plan fits", ("",)), MagicMock()),
-        status_exchange=job.status_exchange,
-        plans=cast("Any", job.plans),
-        scalars=MagicMock(wanted=False),
-        node_crowd=share,
-    )
-    crowded = replace(GOOD, crowd=2.0, microbatches=4)
-    job.iteration(4, GOOD)
-    job.iteration(4, crowded)
-    assert job.plans.asked == []
-    job.iteration(4, replace(crowded, anew=True))
-    assert job.plans.asked == [4]
-    plan.active_plan.close.assert_called_once()
-    job.iteration(4, replace(crowded, anew=True))
-    assert job.plans.asked == [4]
-    job.iteration(4, replace(crowded, plans_ready=1, anew=True))
-    assert job.plans.asked == [4]
