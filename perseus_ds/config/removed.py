@@ -1,6 +1,7 @@
 """Keys of the block that earlier releases had, each with what to do instead."""
 
 REMOVED_KEYS = {
+    "device: zeusd": "run `perseus-ds guardd` on the node, which does the same, and state `guardd`",
     "profile.drift": "profiles are not measured again while a plan runs: delete the key; audits report what"
     " no longer fits, and the job profiles anew where `profile.json` is deleted",
     "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"
@@ -8,4 +9,4 @@ REMOVED_KEYS = {
     "power.max_swing_w": "plans are not chosen by how their power changes: delete it; `policy: power_cap`"
     " bounds mean power",
 }
-"""By full name below ``perseus``; the remedy ends the refusal."""
+"""By full name below ``perseus``, or by name and value; the remedy ends the refusal."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval, Len
 
 Mode = Literal["auto", "profile", "run", "observe", "off"]
-DeviceSetting = Literal["auto", "nvml", "guardd", "zeusd", "amdsmi", "simulated", "null"]
+DeviceSetting = Literal["auto", "nvml", "guardd", "amdsmi", "simulated", "null"]
 Policy = Literal["no_slowdown", "max_slowdown", "min_energy", "deadline", "power_cap"]
 OnError = Literal["disable", "raise"]
 Switch = Literal["auto", "never"]

@@ -48,10 +48,11 @@ def _refuse_unknown(kind: type[object], block: Mapping[str, object], where: str)
     hints = hints_of(kind)  # type: ignore[arg-type]  # types are hashable
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # records are dataclasses
     for key, value in block.items():
-        if key not in known:
-            remedy = REMOVED_KEYS.get(f"{where}.{key}".partition("perseus.")[2])
+        for removed in (key, f"{key}: {value}" if isinstance(value, str) else key):
+            remedy = REMOVED_KEYS.get(f"{where}.{removed}".partition("perseus.")[2])
             if remedy is not None:
-                raise ConfigError(f"{where}.{key} was removed", hint=remedy)
+                raise ConfigError(f"{where}.{removed} was removed", hint=remedy)
+        if key not in known:
             close = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(f"{where}.{key} is not a known key", hint=f"{hint}known: {', '.join(known)}")

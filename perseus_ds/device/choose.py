@@ -10,7 +10,7 @@ from perseus_ds.device.amd import amdsmi
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard import container, guarded
 from perseus_ds.device.null import NullGpu
-from perseus_ds.device.nvidia import nvml, zeusd
+from perseus_ds.device.nvidia import nvml
 from perseus_ds.device.read_through import ReadThroughGpu
 from perseus_ds.device.request import Backend, Choice, DeviceRequest
 from perseus_ds.device.simulated import SimulatedGpu, SimulatedSettings
@@ -103,13 +103,6 @@ def _open_nvml(request: DeviceRequest) -> Gpu:
     return _guarded_if_safe(nvml.NvmlGpu(request), request, "nvml")
 
 
-def _open_zeusd(request: DeviceRequest) -> Gpu:
-    """Through our guard too: the daemon itself resets nothing when we die."""
-    return (
-        _guarded_if_safe(zeusd.ZeusdGpu(request), request, "zeusd") if request.lock else nvml.NvmlGpu(request)
-    )
-
-
 def _open_amdsmi(request: DeviceRequest) -> Gpu:
     return _guarded_if_safe(amdsmi.AmdGpu(request), request, "amdsmi")
 
@@ -135,7 +128,6 @@ def _open_null(request: DeviceRequest) -> Gpu:
 _BACKENDS = (
     Backend("nvml", "NVIDIA's own library", nvml.priority, _open_nvml),
     Backend("guardd", "the node's clock service", guardd.priority, guardd.open_gpu),
-    Backend("zeusd", "the Zeus daemon", zeusd.priority, _open_zeusd),
     Backend("amdsmi", "AMD's own library", amdsmi.priority, _open_amdsmi),
     Backend("simulated", "a GPU in software", lambda _: _NEVER_BY_ITSELF, _open_simulated),
     Backend("null", "no GPU that we know is here", lambda _: _LAST_RESORT, _open_null),

@@ -116,10 +116,6 @@ class NvmlGpu(LibraryGpu):
         """By NVML, as here."""
         return "nvml", self._identity.uuid
 
-    def count(self) -> int:
-        """How many GPUs this process sees."""
-        return self._ask(lambda: int(self._nvml.nvmlDeviceGetCount()), name="count the GPUs")
-
     def device_file(self) -> str | None:
         """The driver's character device, by the device's minor number."""
         minor = self._optional(lambda: int(self._nvml.nvmlDeviceGetMinorNumber(self._handle)))

@@ -146,7 +146,7 @@ def test_a_lease_ends_with_the_process_that_took_it_whoever_has_its_descriptor(
 
 def test_the_backend_is_the_services_choice(node: FakeNvml, start: Start) -> None:
     with start(EVERYTHING).connect() as sock:
-        answer = ask(sock, do="take", uuid=UUID.format(0), owner="x", backend="zeusd", lease_s=30)
+        answer = ask(sock, do="take", uuid=UUID.format(0), owner="x", backend="amdsmi", lease_s=30)
         assert answer["is"] == "taken"
         lock(sock, 900)
         assert node.locked_mhz() == [900, 0]

@@ -267,8 +267,9 @@ def test_a_number_may_give_way_to_a_word() -> None:
 
 @pytest.mark.parametrize("key", REMOVED_KEYS)
 def test_a_removed_key_is_refused_with_what_to_do_instead(key: str) -> None:
-    block: object = 1
-    for name in reversed(key.split(".")):
+    names, _, value = key.partition(": ")
+    block: object = value or 1
+    for name in reversed(names.split(".")):
         block = {name: block}
     assert isinstance(block, dict)
     with pytest.raises(ConfigError) as refused:

@@ -35,7 +35,7 @@ def test_with_nothing_there_auto_takes_null_and_says_why() -> None:
     choice = choose(DeviceRequest("auto", uuid="GPU-of-torch"))
     assert choice.backend == "null"
     assert "libnvidia-ml.so.1" in choice.reason
-    assert "zeusd: " in choice.reason
+    assert "amdsmi: " in choice.reason
 
 
 @pytest.mark.usefixtures("no_driver")

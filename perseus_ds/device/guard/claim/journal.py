@@ -20,7 +20,7 @@ from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
 from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
 from perseus_ds.files.fields import mapping, text, whole
 
-BACKENDS = ("nvml", "zeusd", "amdsmi")
+BACKENDS = ("nvml", "amdsmi")
 _VERSION = 1
 _MOST_BYTES = 4096
 _MOST_MHZ = 100_000

@@ -10,7 +10,6 @@ from perseus_ds.device.amd.amdsmi import AmdGpu
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim.patience import insist
 from perseus_ds.device.nvidia.nvml import NvmlGpu
-from perseus_ds.device.nvidia.zeusd import ZeusdGpu
 from perseus_ds.device.request import DeviceRequest
 from perseus_ds.errors import DeviceAbsentError, DeviceError, DeviceUnsupportedError
 
@@ -18,11 +17,7 @@ _ABSENT_S = 2.0
 
 OpenGpu = Callable[[str, str], Gpu]  # (backend, uuid)
 
-_KINDS: dict[str, Callable[[DeviceRequest], Gpu]] = {
-    "nvml": NvmlGpu,
-    "zeusd": ZeusdGpu,
-    "amdsmi": AmdGpu,
-}
+_KINDS: dict[str, Callable[[DeviceRequest], Gpu]] = {"nvml": NvmlGpu, "amdsmi": AmdGpu}
 
 
 def open_gpu(backend: str, uuid: str) -> Gpu:
