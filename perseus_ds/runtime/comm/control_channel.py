@@ -148,6 +148,28 @@ class ControlChannel:
             raise _silent("gathering", error) from error
         return [_unpacked(one[: int(size)]) for one, size in zip(padded, sizes, strict=True)]
 
+    def gather_to_first(self, mine: object) -> list[object]:
+        """Give rank 0 what every rank has, and the others nothing; blocks, for rare moments only.
+
+        Raises:
+            EngineError: some rank has failed, or runs other batches.
+            SilentRankError: some rank did not answer in time.
+        """
+        if self._group is None:
+            return [mine]
+        self._see_all_well()
+        own = _packed(mine)
+        try:
+            sizes = self._all(torch.tensor([len(own)]))
+            padded = torch.nn.functional.pad(own, (0, max(int(size) for size in sizes) - len(own)))
+            received = [torch.empty_like(padded) for _ in sizes] if self.rank == 0 else []
+            self._come(self._group.gather([received] if received else [], [padded]))
+        except RuntimeError as error:
+            raise _silent("gathering", error) from error
+        if self.rank:
+            return []
+        return [_unpacked(one[: int(size)]) for one, size in zip(received, sizes, strict=True)]
+
     def _all(self, mine: torch.Tensor) -> list[torch.Tensor]:
         """What every rank has in a tensor of this shape."""
         assert self._group is not None

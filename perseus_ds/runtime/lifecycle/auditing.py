@@ -73,26 +73,27 @@ class Audits:
         named: str,
         answers: Mapping[str, object],
     ) -> tuple[Objective | None, bool]:
-        """Share what was measured and write it down; collective.
+        """Bring what was measured to rank 0, which writes it down and decides; collective.
 
         ``context`` is of batches of one size, which ``named`` names; ``answers`` what answers to stragglers
         have cost and pacing has done, if anything. Returns the objective to go on with where that of the user
         is not kept, and whether answers to stragglers are to end.
         """
-        job = context.job
-        reports = cast("list[RankReport]", context.channel.gather(self._books.report(job)))
-        audit = self._published(context, reports, (plan, expected), named, answers) if job.rank == 0 else None
-        if audit is not None:
-            self.summaries[job.schedule.microbatches] = audit.summary
-        found: tuple[Objective | None, bool] = context.channel.broadcast_result(
-            lambda: (None, False) if audit is None else self._judged(context, plan, audit, named)
-        )
-        return found
+        reports = cast("list[RankReport]", context.channel.gather_to_first(self._books.report(context.job)))
+
+        def decided() -> tuple[Objective | None, bool]:
+            audit = self._published(context, reports, (plan, expected), named, answers)
+            if audit is None:
+                return None, False
+            self.summaries[context.job.schedule.microbatches] = audit.summary
+            return self._judged(context, plan, audit, named)
+
+        return context.channel.broadcast_result(decided)
 
     def _judged(
         self, context: JobContext, plan: FrequencyPlan, audit: Audit, named: str
     ) -> tuple[Objective | None, bool]:
-        """Decide on rank 0 what an audit changes: the objective, or that stragglers are answered."""
+        """Decide what an audit changes: the objective, or that stragglers are answered."""
         if not audit.summary.facts.get(BESIDE_A_STRAGGLER):
             absolute = context.config.objective.policy in ABSOLUTE
             return (_kept(context, plan, audit, named) if absolute else None), False
@@ -141,7 +142,7 @@ class Audits:
         named: str,
         answers: Mapping[str, object],
     ) -> Audit | None:
-        """Write on rank 0 what was measured; None before both sides were, or where it claims nothing."""
+        """Write what was measured; None before both sides were, or where it claims nothing."""
         log_troubles(context.log, {one.rank: one.troubles for one in reports})
         if line := too_slow(reports):
             context.log.event("too_slow", line)

@@ -1,11 +1,12 @@
 """Whole iterations are booked when the energy counter has passed them, to the side that they belong to."""
 
+import pickle
 from typing import cast
 
 import pytest
 
 from perseus_ds.profile import CounterTrace
-from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Total
+from perseus_ds.runtime.measure.accounting import EnergyAccount, Mode, Sample, Total
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
 from perseus_ds.runtime.measure.recorder import Iteration
 
@@ -151,3 +152,14 @@ def test_the_trace_of_iterations_that_count_for_neither_is_kept(
     assert watched.forgotten_s == 0.0
     enter(account, watched, "P" * 30, first=30)
     assert watched.forgotten_s >= 50.0
+
+
+def test_a_thousand_samples_travel_as_numbers() -> None:
+    total = Total(iterations=1203)
+    total.samples.extend(Sample(3 * first, 3, 1.0 / (first + 1), 250.5) for first in range(1000))
+    packed = pickle.dumps(total)
+    assert len(packed) < 1000 * 41 + 1000
+    assert Sample.__name__.encode() not in packed
+    found = pickle.loads(packed)
+    assert (found.iterations, found.samples, found.samples.maxlen) == (1203, total.samples, 1000)
+    assert pickle.loads(pickle.dumps(Total())) == Total()
