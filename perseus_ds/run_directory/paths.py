@@ -51,11 +51,6 @@ class RunDirectory:
         """A team of replicas with the same GPUs has its own; the first one's is ``profile``."""
         return self.profile if team == 0 else self.path / f"profile.{team}.json"
 
-    @property
-    def sweep(self) -> Path:
-        """What an unfinished sweep has measured so far; gone once the profile is written."""
-        return self.path / "sweep.json"
-
     def plan_of(self, team: int, microbatches: int | None = None) -> Path:
         """Likewise; the first team's is ``plan``. Batches of other sizes have files of their own."""
         whose = f".{team}" if team else ""

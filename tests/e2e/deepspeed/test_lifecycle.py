@@ -1,20 +1,16 @@
 """What a job goes through in each mode, from an empty run directory or from what another job left."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import pytest
 from jobs import (
     STAGES,
-    UNEVEN,
     Lifecycle,
     block,
     copy_of,
@@ -26,7 +22,7 @@ from jobs import (
     train,
     train_until,
 )
-from ranks import Said, batches, build, config, run_ranks
+from ranks import Said, config, run_ranks
 from schemas import check_file
 
 from perseus_ds.device.simulated import SimulatedSettings
@@ -134,33 +130,6 @@ def test_the_measured_saving_is_the_predicted_one(lifecycle: Lifecycle) -> None:
 def test_in_virtual_time_planning_takes_no_iterations(lifecycle: Lifecycle) -> None:
     """The planner takes seconds, in which this host would train a hundred iterations or none."""
     assert len(lifecycle.said[0].value.losses) <= 60
-
-
-def killed_while_profiling(rank: int, content: dict[str, Any], windows: int) -> None:
-    """Rank 0 is killed when so many windows are measured; the others with it."""
-    engine, data = build(content, stages=STAGES, inner=UNEVEN), batches()
-    while True:
-        engine.train_batch(data)
-        if rank == 0 and names(Path(content["perseus"]["run_dir"])).count("profiling") > windows:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path, lifecycle: Lifecycle) -> None:
-    content = config(gradient_clipping=1.0, perseus=block(tmp_path))
-    with pytest.raises(AssertionError):
-        run_ranks(4, killed_while_profiling, content, 2)
-    assert (tmp_path / "sweep.json").exists()
-    before = len(names(tmp_path))
-    run_ranks(4, train_until, content, STAGES, happened("running"))
-    told = [event for event in events(tmp_path)[before:] if event["event"] == "profiling"]
-    assert [event["done"] for event in told] == [2, 3, 1], "two known, the third, the highest once more"
-    assert not (tmp_path / "sweep.json").exists()
-    found, unbroken = (read_profile(one / "profile.json") for one in (tmp_path, lifecycle.run_dir))
-    assert found.clocks_mhz == unbroken.clocks_mhz
-    for key, points in found.points.items():
-        for point, same in zip(points, unbroken.points[key], strict=True):
-            assert point.energy_j == pytest.approx(same.energy_j, rel=0.02)
 
 
 def test_a_second_start_runs_at_once(lifecycle: Lifecycle, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from perseus_ds.profile.sweep_cost import USUAL_CLOCKS, SweepCost, in_words
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.measuring.choosing import ClockChoice
-from perseus_ds.runtime.lifecycle.measuring.unfinished import Unfinished
 from perseus_ds.runtime.measure.pooling import Pooled
 from perseus_ds.runtime.measure.sweeps import Sweeps
 from perseus_ds.runtime.observe.event_log import EventLog
@@ -26,20 +25,6 @@ def log_begin(context: JobContext, choice: ClockChoice, cost: SweepCost) -> None
         iterations=choice.window.at(),
         lasts_s=cost.lasts_s,
         slower_pct=cost.slower_pct,
-    )
-
-
-def log_going_on(log: EventLog, earlier: Unfinished, choice: ClockChoice, left_s: float) -> None:
-    """State what an earlier start of this job has measured."""
-    left = f"; about {in_words(left_s)} left" if left_s else ""
-    log.event(
-        "profiling",
-        f"profiling goes on: {earlier.done} of at most {choice.most} clocks were measured by "
-        f"{earlier.written}{left}",
-        done=earlier.done,
-        total=choice.most,
-        left_s=left_s,
-        iterations=choice.window.at(),
     )
 
 

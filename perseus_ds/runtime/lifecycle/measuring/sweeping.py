@@ -6,13 +6,12 @@ is pooled, a clock is chosen and a sweep is kept stands in files of their own.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from perseus_ds.device.conflict import is_held
-from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError
+from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.plan import write_request
 from perseus_ds.profile import Sweep, write_profile
 from perseus_ds.profile.estimating.estimate import Estimate
@@ -30,13 +29,11 @@ from perseus_ds.runtime.lifecycle.measuring.profiling import (
 )
 from perseus_ds.runtime.lifecycle.measuring.sweep_lines import (
     log_begin,
-    log_going_on,
     log_measured,
     log_not_held,
     log_observed,
     log_varying,
 )
-from perseus_ds.runtime.lifecycle.measuring.unfinished import Unfinished, read_unfinished, write_unfinished
 from perseus_ds.runtime.lifecycle.measuring.window_loads import WindowLoads
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Phase, Profiling, Unplanned
 from perseus_ds.runtime.lifecycle.planning.plan_requests import plan_request
@@ -83,13 +80,8 @@ class Sweeping:
         self._begin_anew()
         choice = ClockChoice(self._context, iteration_s)
         settling = self._settling(iteration_s, choice.window.at() * choice.most, ran=ran)
-        earlier = self._context.channel.broadcast_result(lambda: self._earlier(choice.pace()))
-        if earlier is None:
-            sweeps, pace = choice.begun(), choice.pace()
-            log_begin(self._context, choice, choice.cost(settling))
-        else:
-            sweeps, pace = self._taken_up(earlier, choice)
-            ran += earlier.first_iterations
+        sweeps, pace = choice.begun(), choice.pace()
+        log_begin(self._context, choice, choice.cost(settling))
 
         def written(found: Sweeps, last: Sweeps | None) -> Phase:
             warm = [windows[0] for windows in sweeps.windows]
@@ -100,67 +92,17 @@ class Sweeping:
             course = self._course(pace, iteration_s, ran=ran)
             return then() if self._write(found, warmings, choice.grids_mhz, course) else Unplanned()
 
-        def profiled(settling: int = 1) -> Phase:
+        def profiled() -> Phase:
             if sweeps.spread > _VARIES:
                 log_varying(self._context.log, sweeps)
                 back = sweeps.back()
-                return self._walking(
-                    back, choice, pace, then=lambda: written(sweeps.joined(back), back), settling=settling
-                )
+                return self._walking(back, choice, pace, then=lambda: written(sweeps.joined(back), back))
             if sweeps.done == 1:
                 return written(sweeps, None)
             cool = sweeps.first_again()
-            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool), settling=settling)
+            return self._walking(cool, choice, pace, then=lambda: written(sweeps, cool))
 
-        if sweeps.finished:
-            return profiled(settling)
-        return self._walking(
-            sweeps,
-            choice,
-            pace,
-            then=profiled,
-            settling=settling,
-            chosen=lambda: self._keep(sweeps, pace, ran),
-        )
-
-    def _earlier(self, begins: SweepPace) -> Unfinished | None:
-        """On rank 0: what an earlier start of this job has measured, unless a sweep is to begin anew."""
-        context, path = self._context, self._context.directory.sweep
-        if not context.config.profile.reuse:
-            return None
-        try:
-            return read_unfinished(
-                path,
-                context.job,
-                begins=begins,
-                writers=context.directory.writers,
-            )
-        except PerseusError as error:
-            context.log.event("sweep_anew", f"profiling begins anew: {error}")
-            return None
-
-    def _taken_up(self, earlier: Unfinished, choice: ClockChoice) -> tuple[Sweeps, SweepPace]:
-        """Go on with what an earlier start of this job has measured."""
-        sweeps = earlier.as_sweeps(mine=self._context.job.group)
-        self._void = earlier.void
-        self._loads.go_on(earlier.loads)
-        choice.leave_out_refused(sweeps)
-        log_going_on(self._context.log, earlier, choice, choice.left_s(sweeps, earlier.pace))
-        return sweeps, earlier.pace
-
-    def _keep(self, sweeps: Sweeps, pace: SweepPace, ran: int) -> None:
-        """Write down what is measured so far; collective. Where that fails, a killed sweep begins anew."""
-        context, loads = self._context, self._loads.so_far()
-        if context.job.rank != 0:
-            return
-        found = Unfinished(sweeps.sweeps, sweeps.windows, pace, ran, self._void, loads)
-        try:
-            write_unfinished(found, context.job, context.directory.sweep)
-        except OSError as error:
-            context.log.event(
-                "sweep_not_kept",
-                f"a killed sweep would begin anew: {context.directory.sweep}: {error.strerror}",
-            )
+        return self._walking(sweeps, choice, pace, then=profiled, settling=settling, chooses=True)
 
     def _walking(
         self,
@@ -170,9 +112,9 @@ class Sweeping:
         *,
         then: Callable[[], Phase],
         settling: int = 1,
-        chosen: Callable[[], None] | None = None,
+        chooses: bool = False,
     ) -> Phase:
-        """Measure clock after clock; with ``chosen``, called then, every window chooses the next one."""
+        """Measure clock after clock; where it ``chooses``, every window chooses the next one."""
 
         def measured(clock_mhz: int, window: Sequence[Iteration]) -> bool:
             seen = self._pooled(clock_mhz, window)
@@ -180,12 +122,11 @@ class Sweeping:
                 return False
             sweeps.record(seen)
             choice.leave_out_refused(sweeps)
-            if chosen is not None:
+            if chooses:
                 choice.go_on(sweeps)
-                chosen()
             if any(seen):
                 left_s = choice.left_s(sweeps, pace)
-                log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=chosen is None)
+                log_measured(self._context.log, clock_mhz, sweeps, choice, left_s, again=not chooses)
             return True
 
         return Profiling(sweeps, choice.window, measured=measured, then=then, settling=settling, pace=pace)
@@ -324,9 +265,6 @@ class Sweeping:
             if context.job.rank == 0:
                 write_profile(profile, files[group])
                 write_request(context.directory.request_of(group), plan_request(context, context.job, group))
-        if context.job.rank == 0:
-            with contextlib.suppress(OSError):  # the profile is there: nobody reads it again
-                context.directory.sweep.unlink()
         self._loads.log_mean()
         where = (
             f"wrote {', '.join(map(str, files))} after {in_words(course['took_s'])}{context.whose_time}, "

@@ -12,7 +12,6 @@ from perseus_ds.errors import IncompleteProfileError
 from perseus_ds.profile import Interval, LoadFit, differ
 from perseus_ds.profile.loads.seen_loads import SeenLoads, kept
 from perseus_ds.runtime.lifecycle.job_context import JobContext
-from perseus_ds.runtime.lifecycle.measuring.unfinished import CountedLoads
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Kind, Load, mean_load
 
@@ -64,22 +63,6 @@ class WindowLoads:
         self._seen: list[Load] = []
         self._refused = 0
         self._iterations: list[tuple[tuple[Load, ...], ...]] = []
-
-    def so_far(self) -> CountedLoads:
-        """What a later start of this job would need to go on; collective.
-
-        Raises:
-            EngineError: a rank fell silent.
-        """
-        everyone = cast("list[dict[int, Load] | None]", self._context.channel.gather(self._own_means))
-        return CountedLoads(self._mean, everyone, self._seen, self.iterations)
-
-    def go_on(self, found: CountedLoads) -> None:
-        """Begin with what an earlier start of this job counted."""
-        self._mean, self._seen = found.mean, list(found.seen)
-        own = found.own_means[self._context.job.rank] if found.own_means else None
-        self._own_means = None if own is None else dict(own)
-        self._iterations = list(found.iterations)
 
     @property
     def iterations(self) -> SeenLoads:
