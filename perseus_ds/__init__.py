@@ -43,39 +43,34 @@ def set_load(function: Callable[[int, int], object] | None) -> None:
     set_function(function)
 
 
-def notify(run_dir: str | Path, *, pipeline: int, slowdown: float, reason: str = "") -> None:
-    """Inform a running job that one of its pipelines takes ``slowdown`` times as long; 1 ends it.
+def notify(
+    run_dir: str | Path,
+    *,
+    pipeline: int | None = None,
+    host: str | None = None,
+    slowdown: float | None = None,
+    power_w: float | None = None,
+    until_s: float | None = None,
+    clear: bool = False,
+) -> None:
+    """Inform a running job that a pipeline takes ``slowdown`` times as long, or cap its mean power.
 
-    The same as ``perseus-ds notify``.
+    The same as ``perseus-ds notify``. ``slowdown`` is for one pipeline, or for every pipeline with a GPU on
+    ``host``; 1 ends it. ``power_w`` is for the whole job. ``until_s`` is in seconds since 1970. ``clear``
+    removes all notices.
 
     Raises:
         OSError: the notice cannot be written.
-        PerseusError: a bad number, no such pipeline, no running job, or a user who is not believed.
+        PerseusError: a bad number, no such pipeline or host, or no running job.
     """
-    from perseus_ds.straggler.announcement.announcing import notify as announce  # noqa: PLC0415  # numpy only when called
+    from perseus_ds.straggler.notices import notify as announce  # noqa: PLC0415  # numpy only when called
 
-    announce(run_dir, pipeline=pipeline, slowdown=slowdown, reason=reason)
-
-
-def set_power_cap(
-    run_dir: str | Path,
-    watts: float | None,
-    *,
-    per: str = "pipeline",
-    until_s: float | None = None,
-    ramp_w_per_s: float = 0.0,
-    reason: str = "",
-) -> None:
-    """Have a running job hold a ceiling on mean power: of each pipeline, or of the ``"job"``; None lifts it.
-
-    The same as ``perseus-ds notify --power-cap``; ``until_s`` is in seconds since 1970.
-
-    Raises:
-        OSError: the ceiling cannot be written.
-        PerseusError: a bad number, no running job, or a user who is not believed.
-    """
-    from perseus_ds.straggler.ceiling.power_cap import PowerCap, per_of  # noqa: PLC0415  # numpy only when called
-    from perseus_ds.straggler.ceiling.setting import set_power_cap as cap_power  # noqa: PLC0415
-
-    cap = PowerCap(watts, per_of(per), until_s=until_s, ramp_w_per_s=ramp_w_per_s, reason=reason)
-    cap_power(run_dir, cap)
+    announce(
+        run_dir,
+        pipeline=pipeline,
+        host=host,
+        slowdown=slowdown,
+        power_w=power_w,
+        until_s=until_s,
+        clear=clear,
+    )

@@ -36,7 +36,7 @@ COMMANDS = {
         "emulation.simulate", "run a plan in a job of any size, on emulated GPUs in virtual time"
     ),
     "report": Command("job.report", "write the page and the pictures of a run directory"),
-    "notify": Command("job.notify", "announce a straggler or a power ceiling to a running job"),
+    "notify": Command("job.notify", "announce a straggler or a power cap to a running job"),
     "kernels": Command(
         "kernel_level.kernels", "a pair of clocks for every kernel: trace, measure, plan, show"
     ),

@@ -12,6 +12,13 @@ REMOVED_OPTIONS = {
     "plan --dwell-ms": "`--changes-per-s` bounds how often a clock changes, and saves more",
     "plan --max-swing": "plans are not chosen by how their power changes; `show --power` prints `swing_w`",
     "show --max-swing": "choose rows of `show --power` by their `swing_w`",
+    "notify --per": "a power cap is for the whole job: multiply watts of one pipeline by their number",
+    "notify --node": "give each job a `--power-cap` of its own",
+    "notify --no-power-cap": "`--clear` ends all notices",
+    "notify --for": "name its end by `--until`",
+    "notify --ramp": "lower the cap step by step",
+    "notify --reason": "leave it out: the journal has the cap itself",
+    "notify --json": "the exit code is 0 where the notice was written",
 }
 """By command and option, or by command alone where all of it was removed; the remedy ends the refusal."""
 

@@ -6,7 +6,7 @@ REMOVED_KEYS = {
     " no longer fits, and the job profiles anew where `profile.json` is deleted",
     "objective.feedback": "plans no longer correct themselves: delete the key; `objective.reserve_pct` keeps"
     " a reserve for durations that vary",
-    "power.max_swing_w": "plans are not chosen by how their power changes: delete it; `policy: power_cap`"
-    " bounds mean power",
+    "power": "delete it; `perseus-ds notify RUN_DIR --power-cap W` caps a running job's mean power, and"
+    " `policy: power_cap` one pipeline's from the start",
 }
 """By full name below ``perseus``, or by name and value; the remedy ends the refusal."""

@@ -102,16 +102,6 @@ class StragglerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerSettings:
-    """Where a site's controller writes the power ceiling of a running job.
-
-    ``ceiling`` is a file, or ``unix:`` and the path of a socket on which the controller serves.
-    """
-
-    ceiling: Folder | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ReportSettings:
     """What a kilowatt-hour costs (in any currency) and emits, for the report; None: not reported.
 
@@ -161,7 +151,6 @@ class PerseusConfig:
     profile: ProfileSettings = field(default_factory=ProfileSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
-    power: PowerSettings = field(default_factory=PowerSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     simulated: dict[str, object] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What power a pipeline takes at every plan: the table that schedulers and ceilings choose from."""
+"""What power a pipeline takes at every plan: the table that schedulers choose from."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class StragglerController:
         self._capped = np.zeros(replicas, dtype=np.bool_)
 
     def restrict(self, objective_s: _Replicas, fastest_s: _Replicas) -> None:
-        """Go on with other plans where nobody waits and at full speed: a power ceiling has moved.
+        """Go on with other plans where nobody waits and at full speed: a power cap has changed.
 
         What is known of each replica's pace stays: it is by the plan that was run.
         """

@@ -80,8 +80,15 @@ class FrontierIndex:
             _blocking_w=blocking_w,
         )
 
-    def no_faster_than(self, plan: int) -> FrontierIndex:
-        """Return the same frontier where no plan is chosen that is faster than this one."""
+    def below(self, power_w: float) -> FrontierIndex:
+        """Return the same frontier without plans faster than the fastest that takes no more mean power.
+
+        Where all take more, the slowest plan is left.
+        """
+        if self.power_w[self.objective] <= power_w:
+            return self
+        slower = self._slower[1:].tolist()
+        plan = next((one for one in slower if self.power_w[one] <= power_w), self._best[-1])
         floor_s = self.expected_s[plan]
         objective = plan if floor_s > self.objective_s else self.objective
         fastest = plan if floor_s > self.fastest_s else self.fastest
@@ -108,37 +115,6 @@ class FrontierIndex:
     def fastest_s(self) -> float:
         """What the plan that loses no time predicts."""
         return float(self.expected_s[self.fastest])
-
-    @property
-    def times_s(self) -> Sequence[float]:
-        """What the plans that are ever worth their time predict, ascending."""
-        return self._times_s
-
-    @property
-    def slowest(self) -> int:
-        """The plan of least power."""
-        return self._best[-1]
-
-    def under(self, level_w: float) -> int:
-        """Return the fastest plan that takes no more power than this, or the slowest of all.
-
-        No plan is returned that is faster than the objective's.
-        """
-        if self.power_w[self.objective] <= level_w:
-            return self.objective
-        slower = self._slower[1:].tolist()
-        return next((plan for plan in slower if self.power_w[plan] <= level_w), self.slowest)
-
-    def waiting_w(self, time_s: float) -> float:
-        """Return the mean power of a replica that has so much time and waits until all of it is over."""
-        plan = self.not_before(time_s)
-        own_s = max(time_s, float(self.expected_s[plan]))
-        effective_j = (self.power_w[plan] - self._blocking_w) * self.expected_s[plan]
-        return float(effective_j / own_s) + self._blocking_w
-
-    def not_before(self, time_s: float) -> int:
-        """Return the plan for so much time; never one that is faster than the objective's."""
-        return self.objective if time_s <= self.objective_s * _ROUNDED else self.within(time_s * _ROUNDED)
 
     def choose(self, budget: TimeBudget) -> int:
         """Return the plan for a budget.

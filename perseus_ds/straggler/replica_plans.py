@@ -72,9 +72,9 @@ class ReplicaPlans:
         self.observed: ReplicaStatus | None = None
 
     def restrict(self, indexes: Sequence[FrontierIndex], *, index: int) -> None:
-        """Run no plan from iteration ``index`` on that these frontiers do not have: a power ceiling moved.
+        """Run no plan from iteration ``index`` on that these frontiers do not have: a power cap has changed.
 
-        Whoever waits for a straggler runs the slower of both; a straggler runs at the ceiling's speed.
+        Whoever waits for a straggler runs the slower of both; a straggler runs the fastest below the cap.
         """
         self._frontiers, self._restricted_from = Frontiers(indexes), index
         self._controller.restrict(self._frontiers.objective_s, np.array([one.fastest_s for one in indexes]))

@@ -217,7 +217,7 @@ def _error_of_mean(values: Floats) -> float:
 
 
 def with_power_ratio(plans: PlanSet, profile: Profile, change: ClockChange) -> PlanSet:
-    """Add expected by planned power of every plan, for ceilings; of some, and between them by a line.
+    """Add expected by planned power of every plan, for power caps; of some, and between them by a line.
 
     GPUs wait at the clock of what follows.
 

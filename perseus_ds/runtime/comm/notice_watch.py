@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.runtime.coupled_sets import Sets
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler import CapNumbers, Notices, PowerCaps, Standing
+from perseus_ds.straggler import Notices
 
 _PAUSE_S = 0.5
 """Between two looks. Each takes the interpreter from a training thread for some tenths of a millisecond."""
@@ -20,32 +19,20 @@ class NoticeWatch:
     """A thread of rank 0 that looks twice per second, however short an iteration is.
 
     ``announced`` is what held when it looked last: slowdowns, 1 where nothing is announced. A set
-    of pipelines that meet in every layer is as slow as its slowest. ``standing`` is the power ceiling that
-    holds now by this host's time of day.
+    of pipelines that meet in every layer is as slow as its slowest. ``power_w`` is what the job may take.
 
     Shape: ``announced`` [replicas], the same as ``sets``.
     """
 
-    def __init__(
-        self, notices: Notices, log: EventLog, *, sets: Sets, power_caps: PowerCaps | None = None
-    ) -> None:
+    def __init__(self, notices: Notices, log: EventLog, *, sets: Sets) -> None:
         self._notices = notices
-        self._power_caps = power_caps
         self._log = log
         self._closing = threading.Event()
         self._complaints: list[str] = []
         self._sets = sets
         self.announced: NDArray[np.float64] = np.ones(len(sets))
-        self.standing = Standing()
+        self.power_w: float | None = None
         self._thread = threading.Thread(target=self._watch, name="perseus-notices", daemon=True)
-
-    @property
-    def cap_numbers(self) -> CapNumbers | None:
-        """The ceiling as all ranks receive it."""
-        cap = self.standing.cap
-        if cap is None or cap.power_cap_w is None:
-            return None
-        return CapNumbers(cap.power_cap_w, cap.ramp_w_per_s, cap.per == "job")
 
     def start(self) -> None:
         """Begin to look."""
@@ -65,17 +52,11 @@ class NoticeWatch:
     def clear(self) -> None:
         """Remove all notices: they belong to a job that is over."""
         self._notices.clear()
-        if self._power_caps is not None:
-            self._power_caps.clear()
 
     def _watch(self) -> None:
         while not self._closing.is_set():
             observed = self._notices.poll()
-            self.announced = np.array([observed.announced[list(one)].max() for one in self._sets])
+            self.announced = np.array([observed.slowdown[list(one)].max() for one in self._sets])
+            self.power_w = observed.power_w
             self._complaints += observed.complaints
-            if self._power_caps is not None:
-                self.standing = self._power_caps.poll(time.time())
-                self._complaints += self.standing.complaints
             self._closing.wait(_PAUSE_S)
-        if self._power_caps is not None:
-            self._power_caps.close()

@@ -19,16 +19,15 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
-from perseus_ds.straggler import CapNumbers, ReplicaStatus
+from perseus_ds.straggler import ReplicaStatus
 from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
-_HEAD = 9
-"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap (3)."""
+_HEAD = 7
+"""Failed, plans ready, duration, most, fewest microbatches (negative), loads, power cap."""
 
-_LOADS = 5
-_CAP = slice(6, 9)  # watts (0: none), ramp, whether it is on the whole job; from rank 0 alone
+_LOADS, _POWER_W = 5, 6  # watts of the whole job (0: no cap), from rank 0 alone
 _PARTING_S = 2.0
 """How long a rank that leaves waits for the others."""
 _LEAST_S, _MOST_S = 0.8, 2.0
@@ -47,7 +46,7 @@ class RankStatus:
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
     knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
     layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
-    ``power_cap`` is the power ceiling that stands, which rank 0 alone knows.
+    ``power_w`` is what the job may take, which rank 0 alone knows.
     """
 
     failed: bool = False
@@ -60,7 +59,7 @@ class RankStatus:
     announced: NDArray[np.float64] | None = None
     late: float | None = None
     loads: bool = False
-    power_cap: CapNumbers | None = None
+    power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class JobStatus:
     sizes: tuple[int, int] | None = None
     peers: Claims | None = None
     loads: bool = False
-    power_cap: CapNumbers | None = None
+    power_w: float | None = None
 
 
 class StatusLayout:
@@ -90,7 +89,7 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 9 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
+    Shape: 7 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
     every group of ranks that meet within computations (`PeerRows`).
     """
 
@@ -119,8 +118,7 @@ class StatusLayout:
         if rank_status.microbatches is not None:
             numbers[MOST], numbers[FEWEST] = rank_status.microbatches, -rank_status.microbatches
         numbers[_LOADS] = rank_status.loads
-        if (cap := rank_status.power_cap) is not None:
-            numbers[_CAP] = cap.power_cap_w, cap.ramp_w_per_s, cap.of_job
+        numbers[_POWER_W] = rank_status.power_w or 0.0
         if any(rank_status.conflicts):
             numbers[_HEAD : _HEAD + len(rank_status.conflicts)] = rank_status.conflicts
         if self._replicas:
@@ -137,7 +135,7 @@ class StatusLayout:
         failed, plans_ready, duration_s, most, fewest, loads, *others = numbers[
             : _HEAD + self._kinds
         ].tolist()
-        cap_w, ramp_w_per_s, of_job, *tellers = others
+        power_w, *tellers = others
         return JobStatus(
             failed=bool(failed),
             plans_ready=int(plans_ready),
@@ -148,7 +146,7 @@ class StatusLayout:
             replicas=self._replica_status(numbers) if self._replicas else None,
             peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
-            power_cap=CapNumbers(cap_w, ramp_w_per_s, bool(of_job)) if cap_w > 0.0 else None,
+            power_w=power_w or None,
         )
 
     def _replica_status(self, numbers: NDArray[np.float64]) -> ReplicaStatus:
@@ -225,7 +223,7 @@ class StatusExchange:
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,
-            power_cap=None if self._notices is None else self._notices.cap_numbers,
+            power_w=None if self._notices is None else self._notices.power_w,
         )
         self._channel.post(self._layout.vector(rank_status))
         return job_status

@@ -19,7 +19,7 @@ from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler import Cause, HeldCeiling, Outlook, Pace, ReplicaPlans, ReplicaStatus, Straggler
+from perseus_ds.straggler import Cause, FrontierIndex, Outlook, Pace, ReplicaPlans, ReplicaStatus, Straggler
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class ActivePlan(ClockPolicy):
 
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``watch`` is there where there are several replicas, ``peers`` where ranks meet others within
-    computations, ``follower`` where loads of microbatches are known beforehand. ``ceiling`` restricts the
-    plans to those that hold the power ceiling that stands. ``observed`` is what was exchanged last.
+    computations, ``follower`` where loads of microbatches are known beforehand. ``indexes`` are
+    every replica's frontier: a power cap restricts them to plans below it. ``pipelines`` share a cap of the
+    job. ``observed`` is what was exchanged last.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class ActivePlan(ClockPolicy):
         replica: int = 0,
         watch: ReplicaWatch | None = None,
         peers: PeerAnswers | None = None,
-        ceiling: HeldCeiling | None = None,
+        indexes: Sequence[FrontierIndex] = (),
+        pipelines: int = 1,
         follower: LoadFollower | None = None,
     ) -> None:
-        self.ceiling = ceiling
+        self._free = self._indexes = tuple(indexes)
+        self._pipelines = pipelines
+        self._power_w: float | None = None
         self._schedules = schedules
         self._objective = objective.index
         self._replica = replica
@@ -92,19 +96,29 @@ class ActivePlan(ClockPolicy):
         return [self._unanswered] if self._replica_plans is None else self._replica_plans.plans
 
     @property
-    def capped(self) -> bool:
-        """Whether a power ceiling slows some replica."""
-        return self.ceiling is not None and self.ceiling.binds
+    def power_capped(self) -> bool:
+        """Whether default clocks would take more power than the job may."""
+        power_w = self._pipeline_w
+        return power_w is not None and any(index.default_w > power_w for index in set(self._free))
 
     @property
-    def forbids_default(self) -> bool:
-        """Whether default clocks would break a power ceiling."""
-        return self.ceiling is not None and self.ceiling.forbids_default
+    def power_cap_cost(self) -> Mapping[str, float]:
+        """The plan under the power cap, its power over all pipelines, and by how much it is slower."""
+        free, index = self._free[self._replica], self._indexes[self._replica]
+        return {
+            "plan": index.objective,
+            "plan_w": float(index.power_w[index.objective]) * self._pipelines,
+            "slowdown_pct": 100.0 * (index.objective_s / free.objective_s - 1.0),
+        }
+
+    @property
+    def _pipeline_w(self) -> float | None:
+        return None if self._power_w is None else self._power_w / self._pipelines
 
     @property
     def _unanswered(self) -> int:
-        """The plan where nobody waits: the objective's, or the fastest under the ceiling."""
-        return self._objective if self.ceiling is None else self.ceiling.indexes[self._replica].objective
+        """The plan where nobody waits: the objective's, or the fastest below the power cap."""
+        return self._indexes[self._replica].objective if self._indexes else self._objective
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
@@ -215,12 +229,16 @@ class ActivePlan(ClockPolicy):
         return self._changed_after == index
 
     def hold(self, index: int, job_status: JobStatus) -> None:
-        """Take in the power ceiling that stands after iteration ``index``, whichever plan ran in it."""
-        if self.ceiling is None or not self.ceiling.observe(job_status.power_cap, job_status.iteration_s):
+        """Take in the power cap that holds after iteration ``index``, whichever plan ran in it."""
+        if not self._free or job_status.power_w == self._power_w:
             return
+        self._power_w = job_status.power_w
+        power_w = self._pipeline_w
+        below = {one: one if power_w is None else one.below(power_w) for one in set(self._free)}
+        self._indexes = tuple(below[one] for one in self._free)
         self._changed_after = index
         if self._replica_plans is not None:
-            self._replica_plans.restrict(self.ceiling.indexes, index=index + 1)
+            self._replica_plans.restrict(self._indexes, index=index + 1)
         self._present = self._schedule()
 
     def observe(self, index: int, job_status: JobStatus) -> None:
@@ -231,7 +249,8 @@ class ActivePlan(ClockPolicy):
         if self._peers is not None and job_status.peers is not None and self._peers.observe(job_status.peers):
             self._changed_after = index
         waits = self._replica_plans is not None and self._replica_plans.waits
-        self._paces = (job_status.loads or waits) and not self.capped  # forecasts are of the objective's plan
+        # forecasts are of the objective's plan
+        self._paces = (job_status.loads or waits) and not self.power_capped
         if self._replica_plans is None:
             self._observe_own_pace(index, job_status.iteration_s)
         elif job_status.replicas is not None:
@@ -277,7 +296,7 @@ class ActivePlan(ClockPolicy):
             self._peers.will_run(index, (self._schedules, self.plan, self.room))
 
     def alone(self) -> None:
-        """Run the objective's plan from now on, or what holds the ceiling; whatever the others do."""
+        """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
         self.close()
         self._replica_plans = self._peers = self._will_tell = None
         self._present = self._schedule()

@@ -30,7 +30,6 @@ from perseus_ds.runtime.observe.publishing import (
     skipped_steps,
     summarise,
     timelines,
-    under_ceilings,
     write_ranks,
 )
 from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
@@ -151,7 +150,6 @@ class Audits:
         facts = (
             _facts(context, plan, expected)
             | beside_stragglers(reports)
-            | under_ceilings(reports)
             | skipped_steps(reports)
             | dict(answers)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, certified, doubt, too_little_reserve
@@ -149,3 +149,22 @@ def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2,
     rounded = round(value_pct, decimals) + 0.0
     number = f"{rounded:+.{decimals}f}" if signed else f"{rounded:.{decimals}f}"
     return f"{number} %" if within_pct is None else f"{number} +- {within_pct:.{decimals}f} %"
+
+
+def power_cap_line(power_w: float | None, cost: Mapping[str, float]) -> tuple[str, dict[str, object]]:
+    """Return the line and the facts of a power cap that has come, changed or ended.
+
+    ``cost`` is that of the plan below it (`ActivePlan.power_cap_cost`), empty while no plan runs.
+    """
+    if power_w is None:
+        return "no power cap holds any more", {"power_w": None}
+    facts: dict[str, object] = {"power_w": power_w, **cost}
+    told = f"power cap of {power_w:.0f} W for the job"
+    if not cost:
+        return f"{told}: not held yet, no plan runs", facts
+    if cost["plan_w"] > power_w:
+        told += " cannot be held"
+    return (
+        f"{told}: plan {cost['plan']} takes {cost['plan_w']:.0f} W, {cost['slowdown_pct']:.1f} % slower",
+        facts,
+    )

@@ -22,6 +22,7 @@ from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.findings import power_cap_line
 from perseus_ds.runtime.lifecycle.job_context import JobContext
 from perseus_ds.runtime.lifecycle.leaving import Ending, followed, parted
 from perseus_ds.runtime.lifecycle.measuring.calibrating import Calibrator
@@ -31,7 +32,6 @@ from perseus_ds.runtime.lifecycle.planning.batch_plans import BatchPlans
 from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecision
 from perseus_ds.runtime.measure.accounting import Mode
 from perseus_ds.runtime.measure.recorder import Iteration
-from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.tracing.kernel_tracing import SETTLING
 
@@ -78,10 +78,9 @@ class Lifecycle:
         status_exchange: StatusExchange,
         plans: BatchPlans,
         scalars: Scalars,
-        ceilings: CeilingReporter | None = None,
     ) -> None:
         self._first = first
-        self._ceilings = ceilings
+        self._power_w: float | None = None
         self._context = context
         self._sizes = plans.sizes
         self._status_exchange = status_exchange
@@ -216,16 +215,15 @@ class Lifecycle:
                 self._hold(index, job_status)
 
     def _hold(self, index: int, job_status: JobStatus, *, apart_from: ActivePlan | None = None) -> None:
-        """Have plans for batches of all sizes hold the power ceiling that stands."""
+        """Have plans for batches of all sizes hold the job's power cap."""
         for phase in self._phases.values():
             if isinstance(phase, Running) and phase.active_plan is not apart_from:
                 phase.active_plan.hold(index, job_status)
-        if self._ceilings is None:
-            return
-        if self.active_plan is None:
-            self._ceilings.report_unheld(job_status.power_cap)
-        elif self.active_plan.ceiling is not None:
-            self._ceilings.report(self.active_plan.ceiling, job_status.iteration_s)
+        if job_status.power_w != self._power_w:
+            self._power_w = job_status.power_w
+            cost = {} if self.active_plan is None else self.active_plan.power_cap_cost
+            line, facts = power_cap_line(self._power_w, cost)
+            self._context.log.event("power_cap", line, **facts)
 
     def _take_in(self, job_status: JobStatus) -> None:
         """Look for the plan of a size that is new, and take the next one that is ready."""

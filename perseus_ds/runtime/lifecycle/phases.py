@@ -224,8 +224,9 @@ class Running(Phase):
 
     The iteration in which clocks change counts for neither side. Nor do those in which the GPU still has the
     other side's temperature (``settling`` of them, at most a fifth of an audit's distance). Those beside a
-    straggler or under a power ceiling count for sides of their own. The first audit comes early, so that a
-    measured figure does; their distance varies. What is ``audited`` may ask for another plan.
+    straggler count for sides of their own, those under a power cap for none. The first audit
+    comes early, so that a measured figure does; their distance varies. What is ``audited`` may ask for
+    another plan.
     """
 
     def __init__(
@@ -276,11 +277,11 @@ class Running(Phase):
         self.step = self._next(changed=True)
 
     def _postpones(self) -> bool:
-        """Audit nothing while default clocks would break a power ceiling; return whether that ends an audit.
+        """Audit nothing while default clocks would break a power cap; return whether that ends an audit.
 
-        The cycle begins anew when the ceiling is over.
+        The cycle begins anew when the cap is over.
         """
-        waited, self._waits = self._waits, self.active_plan.forbids_default
+        waited, self._waits = self._waits, self.active_plan.power_capped
         if waited == self._waits:
             return False
         was_planned = self._present.planned
@@ -298,9 +299,8 @@ class Running(Phase):
 
     def _next(self, *, changed: bool) -> Step:
         planned = self._present.planned
-        mode = Mode.NEITHER if changed and planned else self._present.mode
-        if planned and not changed and self.active_plan.capped:
-            mode = Mode.PERSEUS_CAPPED
+        leaves_out = planned and (changed or self.active_plan.power_capped)
+        mode = Mode.NEITHER if leaves_out else self._present.mode
         return Step(
             self.active_plan if planned else DEFAULT_CLOCK,
             beside(mode) if self.active_plan.has_slack else mode,

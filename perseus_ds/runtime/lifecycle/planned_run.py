@@ -30,7 +30,7 @@ from perseus_ds.runtime.lifecycle.pacing_choice import PacingChoice, chosen_for,
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
-from perseus_ds.straggler import Forecast, FrontierIndex, HeldCeiling, ReplicaPlans
+from perseus_ds.straggler import Forecast, FrontierIndex, ReplicaPlans
 
 _Told = tuple[int, int, str | None]  # replica, pipeline rank, why it cannot follow loads
 
@@ -151,30 +151,30 @@ class PlannedRun:
         schedules, profiles = self._schedules(self._frontiers[job.group]), self._profiles()
         indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
         every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
-        ceiling = HeldCeiling(every, [job.ranks // (job.schedule.ranks * job.replicas)] * job.replicas)
+        pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
             return ActivePlan(
                 schedules,
                 plan,
                 replica=job.replica,
                 peers=self._peers,
-                ceiling=ceiling,
+                indexes=every,
+                pipelines=pipelines,
                 follower=self._follower(plan, profiles, marks=(-1,)),
             )
         forecast = None if profiles is None else self._forecast(indexes, profiles)
-        return self._beside_others(schedules, plan, ceiling, (forecast, profiles))
+        return self._beside_others(schedules, plan, every, (forecast, profiles))
 
     def _beside_others(
         self,
         schedules: ClockSchedules,
         plan: FrequencyPlan,
-        ceiling: HeldCeiling,
+        every: Sequence[FrontierIndex],
         foreknown: tuple[Forecast | None, Sequence[Profile | None] | None],
     ) -> ActivePlan:
         """Prepare the watch over all replicas; collective."""
         job, behind, (forecast, profiles) = self._context.job, self._arrivals.behind, foreknown
         groups = [job.group_of(replica) for replica in range(job.replicas)]
-        every = ceiling.indexes
         plans = ReplicaPlans(
             every,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
@@ -192,7 +192,8 @@ class PlannedRun:
             watch=ReplicaWatch(plans, reporter, pacer, behind),
             follower=self._follower(plan, profiles, marks=() if forecast is None else forecast.marks.after),
             peers=self._peers,
-            ceiling=ceiling,
+            indexes=every,
+            pipelines=job.ranks // job.schedule.ranks,
         )
 
     def _schedules(self, own: PlanSet) -> ClockSchedules:

@@ -27,7 +27,6 @@ class Mode(Enum):
     NEITHER = "neither"
     BASELINE_BESIDE = "baseline beside a straggler"
     PERSEUS_BESIDE = "perseus beside a straggler"
-    PERSEUS_CAPPED = "perseus under a power ceiling"
 
 
 def beside(mode: Mode) -> Mode:

@@ -74,21 +74,6 @@ def beside_stragglers(reports: Sequence[RankReport]) -> dict[str, object]:
     return {"beside_stragglers": rows} if rows else {}
 
 
-def under_ceilings(reports: Sequence[RankReport]) -> dict[str, object]:
-    """The same for iterations that a power ceiling slowed: they are kept out of both sides as well."""
-    side = _side(reports, Mode.PERSEUS_CAPPED)
-    if side is None:
-        return {}
-    measured = side.measured()
-    row = {
-        "iteration_time_s": measured.iteration_time_s,
-        "energy_j": measured.energy_j,
-        "power_w": measured.energy_j / measured.iteration_time_s,
-        "iterations": measured.iterations,
-    }
-    return {"under_power_ceilings": row}
-
-
 def skipped_steps(reports: Sequence[RankReport]) -> dict[str, object]:
     """How many iterations counted for neither side, since gradients overflowed; nothing where none did."""
     skipped = max(report.skipped for report in reports)

@@ -37,13 +37,12 @@ from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
 from perseus_ds.runtime.metrics.publisher import Publisher
 from perseus_ds.runtime.metrics.textfile import TextFile
-from perseus_ds.runtime.observe.ceiling_reporter import CeilingReporter
 from perseus_ds.runtime.observe.conflict_monitor import KINDS, ConflictMonitor
 from perseus_ds.runtime.observe.rank_report import RankBooks
 from perseus_ds.runtime.observe.scalars import Scalars
 from perseus_ds.runtime.startup.shared_device import SharedDevice
 from perseus_ds.runtime.tracing.kernel_tracing import KernelTracing
-from perseus_ds.straggler import Notices, PowerCaps
+from perseus_ds.straggler import Notices
 
 
 class Assembly:
@@ -149,7 +148,6 @@ class Assembly:
         context, waits = self._context, self._virtual_time is not None
         peers = self._peer_answers(asked)
         notices = self._notice_watch()
-        ceilings = None if notices is None else CeilingReporter(context.log, lambda: notices.standing)
         watchers = PlanWatchers(audits, self._arrivals, peers)
         plans = BatchPlans(context, self._sizes, watchers, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
@@ -159,7 +157,6 @@ class Assembly:
             status_exchange=self._status_exchange(asked, peers, notices),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
-            ceilings=ceilings,
         )
         self._undo.append(lifecycle.close)
         return lifecycle
@@ -197,17 +194,12 @@ class Assembly:
         return PeerAnswers(job, own_lateness, self._context.log, answers=straggler.peers == "answer")
 
     def _notice_watch(self) -> NoticeWatch | None:
-        """What looks for announcements and power ceilings, on rank 0."""
+        """What looks for notices, on rank 0."""
         job, folder = self._context.job, self._context.directory.notices
         if job.rank != 0:
             return None
-        site, pipelines = self._context.config.power.ceiling, job.ranks // job.schedule.ranks
-        watch = NoticeWatch(
-            Notices(folder, replicas=sum(map(len, job.sets))),
-            self._context.log,
-            sets=job.sets,
-            power_caps=PowerCaps(folder, site, pipelines=pipelines),
-        )
+        notices = Notices(folder, replicas=sum(map(len, job.sets)))
+        watch = NoticeWatch(notices, self._context.log, sets=job.sets)
         watch.start()
         self._undo.append(watch.close)
         return watch

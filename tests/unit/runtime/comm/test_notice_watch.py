@@ -10,7 +10,7 @@ import pytest
 
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
 from perseus_ds.runtime.observe.event_log import EventLog
-from perseus_ds.straggler import Heard, Notices
+from perseus_ds.straggler import Announced, Notices
 
 
 class HandNotices(Notices):
@@ -18,15 +18,15 @@ class HandNotices(Notices):
 
     def __init__(self) -> None:
         super().__init__(Path("nowhere"), replicas=2)
-        self.observed = Heard(np.ones(2))
+        self.observed = Announced(np.ones(2))
         self.looked = threading.Semaphore(0)
         self.hangs = threading.Event()
         self.goes_on = threading.Event()
 
-    def poll(self) -> Heard:
+    def poll(self) -> Announced:
         if self.hangs.is_set():
             self.goes_on.wait(30.0)
-        observed, self.observed = self.observed, Heard(self.observed.announced)
+        observed, self.observed = self.observed, Announced(self.observed.slowdown, self.observed.power_w)
         self.looked.release()
         return observed
 
@@ -45,10 +45,11 @@ def looked_twice(notices: HandNotices) -> None:
 def test_what_is_announced_is_there_after_a_look(notices: HandNotices) -> None:
     watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
     assert watch.announced.tolist() == [1.0, 1.0]
-    notices.observed = Heard(np.array([1.0, 1.5]))
+    notices.observed = Announced(np.array([1.0, 1.5]), 1850.0)
     watch.start()
     looked_twice(notices)
     assert watch.announced.tolist() == [1.0, 1.5]
+    assert watch.power_w == 1850.0
     watch.close()
 
 
@@ -56,7 +57,7 @@ def test_complaints_are_said_once_and_only_when_asked(
     notices: HandNotices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watch = NoticeWatch(notices, EventLog(0), sets=((0,), (1,)))
-    notices.observed = Heard(np.ones(2), ("half a file: ignored",))
+    notices.observed = Announced(np.ones(2), None, ("half a file: ignored",))
     watch.start()
     looked_twice(notices)
     assert capsys.readouterr().err == ""

@@ -15,7 +15,6 @@ from perseus_ds.runtime.comm.status import JobStatus, StatusExchange, StatusLayo
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind
-from perseus_ds.straggler import CapNumbers
 
 KINDS = 7
 
@@ -55,7 +54,7 @@ class Rank:
         self.conflict_monitor, self.notices, self.capped = MagicMock(), MagicMock(), False
         self.conflict_monitor.unpublished.return_value = ()
         self.notices.announced = np.array([1.3, 1.0])
-        self.notices.cap_numbers = CapNumbers(1850.0, 20.0, of_job=True)
+        self.notices.power_w = 1850.0
         parts: dict[str, Any] = {
             "conflict_monitor": self.conflict_monitor,
             "capped": lambda _: self.capped,
@@ -110,7 +109,7 @@ def test_caps_and_announcements_are_told() -> None:
     assert job_status.replicas is not None
     assert job_status.replicas.capped.tolist() == [False, True]
     assert job_status.replicas.announced.tolist() == [1.3, 1.0]
-    assert job_status.power_cap == CapNumbers(1850.0, 20.0, of_job=True)
+    assert job_status.power_w == 1850.0
 
 
 def test_conflicts_reach_the_lookout() -> None:

@@ -47,10 +47,13 @@ class Job:
                     StragglerReporter(log, [PLANS, PLANS]) if replica == 0 else None,
                     behind=behind,
                 ),
+                indexes=[frontier_index, frontier_index],
+                pipelines=2,
             )
             for replica in (0, 1)
         ]
         self.audits = 0
+        self.power_w: float | None = None
         self.ranks = [
             Running(active_plan, every_iterations=every, audit_iterations=2, audited=self._audited)
             for active_plan in self.parts
@@ -72,9 +75,8 @@ class Job:
             self._own_s.append(np.array(own_s) * (1.0, slow))
             about = self.index - 1 - self.behind
             known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
-            job_status = JobStatus(
-                False, False, 6.0, (), ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
-            )
+            replica_status = ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
+            job_status = JobStatus(False, False, 6.0, (), replica_status, power_w=self.power_w)
             for rank in self.ranks:
                 rank.active_plan.observe(self.index, job_status)
                 rank.following(Ended(self.index, [], job_status.iteration_s))
@@ -224,3 +226,38 @@ def test_a_clock_schedule_is_made_once_and_is_the_stages_part_of_the_plan() -> N
     assert schedules.of(1).opening[0].clock_mhz == PLANS.plan(1).clocks_of_stage(1)[0]
     assert len(schedules.of(1).during) == len(schedules.of(1).over) == 2
     assert schedules.of(1) is schedules.of(1)
+
+
+FAST_W, SLOW_W = (2.0 * float(power) for power in FrontierIndex.of(PLANS, OBJECTIVE).power_w)
+"""What both replicas take together at the plans of 6 s and of 8 s."""
+
+
+def test_under_a_power_cap_all_run_the_fastest_plan_below_it_and_come_back(job: Job) -> None:
+    job.power_w = FAST_W
+    assert set(job.play(3)) == {(0, 0)}
+    job.power_w = FAST_W - 1.0
+    assert job.play(4)[1:] == [(1, 1)] * 3
+    assert job.parts[0].power_cap_cost["slowdown_pct"] == pytest.approx(100.0 / 3.0)
+    job.power_w = 0.5 * SLOW_W
+    assert set(job.play(3)) == {(1, 1)}, "the slowest plan runs where none is below it"
+    job.power_w = None
+    assert job.play(4)[1:] == [(0, 0)] * 3
+
+
+def test_nothing_is_audited_while_default_clocks_would_break_a_power_cap(tmp_path: Path) -> None:
+    job = Job(tmp_path, every=4)
+    job.power_w = 2.0 * job.frontier_index.default_w - 1.0
+    job.play(2)
+    rows = job.play(40)
+    assert all(plan is not None for row in rows for plan in row)
+    assert job.ranks[0].step.mode is Mode.NEITHER
+    job.power_w = None
+    assert any(plan is None for row in job.play(40) for plan in row)
+
+
+def test_a_straggler_under_a_power_cap_is_judged_by_the_plan_that_it_runs(job: Job) -> None:
+    job.power_w = FAST_W - 1.0
+    job.play(20)
+    assert job.parts[0].awaited == ()
+    assert set(job.play(10, slow=SLOWED)) == {(1, 1)}
+    assert [straggler.replica for straggler, _ in job.parts[0].awaited] in ([], [1])

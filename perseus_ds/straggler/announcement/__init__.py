@@ -1,1 +1,0 @@
-"""Stragglers that are known in advance: announced by files that the job looks at."""

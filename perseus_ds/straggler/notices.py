@@ -1,0 +1,314 @@
+"""Notices to a running job: a slow pipeline, or a power cap; a small JSON file each in ``RUN_DIR/notices``.
+
+`notify` writes them. Rank 0 of the job reads them with `Notices` and informs the other ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.errors import PerseusError
+from perseus_ds.files import parse_json, read_bounded
+from perseus_ds.files.fields import real, whole
+from perseus_ds.run_directory import RunDirectory, read_events, read_places, write_json
+
+POWER_CAP_FILE = "power_cap.json"
+_NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json|power_cap\.json")
+_MOST_BYTES = 4096
+_MOST_SLOWDOWN = 1e6
+_LEAST_W, _MOST_W = 1e-3, 1e9
+_MOST_TIME_S = 1e11
+_OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
+
+_Signature = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice: how many times slower a pipeline is, or how much power the job may take on average.
+
+    ``until_s`` is when the notice ends, in seconds since 1970 (None: when its file is removed).
+    """
+
+    slowdown: float | None = None
+    power_w: float | None = None
+    until_s: float | None = None
+
+    def to_json(self) -> dict[str, float]:
+        """Return the content of the file."""
+        given = {"slowdown": self.slowdown, "power_w": self.power_w, "until": self.until_s}
+        return {key: value for key, value in given.items() if value is not None}
+
+    @classmethod
+    def parse(cls, content: object, *, key: str) -> Notice:
+        """Read the content of a file that has to have ``key``; others that are not known are ignored.
+
+        Raises:
+            PerseusError: naming the key that is missing or wrong.
+        """
+        if not isinstance(content, dict) or key not in content:
+            raise PerseusError(f"has no {key!r}")
+        until_s = _moment_s(content)
+        if key == "power_w":
+            return cls(power_w=real(content, key, least=_LEAST_W, most=_MOST_W), until_s=until_s)
+        return cls(slowdown=real(content, key, least=1.0, most=_MOST_SLOWDOWN), until_s=until_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Announced:
+    """The notices that hold now, and one line for each file that is ignored.
+
+    Shape: ``slowdown`` [replicas], 1 for a replica that is not announced to be slow.
+    """
+
+    slowdown: NDArray[np.float64]
+    power_w: float | None = None
+    complaints: tuple[str, ...] = ()
+
+
+class Notices:
+    """Reads ``RUN_DIR/notices``.
+
+    A file that is half written or wrong changes nothing: it is logged once, and what held before holds on. A
+    file that is gone holds no more. Nothing in the folder raises.
+    """
+
+    def __init__(self, folder: Path, *, replicas: int) -> None:
+        self._folder = folder
+        self._replicas = replicas
+        self._seen: dict[str, _Signature] = {}
+        self._failed: dict[str, _Signature] = {}
+        self._notices: dict[str, Notice] = {}
+        self._complaint = ""
+
+    def poll(self) -> Announced:
+        """Read what is new, and return what holds now.
+
+        Cost: one listing of the folder and one stat per file; files are read when they have changed.
+        """
+        complaints: list[str] = []
+        try:
+            complaints = self._look()
+        except FileNotFoundError:
+            self._seen.clear()
+            self._notices.clear()
+        except OSError as error:
+            complaint = f"{self._folder}: {error.strerror}: notices are ignored"
+            complaints = [complaint] if complaint != self._complaint else []
+            self._complaint = complaint
+        else:
+            self._complaint = ""
+        return self._announced(tuple(complaints))
+
+    def clear(self) -> None:
+        """Remove all notices."""
+        try:
+            present = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+        except OSError:
+            return
+        for path in present:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue  # somebody else's: the next job takes it as this one did
+
+    def _look(self) -> list[str]:
+        found = {
+            path.name: signature
+            for path in self._folder.iterdir()
+            if _NAME.fullmatch(path.name) and (signature := _signature(path))
+        }
+        for known in (self._seen, self._failed, self._notices):
+            for name in known.keys() - found.keys():
+                del known[name]
+        changed = sorted(name for name in found if self._seen.get(name) != found[name])
+        return [line for name in changed for line in self._read(name, found[name])]
+
+    def _read(self, name: str, found: _Signature) -> list[str]:
+        """Read a file that is new or has changed; where the file system fails, it is read again next time."""
+        path = self._folder / name
+        try:
+            content = parse_json(read_bounded(path, most_bytes=_MOST_BYTES))
+            notice = Notice.parse(content, key="power_w" if name == POWER_CAP_FILE else "slowdown")
+        except OSError as error:
+            known, self._failed[name] = self._failed.get(name), found
+            return [] if known == found else [f"{path}: {error.strerror}: not read so far"]
+        except PerseusError as error:
+            self._seen[name] = found
+            return [f"{path} {error}: ignored"]
+        self._seen[name] = found
+        if notice.slowdown is not None and (pipeline := _pipeline_of(name)) >= self._replicas:
+            return [f"{path} names pipeline {pipeline}, the job has 0 to {self._replicas - 1}: ignored"]
+        self._notices[name] = notice
+        return []
+
+    def _announced(self, complaints: tuple[str, ...]) -> Announced:
+        now_s, slowdown, power_w = time.time(), np.ones(self._replicas), None
+        for name, notice in self._notices.items():
+            if notice.until_s is not None and now_s >= notice.until_s:
+                continue
+            if notice.power_w is not None:
+                power_w = notice.power_w
+            else:
+                slowdown[_pipeline_of(name)] = notice.slowdown
+        return Announced(slowdown, power_w, complaints)
+
+
+def notify(
+    run_dir: str | Path,
+    *,
+    pipeline: int | None = None,
+    host: str | None = None,
+    slowdown: float | None = None,
+    power_w: float | None = None,
+    until_s: float | None = None,
+    clear: bool = False,
+) -> list[Path]:
+    """Write notices for a running job, which follows within two iterations; return their files.
+
+    ``slowdown`` is for one pipeline, or for every pipeline with a GPU on ``host``; 1 ends it. ``power_w`` is
+    for the whole job. ``clear`` removes all notices.
+
+    Raises:
+        OSError: a file cannot be written.
+        PerseusError: a bad number, no such pipeline or host, or no running job that would follow.
+    """
+    directory = RunDirectory(Path(run_dir))
+    attached = _running_job(directory)
+    if clear:
+        Notices(directory.notices, replicas=0).clear()
+        return []
+    if slowdown is not None:
+        notice = Notice.parse({"slowdown": slowdown, "until": until_s}, key="slowdown")
+        names = [f"pipeline_{one}.json" for one in _slow_pipelines(directory, attached, pipeline, host)]
+    elif power_w is None or pipeline is not None or host is not None:
+        raise PerseusError("a pipeline or a host needs a slowdown, the job a power cap")
+    else:
+        notice = Notice.parse({"power_w": power_w, "until": until_s}, key="power_w")
+        names = [POWER_CAP_FILE]
+    if until_s is not None and until_s <= time.time():
+        raise PerseusError("`until` is over already", hint="name a later time")
+    if attached.get("start") == "observe":
+        raise PerseusError(f"{directory.path}: its job only observes, a notice would change nothing")
+    paths = [directory.notices / name for name in names]
+    for path in paths:
+        if notice.slowdown == 1.0:
+            path.unlink(missing_ok=True)
+        else:
+            write_json(path, notice.to_json())
+    return paths
+
+
+def _slow_pipelines(
+    directory: RunDirectory, attached: Mapping[str, object], pipeline: int | None, host: str | None
+) -> list[int]:
+    """Return the pipelines that a slowdown is for.
+
+    Raises:
+        PerseusError: the job does not have them, or does not answer stragglers.
+    """
+    pipelines = _count(attached, "replicas")
+    if pipelines == 1:
+        raise PerseusError(f"{directory.path}: its job has one pipeline and nobody waits for it")
+    if attached.get("stragglers") is False:
+        raise PerseusError(f"{directory.path}: its job has straggler.enabled false")
+    if (pipeline is None) == (host is None):
+        raise PerseusError("a slowdown needs a pipeline or a host")
+    if pipeline is not None:
+        if pipeline < 0 or (pipelines is not None and pipeline >= pipelines):
+            raise PerseusError(f"pipeline {pipeline} does not exist: the job has {pipelines}, counted from 0")
+        return [pipeline]
+    places = read_places(directory.places)
+    if found := sorted({place.pipeline for place in places if place.host == host}):
+        return found
+    known = ", ".join(sorted({place.host for place in places})[:8])
+    raise PerseusError(f"the job has no GPU on host {host!r:.80}", hint=f"its hosts are {known}")
+
+
+def _running_job(directory: RunDirectory) -> Mapping[str, object]:
+    """Return the journal's event of the job that runs now.
+
+    Raises:
+        PerseusError: no run directory, or no job that runs.
+    """
+    if not directory.events.is_file():
+        raise PerseusError(
+            f"{directory.path} is not a run directory: it has no {directory.events.name}",
+            hint="give the run_dir of a job that runs",
+        )
+    attached: Mapping[str, object] | None = None
+    over = None
+    for event in read_events(directory.events):
+        name = str(event.get("event"))
+        if name == "attached":
+            attached, over = event, None
+        over = _OVER.get(name, over)
+    if attached is None:
+        raise PerseusError(f"{directory.path}: no job has started here yet")
+    if over is not None or not _is_alive(attached):
+        raise PerseusError(f"{directory.path}: {over or 'its job has died'}, nobody would receive it")
+    return attached
+
+
+def _is_alive(attached: Mapping[str, object]) -> bool:
+    """Whether rank 0 may still be there; no other host's processes can be seen from here."""
+    pid = _count(attached, "pid")
+    if attached.get("host") != socket.gethostname() or pid is None:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _count(attached: Mapping[str, object], key: str) -> int | None:
+    """Return a number of the journal; None where it has none that a process or a pipeline can have."""
+    try:
+        return whole(attached, key, least=1, most=2**31 - 1)
+    except PerseusError:
+        return None
+
+
+def _moment_s(content: Mapping[str, object]) -> float | None:
+    """Read ``until``: seconds since 1970, or ISO 8601 with its time zone."""
+    value = content.get("until")
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return real(content, "until", least=0.0, most=_MOST_TIME_S)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise PerseusError(
+            f"until is {value!r:.40}",
+            hint="expected a time like 2030-01-31T18:00:00+01:00, or seconds since 1970",
+        )
+    return moment.timestamp()
+
+
+def _pipeline_of(name: str) -> int:
+    return int(name.removeprefix("pipeline_").removesuffix(".json"))
+
+
+def _signature(path: Path) -> _Signature:
+    """Return what changes when a file is replaced or written to; empty where it is gone."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_uid, found.st_mode)
