@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 import perseus_ds
 from perseus_ds.device import ClockChange
 from perseus_ds.errors import PerseusError
-from perseus_ds.plan import PlanSet, build
-from perseus_ds.plan.budget import ChangeBudget
-from perseus_ds.plan.solving.switching import Switching
+from perseus_ds.plan import ChangeBudget, PlanSet, Switching, build
 from perseus_ds.profile import Point, Profile, read_profile
 from perseus_ds.schedule import Kind, Schedule, dag_of, textbook
 from perseus_ds.simulation.gpt3 import gpt3_profile

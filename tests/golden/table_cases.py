@@ -1,0 +1,188 @@
+"""The outside without its words: commands and their JSON, keys of the block, damaged files.
+
+Only exit codes, keys and the word that a refusal must hold are recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from perseus_ds.config import parse
+from perseus_ds.errors import PerseusError
+from perseus_ds.plan import read_plans
+from perseus_ds.profile import read_profile, write_profile
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = str(Path(sys.executable).with_name("perseus-ds"))
+EXAMPLE = ROOT / "docs" / "examples" / "profile.csv"
+SIZES = ["--stages", "4", "--microbatches", "8", "--blocking-power-w", "70"]
+
+BLOCKS: list[Mapping[str, Any]] = [
+    {},
+    {"enabled": True},
+    {"enabled": True, "mode": "run", "run_dir": "runs/a", "device": "simulated", "on_error": "raise"},
+    {"enabled": True, "device": "nvml", "allow_unguarded_container": True},
+    {"enabled": True, "trace_kernels": 3},
+    *(
+        {"objective": own}
+        for own in (
+            {"policy": "no_slowdown"},
+            {"policy": "max_slowdown", "max_slowdown_pct": 5.0},
+            {"policy": "deadline", "deadline_s": 3.0},
+            {"policy": "min_energy"},
+            {"reserve_pct": 1.0, "split": "never", "waits": "never"},
+            {"changes_per_s": 5.0},
+            {"node_changes_per_s": 5.0},
+        )
+    ),
+    {"profile": {"min_window_s": 2.0, "max_clocks": 5, "max_slower_pct": 10.0, "reuse": False}},
+    {"profile": {"warmup_iterations": 3, "settle_s": 0.5}},
+    {"audit": {"every_iterations": 100, "iterations": 5, "settle_s": 0.5}},
+    {"straggler": {"enabled": False}},
+    {"straggler": {"max_cost_pct": 0.1}},
+    {"metrics": {"enabled": True, "folder": "metrics"}},
+    {"simulated": {"gpu": "a40", "seed": 3, "noise": 0.01}},
+    # refused
+    {"modus": "run"},
+    {"mode": "fast"},
+    {"enabled": 1},
+    {"device": "tpu"},
+    {"objective": {"policy": "fast"}},
+    {"objective": {"policy": "deadline"}},
+    {"objective": {"policy": "max_slowdown", "max_slowdown_pct": -1}},
+    {"objective": {"deadline": 3}},
+    {"profile": {"min_window_s": 0}},
+    {"profile": {"max_clocks": 1}},
+    {"audit": {"iterations": 0}},
+    {"straggler": {"max_cost_pct": "none"}},
+    {"simulated": {"gpu": "abacus"}},
+]
+
+
+def _blocks(_: Path) -> dict[str, Any]:
+    """Accepted, or the key that the refusal names."""
+    found: dict[str, Any] = {}
+    for block in BLOCKS:
+        keys = _keys(block)
+        try:
+            parse(dict(block), {})
+            found[json.dumps(block)] = "accepted"
+        except PerseusError as error:
+            found[json.dumps(block)] = [key for key in keys if key in str(error)][-1:] or "no key named"
+    return found
+
+
+def _keys(block: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for key, value in block.items()
+        for name in (key, *(_keys(value) if isinstance(value, dict) else ()))
+    ]
+
+
+def _commands(folder: Path) -> dict[str, Any]:
+    """Exit code and the JSON's keys of each command."""
+    plan = str(folder / "plan.json")
+    calls = {
+        "plan": ["plan", str(EXAMPLE), *SIZES, "-o", plan, "--json"],
+        "plan with a frontier": [
+            "plan",
+            str(EXAMPLE),
+            *SIZES,
+            "-o",
+            plan,
+            "--frontier-csv",
+            str(folder / "f.csv"),
+        ],
+        "show": ["show", plan, "--format", "json"],
+        "show a plan": ["show", plan, "--plan", "0", "--format", "csv"],
+        "show beside a straggler": ["show", plan, "--straggler", "2.2"],
+        "show within a slowdown": ["show", plan, "--max-slowdown", "5"],
+        "show before a deadline": ["show", plan, "--deadline", "2.2"],
+        "verify": ["verify", plan],
+        "simulate": ["simulate", plan, str(EXAMPLE), "--json"],
+        "doctor": ["doctor", "--json"],
+        "guardd status without a service": ["guardd", "status"],
+        # refused
+        "plan without sizes": ["plan", str(EXAMPLE)],
+        "plan of no file": ["plan", str(folder / "none.csv"), *SIZES],
+        "plan of too many stages": [
+            "plan",
+            str(EXAMPLE),
+            "--stages",
+            "9",
+            "--microbatches",
+            "8",
+            "--blocking-power-w",
+            "70",
+        ],
+        "show no file": ["show", str(folder / "none.json")],
+        "show no such plan": ["show", plan, "--plan", "100000"],
+        "verify no plan": ["verify", str(EXAMPLE)],
+        "report of no run": ["report", str(folder / "none")],
+        "notify no run": ["notify", str(folder / "none"), "--pipeline", "0", "--slowdown", "1.2"],
+        "run nothing": ["run"],
+        "no such command": ["fly"],
+    }
+    found = {}
+    for name, words in calls.items():
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False, cwd=folder)
+        row: dict[str, Any] = {"exit code": done.returncode}
+        if done.returncode == 0 and done.stdout.lstrip().startswith(("{", "[")):
+            row["keys"] = _shape(json.loads(done.stdout))
+        if done.returncode == 1:
+            row["lines"] = len(done.stderr.strip().splitlines()) <= 2
+        found[name] = row
+    found["frontier csv"] = {"header": (folder / "f.csv").read_text().splitlines()[0]}
+    return found
+
+
+def _shape(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return sorted(value)
+    return [_shape(value[0])] if isinstance(value, list) and value else type(value).__name__
+
+
+DAMAGES: Mapping[str, Callable[[str], str]] = {
+    "cut off": lambda text: text[: len(text) // 2],
+    "empty": lambda _: "",
+    "no object": lambda _: "[1, 2]",
+    "a number is a word": lambda text: (
+        text.replace("0", '"zero"', 1) if '"version"' not in text[:20] else text[:-3]
+    ),
+    "not a number": lambda text: text.replace("1.", "NaN, ", 1),
+    "version of the future": lambda text: text.replace('"version": 1', '"version": 99').replace(
+        '"version":1', '"version":99'
+    ),
+}
+
+
+def _damaged(folder: Path) -> dict[str, Any]:
+    """Whether a damaged profile and plan are refused in words that name the file."""
+    plan = [PROGRAM, "plan", str(EXAMPLE), *SIZES, "-o", str(folder / "plan.json")]
+    subprocess.run(plan, check=True, capture_output=True)
+    write_profile(read_profile(EXAMPLE), folder / "profile.json")
+    found = {}
+    for name, read in (("plan.json", read_plans), ("profile.json", read_profile)):
+        text = (folder / name).read_text()
+        for damage, apply in DAMAGES.items():
+            path = folder / f"damaged-{name}"
+            path.write_text(apply(text))
+            if path.read_text() == text:
+                continue
+            try:
+                read(path)
+                found[f"{name} {damage}"] = "accepted"
+            except PerseusError as error:
+                found[f"{name} {damage}"] = (
+                    "refused" if path.name in str(error) else "refused without its name"
+                )
+    return found
+
+
+CASES = {"blocks": _blocks, "commands": _commands, "damaged files": _damaged}

@@ -1,0 +1,180 @@
+"""Whole jobs for one seed: what they leave in their run directory, and how a job of eight ranks goes.
+
+Values that differ from run to run (names of runs and hosts, moments, digests of whole files) are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from perseus_ds.plan import PlanSet, Switching, read_plans
+from perseus_ds.plan import build as build_plans
+from perseus_ds.profile import read_profile
+from perseus_ds.schedule import textbook
+from perseus_ds.simulation.gpt3 import gpt3_profile
+
+ROOT = Path(__file__).parents[2]
+DIGITS = 6
+VOLATILE = ("run", "host", "sha256", "digest", "outside", "version")
+
+
+def left_by(run_dir: Path) -> dict[str, Any]:
+    """Read what a job leaves: points of the profile, sums of the plan, summary, names of events in order."""
+    profile, plans = read_profile(run_dir / "profile.json"), read_plans(run_dir / "plan.json")
+    events = [json.loads(line)["event"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
+    return {
+        "profile": {
+            f"{stage}{kind.value}": [[p.clock_mhz, _round(p.time_s), _round(p.energy_j)] for p in points]
+            for (stage, kind), points in sorted(profile.points.items(), key=str)
+        },
+        "plan": plan_sums(plans),
+        "summary": _steady(json.loads((run_dir / "summary.json").read_text())),
+        "events": events,
+    }
+
+
+def plan_sums(plans: PlanSet) -> dict[str, Any]:
+    """Sums over all plans of a file."""
+    return {
+        "plans": len(plans),
+        "time_s": _round(float(plans.iteration_time_s.sum())),
+        "energy_j": _round(float(plans.effective_energy_j.sum())),
+        "bound_j": _round(float(plans.lower_bound_j.sum())),
+        "saving_pct": _round(plans.plan(0).saving_pct),
+    }
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _steady(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {key: _steady(own) for key, own in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [_steady(own) for own in value]
+    return _round(value) if isinstance(value, float) else value
+
+
+def _lifecycle(folder: Path) -> dict[str, Any]:
+    """Four stages from an empty run directory to the first measured saving."""
+    from jobs import STAGES, block, happened, train_until
+    from ranks import config, run_ranks
+
+    content = config(gradient_clipping=1.0, perseus=block(folder / "run"))
+    said = run_ranks(4, train_until, content, STAGES, happened("measured"))
+    return {
+        **left_by(folder / "run"),
+        "losses": hashlib.sha256(" ".join(said[0].value.losses[:20]).encode()).hexdigest(),
+    }
+
+
+def _demo(folder: Path) -> dict[str, Any]:
+    """``scripts/demo_job`` by DeepSpeed's launcher, as ``scripts/demo`` starts it."""
+    from free_ports import free_port
+
+    run_dir = folder / "run"
+    words = ["--num_gpus", "4", "--master_port", str(free_port()), "--log_level", "error"]
+    script = ["scripts/demo_job/train.py", "--deepspeed_config", "configs/demo.json"]
+    subprocess.run(
+        [str(Path(sys.executable).with_name("deepspeed")), *words, *script],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PERSEUS_RUN_DIR": str(run_dir),
+            "OMP_NUM_THREADS": "1",
+            "DS_ACCELERATOR": "cpu",
+        },
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return left_by(run_dir)
+
+
+FORWARD_S = (0.4, 0.5, 0.45, 0.42)
+SLOW_FROM, SLOW_TO, KILLED_AT = 20, 40, 60
+
+
+def _eight_ranks(folder: Path) -> dict[str, Any]:
+    """Two replicas of four stages: one is 1.2 times slower for a while, then a rank vanishes."""
+    from jobs import events
+    from ranks import run_ranks
+    from replicas import planned_job
+
+    content = planned_job(folder, ranks=8, forward_s=FORWARD_S)
+    said = run_ranks(8, _until_killed, content)
+    seen = [one["event"] for one in events(folder / "run")]
+    return {
+        "events": seen,
+        "losses": hashlib.sha256(" ".join(said[0].value[0]).encode()).hexdigest(),
+        "others": [[outcome, clock_mhz] for _, outcome, clock_mhz in (one.value for one in said[:-1])],
+    }
+
+
+def _until_killed(rank: int, content: Mapping[str, Any]) -> tuple[list[str], str, float]:
+    """Train until the last rank leaves as if killed; return losses, the way it ended, the clock then."""
+    from ranks import batches, build
+
+    import perseus_ds
+    from perseus_ds.device.simulated import opened
+
+    engine, data = build(content, stages=len(FORWARD_S)), batches()
+    slow = engine.grid.get_data_parallel_rank() == 1
+    losses, outcome = [], "trained"
+    for iteration in range(KILLED_AT + 10):
+        if iteration == KILLED_AT and rank == 7:
+            return losses, "killed", 0.0
+        for gpu in opened():
+            gpu.slowness = 1.2 if slow and SLOW_FROM <= iteration < SLOW_TO else 1.0
+        try:
+            loss = float(engine.train_batch(data)).hex()
+        except RuntimeError:
+            outcome = "raised"
+            break
+        losses.append(loss)
+    perseus_ds.detach(engine)
+    gpu = opened()[-1]
+    for _ in range(500):
+        if gpu.true_now().clock_mhz == gpu.model.max_clock_mhz:
+            break
+        gpu.sleep(0.01)
+        time.sleep(0.001)
+    return losses[:KILLED_AT], outcome, gpu.true_now().clock_mhz
+
+
+def _budget(sizes: str, per_s: float | None, split: str, _: Path) -> dict[str, Any]:
+    """Plan the simulated GPU's GPT-3 within a budget of changes, or with one clock per computation."""
+    from perseus_ds.device import ClockChange
+    from perseus_ds.plan import ChangeBudget
+
+    stages, microbatches = map(int, sizes.split("x"))
+    switching = Switching(
+        ClockChange(0.005, 0.005, 0.005),
+        split,  # type: ignore[arg-type]
+        budget=ChangeBudget(per_gpu_per_s=per_s),
+    )
+    schedule = textbook("1f1b", stages=stages, microbatches=microbatches)
+    return plan_sums(build_plans(gpt3_profile(), schedule, blocking_power_w=83.64, switching=switching))
+
+
+SLOW = ("demo",)
+"""Cases of the long tests."""
+
+CASES = {
+    "lifecycle": _lifecycle,
+    "demo": _demo,
+    "eight ranks, a straggler, a killed rank": _eight_ranks,
+    "plans 8x12 at 5 changes per s": partial(_budget, "8x12", 5.0, "auto"),
+    "plans 8x8 of whole clocks": partial(_budget, "8x8", None, "never"),
+}
