@@ -17,7 +17,7 @@ from programs import Done, block, judge
 from ranks import Batches, batches, build, config, run_ranks
 from zero_hosts import ZeroHost, zero_engine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 MOST_STEPS, MORE, BREATH_S = 3000, 2, 0.05
 MICROBATCHES, ROWS, DEADLINE_S = 4, (1, 4, 2, 3), 20.5
@@ -82,7 +82,6 @@ def run(ranks: int, job: Job, perseus: Mapping[str, Any] | None, steps: int | No
     return Done("".join(one.output for one in said), losses, len(said[0].value), journal)
 
 
-@pytest.mark.slow
 def test_zero_without_accumulation(tmp_path: Path) -> None:
     """At the default window, which two iterations of three seconds fill."""
     profile = {"max_clocks": 4, "warmup_iterations": 2}
@@ -91,13 +90,11 @@ def test_zero_without_accumulation(tmp_path: Path) -> None:
     judge(served, run(2, without_accumulation, None, served.steps), most_slowdown_pct=10.0)
 
 
-@pytest.mark.slow
 def test_preferences_with_two_transfers_for_each_microbatch(tmp_path: Path) -> None:
     served = run(2, of_preferences, block(tmp_path / "run"))
     judge(served, run(2, of_preferences, None, served.steps), most_slowdown_pct=10.0)
 
 
-@pytest.mark.slow
 def test_a_deadline_is_met_by_batches_of_unequal_lengths(tmp_path: Path) -> None:
     objective = {"policy": "deadline", "deadline_s": DEADLINE_S}
     served = run(2, of_unequal_lengths, block(tmp_path / "run", objective=objective))

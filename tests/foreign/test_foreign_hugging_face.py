@@ -14,7 +14,7 @@ import pytest
 from free_ports import free_port
 from programs import JOBS, block, environment, judge, run, torchrun, written
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 TRAINER: dict[str, Any] = {
@@ -78,7 +78,6 @@ def test_accelerate_refuses_nothing_that_we_ship(tmp_path: Path) -> None:
     assert answer["ends the job"].startswith("`perseus.mode`")
 
 
-@pytest.mark.slow
 def test_a_job_of_the_trainer_saves_and_learns_the_same(tmp_path: Path) -> None:
     ours = written(tmp_path / "ours.json", TRAINER | {"perseus": block(tmp_path / "run")})
     theirs = written(tmp_path / "theirs.json", TRAINER)
@@ -88,7 +87,6 @@ def test_a_job_of_the_trainer_saves_and_learns_the_same(tmp_path: Path) -> None:
     judge(served, plain, most_slowdown_pct=10.0)
 
 
-@pytest.mark.slow
 def test_a_job_of_accelerates_own_launcher_saves_and_learns_the_same(tmp_path: Path) -> None:
     ours = ACCELERATE | {"perseus": block(tmp_path / "run")}
     served = run(launched(tmp_path, written(tmp_path / "ours.json", ours)), tmp_path)
