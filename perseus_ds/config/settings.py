@@ -85,9 +85,8 @@ class StragglerSettings:
 
     ``set_load`` names a function ("module.function") that gives the loads of an iteration's microbatches
     before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
-    the data iterator beforehand and counts them. ``pacing`` "never" leaves a straggler's recovery within the
-    iteration unanswered. "loads" also paces replicas to the longest by the loads of their microbatches, and
-    each iteration runs a plan that follows them. "auto" does so where the profile expects a saving by it.
+    the data iterator beforehand and counts them. ``pacing`` "auto" paces replicas to the longest by the loads
+    of their microbatches, where these are known before an iteration and explain its duration.
     ``peers`` is what follows from a slow GPU among ranks that meet in every layer. It is named ("name"), or
     its peers run slower clocks as well ("answer").
     """
@@ -97,7 +96,7 @@ class StragglerSettings:
     set_load: Folder | None = None
     load_limit_s: Annotated[float, Interval(gt=0.0, le=60.0)] = 0.1
     read_ahead: bool = False
-    pacing: Literal["auto", "loads", "never"] = "auto"
+    pacing: Literal["auto", "never"] = "auto"
     peers: Literal["name", "answer"] = "name"
 
 

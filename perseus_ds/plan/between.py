@@ -160,7 +160,6 @@ def _inserted(
         choice=np.concatenate([plans.choice[:after], first, plans.choice[after:]]),
         splits=splits,
         expected=_moved(plans.expected, after),
-        by_loads=_moved(plans.by_loads, after),
         feedback=None
         if feedback is None
         else replace(feedback, plan=feedback.plan + (feedback.plan >= after)),

@@ -103,7 +103,7 @@ class PlanSet:
     state). ``load_variation`` is by what share the work of an iteration's microbatches varies.
 
     ``expected`` is what to expect of some of the plans, by index, with as many replicas as the fingerprint
-    states. ``by_loads`` is the same where replicas are paced and iterations follow their loads.
+    states.
 
     ``saving_within_pct`` is half of the interval that holds each plan's saving 95 times in 100, by the errors
     of the profile's energies alone. It is None where the profile has none.
@@ -145,7 +145,6 @@ class PlanSet:
     scatter_pct: float | None = None
     load_variation: float = 0.0
     expected: Mapping[int, Expected] = field(default_factory=dict)
-    by_loads: Mapping[int, Expected] = field(default_factory=dict)
     feedback: FeedbackWeights | None = None
     saving_within_pct: NDArray[np.float64] | None = None
     power_ratio: NDArray[np.float64] | None = None

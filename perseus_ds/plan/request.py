@@ -26,7 +26,6 @@ class PlanRequest:
 
     ``objective`` names the plan whose expectation is worked out (None: no plan). The latest time that it
     allows gets a plan of its own. GPUs change clocks as ``change`` states (None: as the profile's).
-    ``by_loads`` asks what it comes to as well where iterations follow their loads.
     """
 
     schedule: Schedule
@@ -39,7 +38,6 @@ class PlanRequest:
     timelines: str | None = None
     objective: Objective | None = None
     change: ClockChange | None = None
-    by_loads: bool = False
 
 
 def write_request(path: Path, request: PlanRequest) -> None:
@@ -58,7 +56,6 @@ def write_request(path: Path, request: PlanRequest) -> None:
         "timelines": request.timelines,
         "objective": None if request.objective is None else asdict(request.objective),
         "change": None if request.change is None else asdict(request.change),
-        "by_loads": request.by_loads,
     }
     write_json(path, content)
 
@@ -91,7 +88,6 @@ def _request(content: dict[str, Any]) -> PlanRequest:
         timelines=content.get("timelines"),
         objective=None if content.get("objective") is None else Objective(**content["objective"]),
         change=None if content.get("change") is None else ClockChange(**content["change"]),
-        by_loads=bool(content.get("by_loads", False)),
     )
 
 

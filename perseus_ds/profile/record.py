@@ -12,7 +12,7 @@ from perseus_ds.device import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.profile.loads.load_fit import LoadFit
 from perseus_ds.profile.loads.seen_loads import SeenLoads
-from perseus_ds.schedule import Kind, Load
+from perseus_ds.schedule import Kind
 
 Computation = tuple[int, Kind]
 MOST_STAGES = 65_536
@@ -147,25 +147,13 @@ class Profile:
             )
         return tuple(sorted(points, key=lambda point: -point.clock_mhz))
 
-    def relative_durations(
-        self, stage: int, kind: Kind, loads: Sequence[Load], *, counted_at: int | None = None
-    ) -> NDArray[np.float64]:
-        """Return how many times its mean duration a computation takes at each of some loads, at any clock.
-
-        ``counted_at`` is the model stage whose inputs were counted (None: its own). Stages may count in units
-        of their own, tokens here and elements there, so a load is held against the mean that this stage saw.
-        What was not fitted takes its mean duration.
-
-        Shape: ``loads`` [microbatches], also returned.
-        """
-        counted = np.array([(1.0, load.tokens, load.squares) for load in loads]).reshape(-1, 3)
-        factors: NDArray[np.float64] = counted @ self.load_terms([(stage, kind)], counted_at=counted_at)[0]
-        return factors
-
     def load_terms(
         self, keys: Sequence[Computation], *, counted_at: int | None = None
     ) -> NDArray[np.float64]:
-        """Return what 1, a token and a square add to the factors of some computations.
+        """Return what 1, a token and a square add to how many times its mean duration a computation takes.
+
+        ``counted_at`` is the model stage whose inputs were counted (None: its own). Stages may count in units
+        of their own, tokens here and elements there, so a load is held against the mean that this stage saw.
 
         Shape: [keys, 3]; (1, 0, 0) for what was not fitted.
         """

@@ -110,7 +110,7 @@ def default_clocks(run_dir: Path, *, replicas: int, train: Train, course: Course
 
 @dataclass(frozen=True)
 class BothWays:
-    """The same job without plans that follow loads and with them, from one profile and plan."""
+    """The same job without pacing by loads and with it, from one profile and plan."""
 
     run_dir: Path
     without: list[Said]
@@ -124,13 +124,13 @@ class BothWays:
 
     @property
     def events(self) -> set[str]:
-        """What happened with them."""
+        """What happened with it."""
         written = (self.run_dir / "with_events.jsonl").read_text()
         return {json.loads(line)["event"] for line in written.splitlines()}
 
     @property
     def answers(self) -> dict[str, Any]:
-        """What pacing and following did."""
+        """What pacing did."""
         found: dict[str, Any] = self.summaries[1]["facts"]["answers"]
         return found
 
@@ -146,26 +146,27 @@ def as_expected(summary: Mapping[str, Any]) -> None:
         assert abs(summary[f"{name}_pct"] - expected_pct) <= within_pct
 
 
-def all_followed(job: BothWays) -> None:
-    """Check that every iteration followed its loads, and that nothing else happened."""
-    answers = job.answers
-    assert answers["followed_iterations"] == answers["load_iterations"] >= 20
-    assert not job.events & {"straggler", "disabled", "alone", "not_followed", "contradicted", "slower"}
+def was_paced(job: BothWays) -> None:
+    """Check that replicas were paced by loads, and that nothing else happened."""
+    assert job.answers["paced_iterations"] >= 20
+    assert not job.events & {"straggler", "disabled", "alone", "contradicted", "slower", "paced_no_more"}
 
 
-def both_as_expected(job: BothWays) -> None:
-    """Compare and print what was measured without and with them."""
+def saves_more(job: BothWays) -> None:
+    """Print what was measured; without pacing it is as expected, which does not count pacing."""
     for summary in job.summaries:
         for name in ("saving", "slowdown"):
             sys.stdout.write(f"\n{name}: {summary[f'{name}_pct']:.2f} +- {summary[f'{name}_se_pct']:.2f}")
-        as_expected(summary)
+    without, with_it = job.summaries
+    as_expected(without)
+    assert with_it["saving_pct"] > without["saving_pct"] + 1.0
 
 
 def no_rank_is_slower(job: BothWays, default: Sequence[Timed]) -> None:
     """Hold the last hundred steps against default clocks; half of them are audits, known to +- 0.1 %."""
     for name, said in (("with", job.with_it), ("without", job.without)):
         slower = [slower_pct(one.value, usual, last=100) for one, usual in zip(said, default, strict=True)]
-        sys.stdout.write(f"\n{name} plans that follow loads: {max(slower):+.3f} %")
+        sys.stdout.write(f"\n{name} pacing: {max(slower):+.3f} %")
         assert max(slower) <= 0.1 + 0.1
 
 
@@ -175,11 +176,11 @@ def both_ways(
     replicas: int,
     steps: int,
     train: Train = trained,
-    pacing: str = "loads",
+    pacing: str = "automatic",
     course: Course = course,
     afresh: bool = False,
 ) -> BothWays:
-    """Train twice, at first with them, then without; ``afresh`` with a profile and a plan of its own."""
+    """Train twice, at first with pacing, then without; ``afresh`` with a profile and a plan of its own."""
     ranks, said = STAGES * replicas, []
     for name, how in (("with_", pacing), ("without_", "never")):
         said.append(run_ranks(ranks, train, config(perseus=course(run_dir, how)), steps))

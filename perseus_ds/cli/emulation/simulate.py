@@ -11,8 +11,7 @@ instruction), lost, announced (factor=). With rank= and gpu= slow and cap hold f
 
 Loads are lognormal:SIGMA, buckets:LENGTH[xWEIGHT],... or a CSV. Its columns are length (a
 microbatch a row, taken in turn) or iteration,replica,microbatch,length (a sequence a row). What a
-load costs is what the profile fitted; where it has no fit, time is in proportion to the length. The
-last line is what "pacing": "loads" would save: run on paper, all loads known before an iteration.
+load costs is what the profile fitted; where it has no fit, time is in proportion to the length.
 
 With --clocks a plan of your own runs in PLAN's schedule: a CSV with the columns stage, microbatch,
 kind (F, B, I, W) and clock_mhz. It has a row for every computation, and every clock must be in
@@ -32,9 +31,8 @@ from perseus_ds.cli.quantity import count, not_negative, positive, refuse_idle
 from perseus_ds.device import ClockChange
 from perseus_ds.device.simulated import model_named
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import Expected, PlanSet, read_clock_rows, read_plans
+from perseus_ds.plan import PlanSet, read_clock_rows, read_plans
 from perseus_ds.profile import Profile, read_profile, smoothed
-from perseus_ds.simulation.by_loads import saved_by_loads
 from perseus_ds.simulation.emulator import (
     DEFAULT_CLOCKS,
     ClusterShape,
@@ -105,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
             loads.check(microbatches=plans.schedule.microbatches, pipelines=options.pipelines)
         conditions = _conditions(options, loads)
         emulator = Emulator(plans, profile, cluster, conditions=conditions)
+    if loads is not None and not plans.load_variation:
+        remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
     troubles = [parse_disturbance(text) for text in options.straggler]
     with bar("default clocks") as progress:
         before = emulator.play(options.iterations, troubles, always=DEFAULT_CLOCKS, progress=progress)
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if loads is not None or troubles:
         size = {"iterations": options.iterations, "pipelines": options.pipelines}
         lost = imbalance(plans, profile, loads, troubles, **size)
-    summary = compared(before, after, lost, _by_loads(options, plans, profile, cluster, conditions))
+    summary = compared(before, after, lost)
     if options.output is not None:
         from perseus_ds.report.page.emulation import Series, write_emulation  # noqa: PLC0415  # jinja2
 
@@ -129,24 +129,6 @@ def run(options: argparse.Namespace) -> int:
         )
     say(json.dumps(summary.as_json(), indent=1) if options.json else render(summary))
     return DONE
-
-
-def _by_loads(
-    options: argparse.Namespace,
-    plans: PlanSet,
-    profile: Profile,
-    cluster: ClusterShape,
-    conditions: Conditions,
-) -> Expected | str | None:
-    """What following the loads would save, or why that cannot be; None where all work is alike."""
-    if conditions.loads is None:
-        return None
-    if options.clocks is not None:
-        return "clocks of your own follow no loads"
-    if not plans.load_variation:
-        remark(f"{options.plan} was made for microbatches of one length; `plan --loads` keeps a reserve")
-    with bar("by loads"):
-        return saved_by_loads(plans, profile, cluster, conditions, iterations=options.iterations)
 
 
 def _loads(options: argparse.Namespace) -> EmulatedLoads | None:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from perseus_ds.cli.terminal import bold, grid, sentences
-from perseus_ds.plan import Expected
 from perseus_ds.simulation.emulator import Emulated, means
 from perseus_ds.simulation.imbalance import Imbalance
 
@@ -42,8 +41,7 @@ class SimulateSummary:
 
     ``answers_cost_pct`` is the time that answers to stragglers cost, in percent of 1 000
     iterations. ``imbalance`` is the share of the time at default clocks that goes when a cause of
-    imbalance goes. ``by_loads`` is what to expect where iterations follow their loads, or why they
-    cannot.
+    imbalance goes.
     """
 
     gpus: int
@@ -55,7 +53,6 @@ class SimulateSummary:
     decisions: tuple[Decided, ...]
     answers_cost_pct: float
     imbalance: Imbalance | None = None
-    by_loads: Expected | str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return plain values, units in the keys."""
@@ -66,7 +63,6 @@ def compared(
     before: Emulated,
     after: Emulated,
     lost: Imbalance | None = None,
-    by_loads: Expected | str | None = None,
 ) -> SimulateSummary:
     """Set two runs of one job side by side."""
     one, other = _side(before), _side(after)
@@ -80,7 +76,6 @@ def compared(
         decisions=tuple(_decided(after)),
         answers_cost_pct=after.answers_cost_pct,
         imbalance=lost,
-        by_loads=by_loads,
     )
 
 
@@ -105,7 +100,7 @@ def render(summary: SimulateSummary) -> str:
         f"changes of clock per second and GPU: {after.changes_per_s_and_gpu:.1f}",
         bold(f"saved: {s.saving_pct:.2f} % energy at {s.slowdown_pct:+.2f} % time (simulated)"),
     ]
-    more = "\n".join([*_imbalance_lines(s.imbalance), *_decision_lines(s), *_by_loads_lines(s.by_loads)])
+    more = "\n".join([*_imbalance_lines(s.imbalance), *_decision_lines(s)])
     return "\n".join([*lines, *filter(None, [sentences(more)])])
 
 
@@ -117,16 +112,6 @@ def _imbalance_lines(lost: Imbalance | None) -> list[str]:
         f"  slow workers {lost.worker_pct:.1f} %, unequal stages {lost.stage_pct:.1f} %",
         f"  unequal data {lost.data_pct:.1f} %, all of them {lost.all_pct:.1f} %",
     ]
-
-
-def _by_loads_lines(found: Expected | str | None) -> list[str]:
-    if found is None:
-        return []
-    if isinstance(found, str):
-        return [f"with pacing by loads: not known, {found}"]
-    saved = f"saved {found.saving_pct:.1f} +- {found.within_pct:.1f} % energy"
-    slower = f"{found.slowdown_pct:+.2f} +- {found.slowdown_within_pct:.2f} % time"
-    return [f"with pacing by loads, on paper: {saved} at {slower}"]
 
 
 _MOST_DECISIONS = 12

@@ -94,7 +94,6 @@ def dumps(plans: PlanSet) -> str:
         "scatter_pct": plans.scatter_pct,
         "load_variation": plans.load_variation,
         "expected": _expected_rows(plans.expected),
-        "expected_by_loads": _expected_rows(plans.by_loads),
         "baseline": asdict(plans.baseline),
         "options": [_options_row(key, options) for key, options in plans.options.items()],
         "fixed_s": [
@@ -230,7 +229,6 @@ def _with_errors(plans: PlanSet, content: dict[str, object]) -> PlanSet:
         if content.get("saving_within_pct") is None
         else reals(content, "saving_within_pct", least=0),
         power_ratio=None if content.get("power_ratio") is None else reals(content, "power_ratio", least=0),
-        by_loads=dict(map(_expected_of, cast("list[object]", content.get("expected_by_loads", [])))),
     )
 
 

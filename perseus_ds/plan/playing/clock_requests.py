@@ -44,12 +44,6 @@ class RankClocks:
     opening: Clocks
     requests: tuple[ClockRequest, ...]
 
-    @property
-    def standing(self) -> Clocks:
-        """What has been asked for last when its first computation begins."""
-        opening = [(one.clock_mhz, one.memory_mhz) for one in self.requests if one.position == OPENING]
-        return opening[-1] if opening else self.opening
-
 
 @dataclass(frozen=True, slots=True)
 class _DueClock:

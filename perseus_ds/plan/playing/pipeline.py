@@ -35,7 +35,7 @@ class Asked:
     """What one rank asks for in an iteration, by the computation that it is asked in."""
 
     def __init__(self, clocks: RankClocks, tables: Sequence[ClockTable] | None = None) -> None:
-        self.first, self.standing, self.tables = clocks.opening, clocks.standing, tables
+        self.first, self.tables = clocks.opening, tables
         self.of: dict[tuple[int, bool], list[ClockRequest]] = defaultdict(list)
         for request in clocks.requests:
             self.of[request.position, request.over].append(request)
@@ -103,8 +103,6 @@ class PaperPipeline:
         self._rank = [rank_of[node.stage] for node in dag.nodes]
         self._asked = [Asked.of_plan(plan, rank, change, self._played) for rank in ranks]
         self.gpus = [PaperGpu(asked.first, change, profile.blocking_w, spared_w) for asked in self._asked]
-        self._present = list(self._asked)
-        self._instead: list[Asked | None] = []
         self.now_s = 0.0
 
     @property
@@ -112,18 +110,13 @@ class PaperPipeline:
         """What every GPU has taken so far."""
         return np.array([gpu.energy_j for gpu in self.gpus])
 
-    def iterate(self, factor: Floats, instead: Sequence[RankClocks] | None = None) -> None:
+    def iterate(self, factor: Floats) -> None:
         """Run one iteration; all ranks end it together.
 
-        ``instead``: from its first computation on each rank asks for this, as where a plan of the iteration's
-        own is there by then.
-
-        Shape: ``factor`` [nodes]; ``instead`` [ranks].
+        Shape: ``factor`` [nodes].
         """
         for gpu, asked in zip(self.gpus, self._asked, strict=True):
             asked.begins(gpu)
-        self._present = list(self._asked)
-        self._instead = [None] * len(self.gpus) if instead is None else [Asked(one) for one in instead]
         ends_s = np.zeros(len(self._order))
         for row in self._order:
             node = self._dag.nodes[row]
@@ -161,12 +154,8 @@ class PaperPipeline:
     def _compute(self, row: int, start_s: float, factor: float) -> float:
         instruction, rank = self._dag.nodes[row], self._rank[row]
         gpu, options = self.gpus[rank], self._options[instruction.stage, instruction.kind]
-        one, instead = self._played[instruction], self._instead[rank]
+        one, asked = self._played[instruction], self._asked[rank]
         gpu.wait_until(start_s)
-        if instead is not None:
-            self._present[rank], self._instead[rank] = instead, None
-            gpu.request(instead.standing, gpu.now_s)
-        asked = self._present[rank]
         later_s = asked.correct(gpu, start_s - self.now_s)
         gpu.ask(asked.of[asked.position, False], later_s)
         if one.kernels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -67,7 +67,6 @@ class ControlChannel:
         self._tensor = torch.empty(0)
         self._posted = self._in_vain = False
         self._side: dist.ProcessGroup | None = None
-        self._own: dist.ProcessGroup | None = None
 
     def connect(self, patience_s: float | None = None) -> None:
         """Have a number come round: whether ranks reach each other is known before anything depends on it.
@@ -104,13 +103,6 @@ class ControlChannel:
             self._side = control_group(name, self._reach, patience=self._patience)
         return self._side
 
-    def group_of(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
-        """Return a group of some ranks, this one among them, for what they alone exchange; None of one."""
-        if len(ranks) > 1 and self._own is None:
-            name = f"{self._name}/of{ranks[0]}/{self._losses}"
-            self._own = control_group(name, self._reach, patience=self._patience, ranks=ranks)
-        return self._own
-
     def reunion(self) -> Reunion[dist.ProcessGroup]:
         """Begin to look for the other ranks, who do not answer."""
         self._lose(self._losses + 1)
@@ -125,7 +117,7 @@ class ControlChannel:
     def renew(self, group: dist.ProcessGroup) -> None:
         """Go on over a new group of all ranks; what was under way in the old one is left to itself."""
         self._keep_what_is_under_way()
-        self._group, self._side, self._own = group, None, None
+        self._group, self._side = group, None
         self._work, self._posted, self._in_vain, self._exchanges = None, False, False, 0
         self.settle()
 

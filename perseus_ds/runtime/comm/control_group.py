@@ -6,7 +6,7 @@ takes no part in the order in which a framework makes its groups, and leaves not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import cast
@@ -25,12 +25,11 @@ def control_group(
     *,
     patience: timedelta,
     store: Store | None = None,
-    ranks: Sequence[int] | None = None,
     at_once: bool = False,
 ) -> dist.ProcessGroup:
     """Make the group of all ranks, in no step with them: a rank that has something for another connects then.
 
-    ``ranks``: of these alone, this one among them; the first is its root. ``at_once``: every rank connects to
+    ``at_once``: every rank connects to
     every other now. A lazy connection makes a message wait until its receiver asks for it.
 
     Its collectives go round a ring and along trees. A rank has at most ``2 + log2(ranks)`` connections, where
@@ -44,8 +43,7 @@ def control_group(
     try:
         options._devices = [_device(reach, lazy=not at_once)]  # noqa: SLF001
         own = PrefixStore(f"{name}/gloo", store or _get_default_store())
-        members = range(dist.get_world_size()) if ranks is None else ranks
-        group = ProcessGroupGloo(own, members.index(dist.get_rank()), len(members), options)
+        group = ProcessGroupGloo(own, dist.get_rank(), dist.get_world_size(), options)
     except RuntimeError as error:
         raise SilentRankError(
             f"no control traffic between ranks: {str(error).splitlines()[0]}",

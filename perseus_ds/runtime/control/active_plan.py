@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from perseus_ds.errors import EngineError
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.feedback import FeedbackSchedule
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
-from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
-from perseus_ds.straggler import Cause, FrontierIndex, Outlook, Pace, ReplicaPlans, ReplicaStatus, Straggler
+from perseus_ds.straggler import Cause, FrontierIndex, Pace, ReplicaPlans, ReplicaStatus, Straggler
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +38,8 @@ class ActivePlan(ClockPolicy):
 
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
     ``watch`` is there where there are several replicas, ``peers`` where ranks meet others within
-    computations, ``follower`` where loads of microbatches are known beforehand. ``indexes`` are
-    every replica's frontier: a power cap restricts them to plans below it. ``pipelines`` share a cap of the
-    job. ``observed`` is what was exchanged last.
+    computations. ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
+    ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
     """
 
     def __init__(
@@ -55,7 +52,6 @@ class ActivePlan(ClockPolicy):
         peers: PeerAnswers | None = None,
         indexes: Sequence[FrontierIndex] = (),
         pipelines: int = 1,
-        follower: LoadFollower | None = None,
     ) -> None:
         self._free = self._indexes = tuple(indexes)
         self._pipelines = pipelines
@@ -68,11 +64,6 @@ class ActivePlan(ClockPolicy):
         self._behind = 0 if watch is None else watch.behind
         self._pacer = None if watch is None else watch.pacer
         self._peers = peers
-        self._follower = follower
-        if self._pacer is not None and follower is not None:
-            self._pacer.decided = self._ask
-        self._lost: EngineError | None = None
-        self._begun_s = 0.0
         self._paces = False
         self._will_tell: int | None = None
         self._pace = Pace(1)
@@ -122,59 +113,24 @@ class ActivePlan(ClockPolicy):
 
     def begins(self, sequencer: ClockSequencer) -> None:
         """Begin this stage's part of the present plan."""
-        if self._will_tell is not None:
-            self._begun_s = sequencer.now_s
-            self._unless_lost(self._begin_to_follow)
-            if self._pacer is not None:
-                self._pacer.begins(self._will_tell, sequencer.now_s)
+        if self._will_tell is not None and self._pacer is not None:
+            self._pacer.begins(self._will_tell, sequencer.now_s)
         self._present.begins(sequencer)
 
     def before(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due while the computation runs, by another plan if reports ask for it."""
-        if self._will_tell is not None:
-            self._look(sequencer)
+        if self._will_tell is not None and self._pacer is not None:
+            self._pacer.before(sequencer.position)
+            if self._pacer.due(sequencer.now_s):
+                self._present = self._schedule()
+                self._present.stands(sequencer)
         self._present.before(sequencer)
 
     def after(self, sequencer: ClockSequencer) -> None:
         """Ask for what is due now that it is over."""
-        if self._will_tell is not None:
-            if self._pacer is not None:
-                self._pacer.after(sequencer.position, sequencer.now_s)
-            if self._follower is not None:
-                self._unless_lost(self._follower.take_in)
+        if self._will_tell is not None and self._pacer is not None:
+            self._pacer.after(sequencer.position, sequencer.now_s)
         self._present.after(sequencer)
-
-    def _ask(self, outlook: Outlook, due_s: float) -> None:
-        """Ask for a plan of this iteration's own, that takes as long as what was decided at a mark."""
-        if self._follower is not None and self._replica_plans is not None and outlook.by_load[self._replica]:
-            stretch = self._replica_plans.stretch[self._replica]
-            on_pace = self._replica_plans.on_pace[self._replica]
-            self._follower.ask(stretch, on_pace=on_pace, due_s=due_s)
-
-    def _begin_to_follow(self) -> None:
-        if self._follower is not None:
-            self._follower.begins()
-            if self._pacer is None:
-                self._follower.ask(1.0, on_pace=not self._pace.behind[0])
-
-    def _look(self, sequencer: ClockSequencer) -> None:
-        """Change to what was decided or planned meanwhile."""
-        changed = False
-        if self._pacer is not None:
-            self._pacer.before(sequencer.position)
-            changed = self._pacer.due(sequencer.now_s)
-        elapsed_s = sequencer.now_s - self._begun_s
-        if self._unless_lost(lambda: self._follow(elapsed_s)) or changed:
-            self._present = self._schedule()
-            self._present.stands(sequencer)
-
-    def _follow(self, elapsed_s: float) -> bool:
-        """Take in plans of this iteration's own; return whether another one runs from now on."""
-        if self._follower is None or not self._follower.look(elapsed_s):
-            return False
-        if self._pacer is not None and self._follower.left_s is not None:
-            self._pacer.planned(self._follower.left_s)
-        return True
 
     @property
     def sync_time_s(self) -> float | None:
@@ -218,11 +174,8 @@ class ActivePlan(ClockPolicy):
 
     @property
     def answers(self) -> Mapping[str, object]:
-        """What answers have cost, what pacing and plans by loads did so far; empty where there is neither."""
-        told: dict[str, float] = {}
-        for one in (self._replica_plans, self._follower):
-            told |= {} if one is None else one.account
-        return {"answers": told} if told else {}
+        """What answers have cost and what pacing did so far; empty of one replica."""
+        return {} if self._replica_plans is None else {"answers": self._replica_plans.account}
 
     def changed_after(self, index: int) -> bool:
         """Whether plans changed by what was exchanged while iteration ``index`` ran."""
@@ -274,23 +227,19 @@ class ActivePlan(ClockPolicy):
     @property
     def knows_loads(self) -> bool:
         """Whether this rank foretells its replica's present iteration."""
-        if self._pacer is not None:
-            return self._pacer.knows_loads
-        return self._follower is not None and self._follower.knows_loads
+        return self._pacer is not None and self._pacer.knows_loads
 
     def meet(self, loads: Sequence[Load] | None) -> None:
         """Take in the loads of the coming iteration's microbatches, where they are known."""
         if self._pacer is not None:
             self._pacer.foretell(loads)
-        if self._follower is not None:
-            self._follower.meet(loads)
 
     def will_run(self, index: int) -> None:
         """Note that iteration ``index`` is run by the plan."""
         if self._replica_plans is not None:
             self._replica_plans.will_run(index)
             self._present = self._schedule()
-        if self._pacer is not None or self._follower is not None:
+        if self._pacer is not None:
             self._will_tell = index if self._paces else None
         if self._peers is not None:
             self._peers.will_run(index, (self._schedules, self.plan, self.room))
@@ -312,9 +261,6 @@ class ActivePlan(ClockPolicy):
         if self._pacer is not None:
             self._pacer.close()
             self._pacer = None
-        if self._follower is not None:
-            self._follower.close()
-            self._follower = None
 
     def _end_telling(self) -> None:
         """Take in all that was reported in the iteration that has ended."""
@@ -323,26 +269,9 @@ class ActivePlan(ClockPolicy):
         self._will_tell = None
         if self._pacer is not None:
             self._pacer.ends()
-        if self._follower is not None:
-            self._unless_lost(self._follower.ends)
-            self._follower.forget()
-        if self._lost is not None:
-            raise self._lost
-
-    def _unless_lost(self, act: Callable[[], object]) -> bool:
-        """Follow loads as long as the others of the replica can be reached; else a line reports it."""
-        if self._lost is not None:
-            return False
-        try:
-            return bool(act())
-        except EngineError as error:
-            self._lost = error
-            return False
 
     def _schedule(self) -> ClockSchedule | FeedbackSchedule:
         """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
-        if self._follower is not None and self._follower.schedule is not None and not self.room:
-            return self._follower.schedule
         if self._replica_plans is None:
             return self._schedules.of(self.plan, on_pace=not self._pace.behind[0], room=self.room)
         on_pace = self._replica_plans.on_pace[self._replica]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError
 from perseus_ds.runtime.comm.progress import ProgressExchange, outlook_of
 from perseus_ds.schedule import Load, Schedule, dag_of
-from perseus_ds.straggler import Forecast, Foretold, Outlook, ProgressMarks, ReplicaPlans
+from perseus_ds.straggler import Forecast, Foretold, ProgressMarks, ReplicaPlans
 
 
 def looks_at(schedule: Schedule, marks: ProgressMarks, rank: int) -> tuple[int, ...]:
@@ -52,10 +52,9 @@ class IterationPacer:
     """This rank's part in pacing; ``speaks``: it reports for its replica, ``by_loads``: its forecasts.
 
     All ranks take in all marks of an iteration in their order, at the latest when it ends, and so keep the
-    same book (`ReplicaPlans`). ``decided`` is called with the reports of each and when in the iteration that
-    was. ``due_s`` is when in the iteration an answer could be given. On devices whose time is carried from
-    rank to rank the host may know it earlier. Ranks that are lost within an iteration are reported when it
-    `ends`; until then it goes on as it was.
+    same book (`ReplicaPlans`). ``due_s`` is when in the iteration an answer could be given. On devices whose
+    time is carried from rank to rank the host may know it earlier. Ranks that are lost within an iteration
+    are reported when it `ends`; until then it goes on as it was.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class IterationPacer:
         self._begun_s = 0.0
         self._lost: EngineError | None = None
         self.due_s: float | None = None
-        self.decided: Callable[[Outlook, float], None] = lambda *_: None
 
     @property
     def knows_loads(self) -> bool:
@@ -94,11 +92,6 @@ class IterationPacer:
         """Take in the loads of the coming iteration's microbatches, where they are known."""
         usable = self._foretells and loads is not None and len(loads) == self._forecast.microbatches
         self._foretold = self._forecast.of(loads) if loads is not None and usable else None
-
-    def planned(self, left_s: NDArray[np.float64]) -> None:
-        """Foretell the marks to come by another plan, of which so much is left at each."""
-        if self._foretold is not None:
-            self._foretold = Foretold(left_s, self._foretold.error)
 
     def begins(self, index: int, now_s: float) -> None:
         """Iteration ``index`` begins, in which all report."""
@@ -184,7 +177,5 @@ class IterationPacer:
         self._taken += 1
         changed = self._replica_plans.told(self._index, outlook)
         elapsed_s = numbers[0][np.isfinite(numbers[0])]
-        due_s = float(elapsed_s.max()) if len(elapsed_s) else 0.0
         if changed:
-            self.due_s = due_s
-        self.decided(outlook, due_s)
+            self.due_s = float(elapsed_s.max()) if len(elapsed_s) else 0.0

@@ -228,8 +228,9 @@ def _log_findings(
         context.log.event("late_clocks", f"{named}rank {rank}: {late[rank]}", ranks=list(late))
     if summary.facts.get(BESIDE_A_STRAGGLER):
         return  # how long iterations last, and what waiting takes, is the straggler's doing
-    uncounted = context.config.straggler.pacing == "loads" and plan.index not in plan.of.by_loads
-    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, by_loads=uncounted):
+    answers = summary.facts.get("answers")
+    paced = isinstance(answers, Mapping) and bool(answers.get("paced_iterations"))
+    if line := contradiction(summary, _DRIFT_PCT + expected.within_pct, paced=paced):
         context.log.event("contradicted", f"{named}{line}")
     if line := slower(
         summary, expected.slowdown_pct, plan.of.reserve_pct, within_pct=expected.slowdown_within_pct

@@ -82,17 +82,17 @@ def too_slow(reports: Sequence[RankReport]) -> str:
     )
 
 
-def contradiction(summary: Summary, plan_error_pct: float, *, by_loads: bool = False) -> str:
+def contradiction(summary: Summary, plan_error_pct: float, *, paced: bool = False) -> str:
     """Return a line where measurement and plan differ by more than their errors; else "".
 
-    ``by_loads``: pacing by loads saves more than the plan, and what is expected does not count it.
+    ``paced``: replicas were paced by loads, which saves more; what is expected does not count it.
     """
     within = summary.saving_within_pct
     if within is None:
         return ""
     apart = summary.saving_pct - summary.predicted_saving_pct
     allowed = within + plan_error_pct
-    if abs(apart) <= allowed or (by_loads and apart > 0.0):
+    if abs(apart) <= allowed or (paced and apart > 0.0):
         return ""
     return (
         f"the measurement contradicts the plan, which promised {summary.predicted_saving_pct:.1f} %: "

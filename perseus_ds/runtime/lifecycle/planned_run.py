@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import cast
 
 import numpy as np
@@ -14,25 +15,25 @@ from perseus_ds.config import Objective
 from perseus_ds.device import Capabilities
 from perseus_ds.errors import PlanMismatchError
 from perseus_ds.plan import Expected, FrequencyPlan, PlanSet, expected, loads, select
-from perseus_ds.plan.following import Setup, why_not
 from perseus_ds.profile import Computation, LoadFit, Profile
+from perseus_ds.run_directory import Summary
 from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
-from perseus_ds.runtime.control.load_follower import LoadFollower
 from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.lifecycle.auditing import Audits
-from perseus_ds.runtime.lifecycle.findings import PlanLines
-from perseus_ds.runtime.lifecycle.following import follower_of, members_of
+from perseus_ds.runtime.lifecycle.findings import PlanLines, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
-from perseus_ds.runtime.lifecycle.pacing_choice import PacingChoice, chosen_for, ended
 from perseus_ds.runtime.lifecycle.phases import Running
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.straggler import Forecast, FrontierIndex, ReplicaPlans
 
-_Told = tuple[int, int, str | None]  # replica, pipeline rank, why it cannot follow loads
+_Knows = tuple[int, int, bool]  # replica, pipeline rank, whether it knows loads
+
+LEAST_EXPLAINED = 0.5
+"""Share of how durations vary that loads have to explain, in the mean of all computations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +113,32 @@ class PlannedRun:
         return self._chosen.active_plan
 
     def _paced_no_more(self) -> ActivePlan | None:
-        """Return the plan without pacing by loads, where a job that paced itself is not better off by it."""
+        """Return the plan without pacing by loads, where an audit shows a paced job slower; collective."""
         context = self._context
-        summary = self._audits.summaries.get(context.job.schedule.microbatches)
-        if not ended(context, self._choice, summary, named=self._named):
+        if not self._paced:
             return None
-        self._chosen = self._choose(self._objective, PacingChoice(on=False))
+        summary = self._audits.summaries.get(context.job.schedule.microbatches)
+        expected_pct = max(0.0, self._chosen.expected.slowdown_pct)
+        allowed_pct = expected_pct + context.config.straggler.max_cost_pct
+        why: str = context.channel.broadcast_result(
+            lambda: "" if summary is None else why_ended(summary, allowed_pct=allowed_pct)
+        )
+        if not why:
+            return None
+        context.log.event("paced_no_more", f"{self._named}not paced by loads any more: {why}")
+        self._chosen = self._choose(self._objective, paced=False)
         self._audits.forget_plan(context.job)
         return self._chosen.active_plan
 
-    def _choose(self, objective: Objective, choice: PacingChoice | None = None) -> _Chosen:
-        """Choose plans, and whether iterations follow their loads where that was not decided; collective."""
+    def _choose(self, objective: Objective, *, paced: bool | None = None) -> _Chosen:
+        """Choose plans, and whether replicas are paced by loads where that was not decided; collective."""
         job = self._context.job
         self._objective = objective
         plans = [select(one, objective) for one in self._frontiers]
-        self._choice = choice or chosen_for(
-            self._context, plans[0], self._fits[0], loads_known=self._loads_known, named=self._named
-        )
-        paced = self._choice.on
-        hopes = [expected_of(self._context, plan, group, paced=paced) for group, plan in enumerate(plans)]
+        if paced is None:
+            paced = is_paced(self._context, self._fits[0], loads_known=self._loads_known, named=self._named)
+        self._paced = paced
+        hopes = [expected_of(self._context, plan, group) for group, plan in enumerate(plans)]
         for group, plan in enumerate(plans):
             self._lines.running(plan, hopes[group], job.groups[group].replicas if job.mixed else ())
         return _Chosen(plans[0], hopes[0], self._active(plans[job.group], objective))
@@ -148,39 +156,34 @@ class PlannedRun:
     def _active(self, plan: FrequencyPlan, objective: Objective) -> ActivePlan:
         """Prepare this stage's part of every plan, and the watch over replicas where there are several."""
         job, answers = self._context.job, self._context.config.straggler
-        schedules, profiles = self._schedules(self._frontiers[job.group]), self._profiles()
+        schedules = self._schedules(self._frontiers[job.group])
         indexes = [FrontierIndex.of(one, objective) for one in self._frontiers]
         every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
         pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
             return ActivePlan(
-                schedules,
-                plan,
-                replica=job.replica,
-                peers=self._peers,
-                indexes=every,
-                pipelines=pipelines,
-                follower=self._follower(plan, profiles, marks=(-1,)),
+                schedules, plan, replica=job.replica, peers=self._peers, indexes=every, pipelines=pipelines
             )
+        profiles = self._profiles()
         forecast = None if profiles is None else self._forecast(indexes, profiles)
-        return self._beside_others(schedules, plan, every, (forecast, profiles))
+        return self._beside_others(schedules, plan, every, forecast)
 
     def _beside_others(
         self,
         schedules: ClockSchedules,
         plan: FrequencyPlan,
         every: Sequence[FrontierIndex],
-        foreknown: tuple[Forecast | None, Sequence[Profile | None] | None],
+        forecast: Forecast | None,
     ) -> ActivePlan:
         """Prepare the watch over all replicas; collective."""
-        job, behind, (forecast, profiles) = self._context.job, self._arrivals.behind, foreknown
+        job, behind = self._context.job, self._arrivals.behind
         groups = [job.group_of(replica) for replica in range(job.replicas)]
         plans = ReplicaPlans(
             every,
             max_cost_pct=self._context.config.straggler.max_cost_pct,
             exposed=2 + behind,
             marks=None if forecast is None else forecast.marks,
-            by_loads=self._choice.on and forecast is not None and forecast.tells,
+            by_loads=self._paced and forecast is not None and forecast.tells,
         )
         frontiers = [self._frontiers[group] for group in groups]
         reporter = StragglerReporter(self._context.log, frontiers, job.gpus, job.names)
@@ -190,7 +193,6 @@ class PlannedRun:
             plan,
             replica=job.replica,
             watch=ReplicaWatch(plans, reporter, pacer, behind),
-            follower=self._follower(plan, profiles, marks=() if forecast is None else forecast.marks.after),
             peers=self._peers,
             indexes=every,
             pipelines=job.ranks // job.schedule.ranks,
@@ -211,9 +213,7 @@ class PlannedRun:
 
     def _profiles(self) -> Sequence[Profile | None] | None:
         """Every group's profile, on all ranks; None where nothing is foretold. Collective."""
-        answers = self._context.config.straggler
-        alone = self._context.job.replicas == 1
-        if not answers.enabled or answers.pacing == "never" or (alone and not self._choice.on):
+        if self._context.config.straggler.pacing == "never":
             return None
         return self._context.channel.broadcast_result(
             lambda: [profile_in(self._context, one) for one in range(len(self._frontiers))]
@@ -225,31 +225,6 @@ class PlannedRun:
         first = Forecast(self._frontiers[0], indexes[0].objective, profiles[0])
         marks = first.marks.first() if self._arrivals.behind else first.marks
         return Forecast(self._frontiers[group], indexes[group].objective, profiles[group], marks)
-
-    def _follower(
-        self, plan: FrequencyPlan, profiles: Sequence[Profile | None] | None, *, marks: Sequence[int]
-    ) -> LoadFollower | None:
-        """Have this rank run plans that follow loads, where they can and are known; collective."""
-        context, job, own = self._context, self._context.job, self._frontiers[self._context.job.group]
-        if profiles is None or not self._choice.on:
-            return None
-        profile = profiles[job.group]
-        why = why_not(
-            own,
-            profile,
-            splits=context.config.objective.split == "auto",
-        )
-        told = context.channel.gather((job.replica, job.pipeline_rank, why))
-        why = next((one[2] for one in cast("list[_Told]", told) if one[2] is not None), None)
-        if why is not None or profile is None:
-            context.log.event("not_followed", f"{self._named}plans do not follow loads: {why}", reason=why)
-            return None
-        return follower_of(
-            context,
-            Setup(own, profile, plan.index, context.reckoning.change, tuple(marks)),
-            members_of(job.replica, [one[:2] for one in cast("list[_Told]", told)]),
-            waits=self._waits,
-        )
 
     def _pacer(
         self, replica_plans: ReplicaPlans, forecast: Forecast, every: Sequence[FrontierIndex]
@@ -270,7 +245,7 @@ class PlannedRun:
             looks=looks_at(self._frontiers[0].schedule, marks, job.pipeline_rank),
             speaks=job.pipeline_rank == 0,
             usual_s=np.array([index.objective_s for index in every]),
-            by_loads=self._choice.on,
+            by_loads=self._paced,
         )
 
 
@@ -283,16 +258,13 @@ class _Chosen:
     active_plan: ActivePlan
 
 
-def expected_of(context: JobContext, plan: FrequencyPlan, group: int, *, paced: bool) -> Expected:
+def expected_of(context: JobContext, plan: FrequencyPlan, group: int) -> Expected:
     """Saving and slowdown to hold a measurement against; the plan's own where its profile is not there.
 
     The planner has worked it out, beside the training, for as many replicas and this objective. Else rank 0
-    does: the run directory is its own. ``paced``: iterations follow their loads, which is counted as far as
-    the planner knows it.
+    does: the run directory is its own.
     """
-    known, by_loads = plan.of.expected.get(plan.index), plan.of.by_loads.get(plan.index)
-    if by_loads is not None and paced:
-        known = by_loads
+    known = plan.of.expected.get(plan.index)
     if known is not None and plan.of.fingerprint.get("replicas") == str(context.job.replicas):
         return known
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
@@ -301,6 +273,42 @@ def expected_of(context: JobContext, plan: FrequencyPlan, group: int, *, paced: 
         return own
     change, replicas = context.reckoning.change, context.job.replicas
     return expected(plan, profile, change, variation=profile.variation(), replicas=replicas)
+
+
+def is_paced(
+    context: JobContext, fits: Mapping[Computation, LoadFit], *, loads_known: bool, named: str
+) -> bool:
+    """Whether replicas are paced: all know their loads beforehand, and these explain durations.
+
+    Collective where durations follow loads (``fits``) and there are several replicas; then one line states
+    what was chosen. ``loads_known``: this rank knows loads before an iteration begins.
+    """
+    job, settings = context.job, context.config.straggler
+    if job.replicas == 1 or not settings.enabled or settings.pacing == "never" or not fits:
+        return False
+    everyone = cast("list[_Knows]", context.channel.gather((job.replica, job.pipeline_rank, loads_known)))
+    unknown = sorted({replica for replica, rank, knows in everyone if rank == 0 and not knows})
+    explained = fmean(fit.r2 for fit in fits.values())
+    why = ""
+    if unknown:
+        why = (
+            "the loads of an iteration are not known before it begins (replica "
+            f"{', '.join(map(str, unknown))}); straggler.set_load or straggler.read_ahead can change that"
+        )
+    elif explained < LEAST_EXPLAINED:
+        why = f"loads explain {100.0 * explained:.0f} % of how durations vary, less than half"
+    line = f"not paced by loads: {why}" if why else "replicas are paced by the loads of their microbatches"
+    context.log.event("pacing_choice", f"{named}{line}", on=not why)
+    return not why
+
+
+def why_ended(summary: Summary, *, allowed_pct: float) -> str:
+    """Return why pacing ends: iterations are slower than allowed, beyond errors; empty where it goes on."""
+    within = summary.slowdown_within_pct
+    if within is None or summary.slowdown_pct - within <= allowed_pct:
+        return ""
+    slower = with_error(summary.slowdown_pct, within, signed=True)
+    return f"iteration time {slower} measured, {allowed_pct:+.2f} % allowed"
 
 
 def check_clocks(plans: PlanSet, rank: int, able: Capabilities, *, where: Path) -> None:

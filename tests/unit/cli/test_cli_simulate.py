@@ -119,8 +119,6 @@ def test_lengths_of_microbatches_say_what_imbalance_costs(
     told = perseus("simulate", *job, "--loads", "lognormal:0.5")
     assert "imbalance" in told.out
     assert "workers 0.0" in told.out
-    assert "pacing" in told.out
-    assert alike["by_loads"] is None
     assert "`plan --loads`" in told.err
 
 
@@ -136,7 +134,6 @@ def test_a_plan_made_for_unequal_lengths_loses_no_time_in_them(
     assert "reserve:" in made.out
     found = figures(perseus, plan, profile_csv, "--iterations", 20, "--loads", "lognormal:0.3")
     assert cast("float", found["slowdown_pct"]) < 0.5
-    assert cast("dict[str, float]", found["by_loads"])["slowdown_pct"] < 0.5
     refused = perseus("plan", profile_csv, "--stages", 2, "--microbatches", 3, "--loads", "tired:1")
     assert refused.code == 1
     assert "tired:1" in refused.err
@@ -152,9 +149,8 @@ def test_a_plan_of_ones_own_is_played(
     assert found["saving_pct"] == pytest.approx(read_plans(plan_file).plan(0).saving_pct, abs=1e-6)
     highest = "".join(f"{s},{m},{k},1400\n" for s in (0, 1) for m in range(3) for k in "FB")
     clocks.write_text("stage,microbatch,kind,clock_mhz\n" + highest)
-    found = figures(perseus, plan_file, profile_csv, "--clocks", clocks, "--loads", "lognormal:0.1")
+    found = figures(perseus, plan_file, profile_csv, "--clocks", clocks)
     assert found["saving_pct"] == pytest.approx(0.0, abs=1e-9)
-    assert "own" in str(found["by_loads"])
     clocks.write_text(clocks.read_text().replace("0,1,F,1400", "0,1,F,1250"))
     line = refused("simulate", plan_file, profile_csv, "--clocks", clocks)
     assert line.startswith(f"{clocks}: row 4: forward of stage 0 was not measured at 1250 MHz (the nearest")

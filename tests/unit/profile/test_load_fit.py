@@ -119,11 +119,10 @@ def test_a_profile_knows_its_computations_at_a_load() -> None:
         {(0, Kind.FORWARD): (Point(1410, 0.1, 9.0),), key: (Point(1410, 0.1, 9.0),)},
         loads={(0, Kind.FORWARD): first, key: elements},
     )
-    load = Load(2.0 * first.mean.tokens, 3.0 * first.mean.squares)
-    assert profile.relative_durations(*key, [load], counted_at=0) == pytest.approx(
-        [0.1 + 0.6 * 2.0 + 0.3 * 3.0]
-    )
-    assert profile.relative_durations(1, Kind.BACKWARD, [load]) == [1.0]
+    load = 1.0, 2.0 * first.mean.tokens, 3.0 * first.mean.squares
+    fitted_at, never_fitted = profile.load_terms([key, (1, Kind.BACKWARD)], counted_at=0) @ load
+    assert fitted_at == pytest.approx(0.1 + 0.6 * 2.0 + 0.3 * 3.0)
+    assert never_fitted == 1.0
 
 
 @pytest.mark.parametrize("bad", [(-1.0, 0.0), (1.0, -1.0), (float("nan"), 0.0), (float("inf"), 0.0)])

@@ -260,4 +260,3 @@ def test_a_profile_of_before_knows_nothing_of_loads(file: Path) -> None:
     del content["loads"], content["sha256"]
     file.write_text(json.dumps(content))
     assert read_profile(file).loads == {}
-    assert read_profile(file).relative_durations(0, Kind.FORWARD, [Load(9.0)]) == [1.0]

@@ -163,15 +163,10 @@ class BatchPlans:
         if self._planner is None and self._wanted and self._context.job.rank == 0:
             job, directory = self._wanted[0], self._context.directory
             self._long = LongPlanning()
-            known = self.sizes.loads_known(job.schedule.microbatches)
             self._planner = BackgroundPlanner(
                 directory,
                 [
-                    PlanJob(
-                        plan_request(self._context, job, group, loads_known=known),
-                        directory.profile_of(group),
-                        file,
-                    )
+                    PlanJob(plan_request(self._context, job, group), directory.profile_of(group), file)
                     for group, file in enumerate(files_for(job, directory))
                 ],
             )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perseus_ds.config import Objective
-from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.device import Calibration, Capabilities, ClockChange
 from perseus_ds.plan import PlanRequest
 from perseus_ds.plan.budget import GPUS_PER_NODE, ChangeBudget
@@ -20,10 +19,8 @@ _DRIVER_SHARE = 0.5  # of a node's driver lock, which reads of energy and clocks
 _LEAST_QUEUE_S = 0.002  # below, waiting for each other is what a host's own noise is
 
 
-def plan_request(context: JobContext, job: Job, group: int, *, loads_known: bool = False) -> PlanRequest:
+def plan_request(context: JobContext, job: Job, group: int) -> PlanRequest:
     """Ask for a plan of one group, from its profile in the run directory; ``job`` is of one size of batches.
-
-    ``loads_known``: rank 0 knows the loads of an iteration before it begins.
 
     Raises:
         ProfileError: there is no profile that can be read, or timelines that were given cannot be.
@@ -47,20 +44,7 @@ def plan_request(context: JobContext, job: Job, group: int, *, loads_known: bool
         timelines=_prepared(context),
         objective=objective,
         change=context.reckoning.change,
-        by_loads=bool(profile.seen_loads)
-        and not job.mixed
-        and (follows(context.config.straggler) or (loads_known and may_follow(context.config.straggler))),
     )
-
-
-def follows(settings: StragglerSettings) -> bool:
-    """Whether the user has iterations follow the loads of their microbatches, where these are known."""
-    return settings.enabled and settings.pacing == "loads"
-
-
-def may_follow(settings: StragglerSettings) -> bool:
-    """Whether the user leaves it to the job."""
-    return settings.enabled and settings.pacing == "auto"
 
 
 def budget_of(

@@ -17,7 +17,6 @@ from perseus_ds.run_directory import RunDirectory, write_whole
 from perseus_ds.runtime.lifecycle.processes import end_in_time
 
 _MOST_LOG_BYTES = 16 << 20
-_PLANS, _BY_LOADS = "perseus_ds.plan", "perseus_ds.straggler.pacing"
 
 LONG_S = 60.0
 """Planning takes seconds; a user who waits this long wonders."""
@@ -35,8 +34,6 @@ class PlanJob:
 class BackgroundPlanner:
     """Runs of ``python -m perseus_ds.plan`` on rank 0, one after another, at low priority where one is long.
 
-    After each plan another process works out what it comes to where iterations follow their loads, if asked.
-
     Processes and not threads: the solver would hold the interpreter, and a fork would copy the
     communicators of the job.
 
@@ -45,14 +42,10 @@ class BackgroundPlanner:
 
     def __init__(self, directory: RunDirectory, requests: Sequence[PlanJob]) -> None:
         self._directory = directory
-        self._waiting = [
-            (module, request)
-            for request in requests
-            for module in ((_PLANS, _BY_LOADS) if request.request.by_loads else (_PLANS,))
-        ]
+        self._waiting = list(requests)
         self._began_s = time.monotonic()
         self.files = [request.plan for request in requests]
-        self._start(*self._waiting.pop(0))
+        self._start(self._waiting.pop(0))
 
     @property
     def lasted_s(self) -> float:
@@ -73,7 +66,7 @@ class BackgroundPlanner:
             lines = said.strip().splitlines() or [f"exit code {code}"]
             raise PlanError(f"planning failed: {lines[-1]}", hint=f"all of it in {self._log}")
         if self._waiting:
-            self._start(*self._waiting.pop(0))
+            self._start(self._waiting.pop(0))
             return False
         return True
 
@@ -87,7 +80,7 @@ class BackgroundPlanner:
         if self._process.poll() is None:
             end_in_time(self._process)
 
-    def _start(self, module: str, job: PlanJob) -> None:
+    def _start(self, job: PlanJob) -> None:
         directory, mark = self._directory, job.plan.stem.removeprefix("plan")
         self._log = directory.path / f"planner{mark}.log"
         asked = directory.path / f"plan_request{mark}.json"
@@ -96,7 +89,7 @@ class BackgroundPlanner:
         write_whole(self._log, "")
         with appended(self._log) as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own module, our own files
-                [sys.executable, "-P", "-m", module, *map(str, files)],
+                [sys.executable, "-P", "-m", "perseus_ds.plan", *map(str, files)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -36,8 +36,8 @@ def test_a_contradiction_is_beyond_both_errors() -> None:
 
 
 def test_pacing_by_loads_may_save_more_than_expected_and_no_less() -> None:
-    assert contradiction(measured(800.0, predicted_pct=15.0), 1.0, by_loads=True) == ""
-    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0, by_loads=True)
+    assert contradiction(measured(800.0, predicted_pct=15.0), 1.0, paced=True) == ""
+    assert "points less" in contradiction(measured(900.0, predicted_pct=15.0), 1.0, paced=True)
 
 
 def test_nothing_contradicts_without_an_error() -> None:

@@ -26,13 +26,4 @@ def test_the_planner_s_word_holds_for_its_plan_and_as_many_replicas(
     context = cast("JobContext", SimpleNamespace(job=job))
     plan = PLAN.of.plan(index)
     own = Expected(plan.saving_pct, plan.slowdown_pct, 0.0, 0.0)
-    assert expected_of(context, plan, 0, paced=False) == (KNOWN if known else own)
-
-
-@pytest.mark.parametrize("paced", [True, False])
-def test_iterations_that_follow_their_loads_are_counted_where_they_do(*, paced: bool) -> None:
-    more = replace(KNOWN, saving_pct=17.0)
-    plan = replace(PLAN.of, by_loads={1: more}).plan(1)
-    job = Job(1, 4, 1, 0, textbook("1f1b", stages=2, microbatches=1), {"replicas": "2"})
-    context = cast("JobContext", SimpleNamespace(job=job))
-    assert expected_of(context, plan, 0, paced=paced) == (more if paced else KNOWN)
+    assert expected_of(context, plan, 0) == (KNOWN if known else own)
