@@ -8,5 +8,6 @@ REMOVED_KEYS = {
     " a reserve for durations that vary",
     "power": "delete it; `perseus-ds notify RUN_DIR --power-cap W` caps a running job's mean power, and"
     " `policy: power_cap` one pipeline's from the start",
+    "straggler.peers": "delete it; a slow GPU within a replica makes the replica a straggler beside others",
 }
 """By full name below ``perseus``, or by name and value; the remedy ends the refusal."""

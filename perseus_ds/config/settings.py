@@ -87,8 +87,6 @@ class StragglerSettings:
     before it begins; it is waited for ``load_limit_s`` at most. ``read_ahead`` reads these microbatches from
     the data iterator beforehand and counts them. ``pacing`` "auto" paces replicas to the longest by the loads
     of their microbatches, where these are known before an iteration and explain its duration.
-    ``peers`` is what follows from a slow GPU among ranks that meet in every layer. It is named ("name"), or
-    its peers run slower clocks as well ("answer").
     """
 
     enabled: bool = True
@@ -97,7 +95,6 @@ class StragglerSettings:
     load_limit_s: Annotated[float, Interval(gt=0.0, le=60.0)] = 0.1
     read_ahead: bool = False
     pacing: Literal["auto", "never"] = "auto"
-    peers: Literal["name", "answer"] = "name"
 
 
 @dataclass(frozen=True, slots=True)

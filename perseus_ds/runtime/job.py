@@ -36,9 +36,8 @@ class Job:
     ``groups`` are the replicas sorted by their GPUs; where there are several, each has its own fingerprint.
     ``left_out`` is what of this rank's order is not measured (`Place`). ``gpus`` are the devices of each
     replica. Replicas that meet in every layer count as one; ``sets`` are the framework's numbers of those
-    that each stands for (`in_sets`). ``peer_groups`` are the ranks that meet within computations, where more
-    than one do. ``addresses`` are the device of every rank, ``places`` its pipeline as the framework numbers
-    it and its rank there.
+    that each stands for (`in_sets`). ``addresses`` are the device of every rank, ``places`` its pipeline as
+    the framework numbers it and its rank there.
     """
 
     rank: int
@@ -51,7 +50,6 @@ class Job:
     left_out: frozenset[Instruction] = frozenset()
     gpus: tuple[tuple[GpuAddress, ...], ...] = ()
     sets: Sets = ((0,),)
-    peer_groups: tuple[tuple[int, ...], ...] = ()
     addresses: tuple[GpuAddress, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
 
@@ -69,11 +67,6 @@ class Job:
     def coupled(self) -> bool:
         """Whether some replicas meet in every layer."""
         return any(len(one) > 1 for one in self.sets)
-
-    @property
-    def peer_group(self) -> int | None:
-        """The group of those whom this rank meets within computations; None where it meets nobody."""
-        return next((at for at, peers in enumerate(self.peer_groups) if self.rank in peers), None)
 
     @property
     def names(self) -> list[str]:

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
 from perseus_ds.straggler import ReplicaStatus
-from perseus_ds.straggler.peers import Claims
 
 _Numbers = NDArray[np.float64]
 
@@ -44,8 +42,7 @@ class RankStatus:
     another rank reports for this replica). ``capped`` is whether its device was held down by a power or
     thermal cap meanwhile. ``conflicts`` is 1 + its rank for every kind of which it has something to report
     that nobody knows yet, else 0. ``announced`` are slowdowns announced from outside, which rank 0 alone
-    knows. ``late`` is how much longer its GPU itself computed than before, among those whom it meets in every
-    layer. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
+    knows. ``loads`` is whether it foretold its replica's iteration by the loads of its microbatches.
     ``power_w`` is what the job may take, which rank 0 alone knows.
     """
 
@@ -57,7 +54,6 @@ class RankStatus:
     own_s: float | None = None
     capped: bool = False
     announced: NDArray[np.float64] | None = None
-    late: float | None = None
     loads: bool = False
     power_w: float | None = None
 
@@ -77,7 +73,6 @@ class JobStatus:
     replicas: ReplicaStatus | None = None
     microbatches: int | None = None
     sizes: tuple[int, int] | None = None
-    peers: Claims | None = None
     loads: bool = False
     power_w: float | None = None
 
@@ -89,20 +84,17 @@ class StatusLayout:
     not with that of ranks. Where more ranks than one have one kind of conflict to report, the last comes
     through first.
 
-    Shape: 7 + kinds + 3 * replicas float64, and no place for replicas where there is one alone. Two more for
-    every group of ranks that meet within computations (`PeerRows`).
+    Shape: 7 + kinds + 3 * replicas float64, and no place for replicas where there is one alone.
     """
 
-    def __init__(self, *, kinds: int, replicas: int, replica: int, peers: PeerRows | None = None) -> None:
+    def __init__(self, *, kinds: int, replicas: int, replica: int) -> None:
         self._replicas = replicas if replicas > 1 else 0
         self._replica = replica
         self._kinds = kinds
         first = _HEAD + kinds
         own, capped, announced, end = (first + row * self._replicas for row in range(4))
         self._rows = slice(own, capped), slice(capped, announced), slice(announced, end)
-        self._peers = peers or PeerRows(groups=0, group=None, rank=0)
-        self._blank = np.zeros(end + len(self._peers))
-        self._groups = slice(end, end + len(self._peers))
+        self._blank = np.zeros(end)
         self._blank[[MOST, FEWEST]] = -np.inf
         if self._replicas:
             self._blank[self._rows[0]] = -np.inf
@@ -127,7 +119,6 @@ class StatusLayout:
             numbers[capped.start + self._replica] = rank_status.capped
             if rank_status.announced is not None:
                 numbers[announced] = rank_status.announced
-        self._peers.write(numbers[self._groups], rank_status.late)
         return numbers
 
     def job_status(self, numbers: NDArray[np.float64]) -> JobStatus:
@@ -144,7 +135,6 @@ class StatusLayout:
             sizes=(int(-fewest), int(most)) if math.isfinite(most) and most != -fewest else None,
             conflicts=tuple(map(int, tellers)) if any(tellers) else (),
             replicas=self._replica_status(numbers) if self._replicas else None,
-            peers=self._peers.claims(numbers[self._groups]) if len(self._peers) else None,
             loads=bool(loads),
             power_w=power_w or None,
         )
@@ -219,7 +209,6 @@ class StatusExchange:
             duration_s=None if last is None or last.skipped or not last.intervals else last.duration_s,
             conflicts=self._conflict_monitor.unpublished(),
             own_s=self._arrivals.own_s(index - self._arrivals.behind),
-            late=self._arrivals.late(index - self._arrivals.behind),
             capped=last is not None and self._capped(last),
             announced=None if self._notices is None else self._notices.announced,
             loads=loads,

@@ -13,7 +13,6 @@ from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.clock_sequencer import ClockPolicy, ClockSchedule, ClockSequencer
 from perseus_ds.runtime.control.feedback import FeedbackSchedule
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer
-from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.job import GpuAddress
 from perseus_ds.runtime.observe.straggler_reporter import StragglerReporter
 from perseus_ds.schedule import Load
@@ -37,8 +36,8 @@ class ActivePlan(ClockPolicy):
     """The objective's plan, and with several replicas whatever the controller decides.
 
     It is the policy of every iteration that a plan runs: what was decided reaches the clocks from here.
-    ``watch`` is there where there are several replicas, ``peers`` where ranks meet others within
-    computations. ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
+    ``watch`` is there where there are several replicas.
+    ``indexes`` are every replica's frontier: a power cap restricts them to plans below it.
     ``pipelines`` share a cap of the job. ``observed`` is what was exchanged last.
     """
 
@@ -49,7 +48,6 @@ class ActivePlan(ClockPolicy):
         *,
         replica: int = 0,
         watch: ReplicaWatch | None = None,
-        peers: PeerAnswers | None = None,
         indexes: Sequence[FrontierIndex] = (),
         pipelines: int = 1,
     ) -> None:
@@ -63,7 +61,6 @@ class ActivePlan(ClockPolicy):
         self._reporter = None if watch is None else watch.reporter
         self._behind = 0 if watch is None else watch.behind
         self._pacer = None if watch is None else watch.pacer
-        self._peers = peers
         self._paces = False
         self._will_tell: int | None = None
         self._pace = Pace(1)
@@ -75,11 +72,6 @@ class ActivePlan(ClockPolicy):
     def plan(self) -> int:
         """The plan that this replica runs now."""
         return self._unanswered if self._replica_plans is None else self._replica_plans.plans[self._replica]
-
-    @property
-    def room(self) -> float:
-        """How much longer this rank's computations may take: those whom it meets wait for another."""
-        return 0.0 if self._peers is None else self._peers.room
 
     @property
     def plans(self) -> Sequence[int]:
@@ -165,8 +157,6 @@ class ActivePlan(ClockPolicy):
     @property
     def has_slack(self) -> bool:
         """Whether some replica waits for one that could be faster; one with slower GPUs is as it is."""
-        if self._peers is not None and self._peers.anyone_waits:
-            return True
         decision = None if self._replica_plans is None else self._replica_plans.decision
         if decision is None or (decision.sync_time_s is None and not decision.ended):
             return False
@@ -199,8 +189,6 @@ class ActivePlan(ClockPolicy):
         self._end_telling()
         self.hold(index, job_status)
         self.observed = job_status
-        if self._peers is not None and job_status.peers is not None and self._peers.observe(job_status.peers):
-            self._changed_after = index
         waits = self._replica_plans is not None and self._replica_plans.waits
         # forecasts are of the objective's plan
         self._paces = (job_status.loads or waits) and not self.power_capped
@@ -241,13 +229,11 @@ class ActivePlan(ClockPolicy):
             self._present = self._schedule()
         if self._pacer is not None:
             self._will_tell = index if self._paces else None
-        if self._peers is not None:
-            self._peers.will_run(index, (self._schedules, self.plan, self.room))
 
     def alone(self) -> None:
         """Run the objective's plan from now on, or what a power cap allows; whatever the others do."""
         self.close()
-        self._replica_plans = self._peers = self._will_tell = None
+        self._replica_plans = self._will_tell = None
         self._present = self._schedule()
 
     def end_answers(self) -> None:
@@ -273,6 +259,6 @@ class ActivePlan(ClockPolicy):
     def _schedule(self) -> ClockSchedule | FeedbackSchedule:
         """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
         if self._replica_plans is None:
-            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0], room=self.room)
+            return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
         on_pace = self._replica_plans.on_pace[self._replica]
-        return self._schedules.of(self.plan, on_pace=on_pace, room=self.room)
+        return self._schedules.of(self.plan, on_pace=on_pace)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.feedback.policy import tables_of
 from perseus_ds.runtime.control.clock_sequencer import ClockSchedule
 from perseus_ds.runtime.control.feedback import FeedbackSchedule, Following
-from perseus_ds.straggler.peers import slower_clocks
 
 
 class ClockSchedules:
     """The clock schedule of one pipeline rank for every plan, each made when it is first asked for.
 
-    ``clocks_mhz`` are those of the GPU, for ranks that may run slower than planned beside a slow peer.
     ``feedback`` corrects the plan that has some, while its iterations last as long as planned.
 
     Cost: one pass over the schedule's graph the first time, a look-up from then on.
@@ -27,36 +23,33 @@ class ClockSchedules:
         *,
         pipeline_rank: int,
         change: ClockChange,
-        clocks_mhz: Sequence[int] = (),
         feedback: bool = False,
     ) -> None:
         self._plans = plans
         self._rank = pipeline_rank
         self._change = change
         self._computations = len(plans.computations_of(pipeline_rank))
-        self._clocks_mhz = clocks_mhz
         self._feedback = feedback
-        self._schedules: dict[tuple[int, bool, float], ClockSchedule | FeedbackSchedule] = {}
+        self._schedules: dict[tuple[int, bool], ClockSchedule | FeedbackSchedule] = {}
 
     def __len__(self) -> int:
         """How many plans there are."""
         return len(self._plans)
 
-    def of(self, plan: int, *, on_pace: bool = True, room: float = 0.0) -> ClockSchedule | FeedbackSchedule:
+    def of(self, plan: int, *, on_pace: bool = True) -> ClockSchedule | FeedbackSchedule:
         """Every request of the rank, by the computation that it is asked in.
 
         ``on_pace``: computations last as long as planned, so that lower clocks may be asked for ahead.
-        ``room``: how much longer they may take than at the plan's clocks.
         """
-        key = plan, on_pace, room
+        key = plan, on_pace
         if key not in self._schedules:
-            corrects = self._feedback and on_pace and not room
+            corrects = self._feedback and on_pace
             tables = tables_of(self._plans, self._rank, plan) if corrects else None
             chosen = self._plans.plan(plan)
             requests = clock_requests(chosen, self._rank, self._change, on_pace=on_pace, tables=tables)
             opening = opening_clocks(chosen, self._rank, requests, tables)
             schedule = ClockSchedule.of(requests, opening, self._computations)
-            self._schedules[key] = schedule.at(self._slower(room)) if room else schedule
+            self._schedules[key] = schedule
             if tables is not None:
                 following = Following(tables, self._change.longest_s)
                 self._schedules[key] = FeedbackSchedule(schedule, following)
@@ -65,7 +58,3 @@ class ClockSchedules:
     def time_s(self, plan: int) -> float:
         """How long an iteration lasts by a plan."""
         return float(self._plans.iteration_time_s[plan])
-
-    def _slower(self, room: float) -> Mapping[int, int]:
-        keys = {(i.stage, i.kind) for _, i in self._plans.computations_of(self._rank)}
-        return slower_clocks((self._plans.options[key] for key in keys), self._clocks_mhz, room)

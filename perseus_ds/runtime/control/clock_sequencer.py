@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -85,16 +85,6 @@ class ClockSchedule(ClockPolicy):
             last = [last, *asked_during, *asked_over][-1]
         return cls(tuple(opening), tuple(map(tuple, during)), tuple(map(tuple, over)), tuple(standing))
 
-    def at(self, clocks: Mapping[int, int]) -> ClockSchedule:
-        """The same with other clocks in place of some."""
-
-        def changed(asks: Asks) -> Asks:
-            return tuple(replace(ask, clock_mhz=_in_place_of(ask.clock_mhz, clocks)) for ask in asks)
-
-        return ClockSchedule(
-            changed(self.opening), tuple(map(changed, self.during)), tuple(map(changed, self.over))
-        )
-
     def begins(self, sequencer: ClockSequencer) -> None:
         """Ask for the clock to begin with, where the last iteration has not done so, and for what is due."""
         sequencer.position = 0
@@ -115,10 +105,6 @@ class ClockSchedule(ClockPolicy):
 
 
 _UNKNOWN = Ask(-1)  # no clock
-
-
-def _in_place_of(clock_mhz: int | None, clocks: Mapping[int, int]) -> int | None:
-    return clock_mhz if clock_mhz is None else clocks.get(clock_mhz, clock_mhz)
 
 
 class Turns(Protocol):

@@ -21,7 +21,6 @@ from perseus_ds.runtime.comm.progress import ProgressExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.control.iteration_pacer import IterationPacer, looks_at
-from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import PlanLines, with_error
 from perseus_ds.runtime.lifecycle.job_context import JobContext, profile_in
@@ -40,13 +39,11 @@ LEAST_EXPLAINED = 0.5
 class PlanWatchers:
     """What watches the plans that this rank runs, for batches of every size.
 
-    ``audits`` measure what a plan saves, ``arrivals`` when computations come. ``peers`` are there where ranks
-    meet others within computations.
+    ``audits`` measure what a plan saves, ``arrivals`` when computations come.
     """
 
     audits: Audits
     arrivals: Arrivals
-    peers: PeerAnswers | None = None
 
 
 class PlannedRun:
@@ -73,7 +70,6 @@ class PlannedRun:
         self._named = named
         self._lines = PlanLines(context, named)
         self._audits, self._arrivals = watchers.audits, watchers.arrivals
-        self._peers = watchers.peers
         self._waits, self._loads_known = waits, loads_known
 
     def phase(self) -> Running:
@@ -161,9 +157,7 @@ class PlannedRun:
         every = [indexes[job.group_of(replica)] for replica in range(job.replicas)]
         pipelines = job.ranks // job.schedule.ranks
         if job.replicas == 1 or not answers.enabled:
-            return ActivePlan(
-                schedules, plan, replica=job.replica, peers=self._peers, indexes=every, pipelines=pipelines
-            )
+            return ActivePlan(schedules, plan, replica=job.replica, indexes=every, pipelines=pipelines)
         profiles = self._profiles()
         forecast = None if profiles is None else self._forecast(indexes, profiles)
         return self._beside_others(schedules, plan, every, forecast)
@@ -193,22 +187,17 @@ class PlannedRun:
             plan,
             replica=job.replica,
             watch=ReplicaWatch(plans, reporter, pacer, behind),
-            peers=self._peers,
             indexes=every,
             pipelines=job.ranks // job.schedule.ranks,
         )
 
     def _schedules(self, own: PlanSet) -> ClockSchedules:
         """Prepare this stage's part of every plan of its replica."""
-        able = self._context.capabilities
         self._arrivals.expect(own.fixed_s)
-        if self._peers is not None:
-            self._peers.expect(own)
         return ClockSchedules(
             own,
             pipeline_rank=self._context.job.pipeline_rank,
             change=self._context.reckoning.change,
-            clocks_mhz=able.clocks_mhz,
         )
 
     def _profiles(self) -> Sequence[Profile | None] | None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 
 from perseus_ds.profile import Computation
-from perseus_ds.runtime.measure.own_lateness import BEHIND, OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.schedule import Kind, Order
 
@@ -23,12 +22,10 @@ class Arrivals:
     the time that the pipeline takes to drain: beside a slow replica, that drains slowly they would seem late.
 
     ``behind`` is how many iterations the device may be behind the host: all ranks report the same one.
-    ``own_lateness`` is there on ranks that meet others within computations, where no mark shows the wait.
     """
 
     def __init__(self, order: Order, *, pipeline_rank: int, behind: int) -> None:
         self.behind = behind
-        self.own_lateness: OwnLateness | None = None
         self._pipeline_rank = pipeline_rank
         self._reductions = [(i.stage, i.kind) for i in order if i.kind is Kind.REDUCE_GRADS]
         self._reduction_s = 0.0
@@ -43,9 +40,6 @@ class Arrivals:
 
         One in which clocks changed stays unknown, as does one whose step was skipped.
         """
-        passed = list(passed)
-        if self.own_lateness is not None:
-            self.own_lateness.note(passed)
         for iteration in passed:
             if not (iteration.resumed or iteration.void or iteration.skipped):
                 self._own_s[iteration.index] = iteration.duration_s - self._waited_s(iteration)
@@ -62,10 +56,6 @@ class Arrivals:
         for older in [one for one in self._own_s if one < index]:
             del self._own_s[older]
         return found
-
-    def late(self, index: int) -> float | None:
-        """Return how much longer this GPU itself computed, of the iteration whose energy is known by now."""
-        return None if self.own_lateness is None else self.own_lateness.of(index - BEHIND)
 
     def _waited_s(self, iteration: Iteration) -> float:
         reducing_s = sum(i.duration_s for i in iteration.intervals if i.kind is Kind.REDUCE_GRADS)

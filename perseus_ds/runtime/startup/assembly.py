@@ -11,11 +11,9 @@ from perseus_ds.device.conflict import is_capped
 from perseus_ds.device.simulated import SimulatedGpu
 from perseus_ds.runtime.adapter import Adapter, InstructionListener
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.peer_rows import PeerRows
 from perseus_ds.runtime.comm.status import StatusExchange, StatusLayout
 from perseus_ds.runtime.control.clock_requests import ClockRequests
 from perseus_ds.runtime.control.clock_sequencer import ClockSequencer
-from perseus_ds.runtime.control.peer_answers import PeerAnswers
 from perseus_ds.runtime.emulation import Emulation
 from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.job_context import JobContext
@@ -31,7 +29,6 @@ from perseus_ds.runtime.lifecycle.start_decision import StartAction, StartDecisi
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.cuda.cuda_stopwatch import stopwatch_for
 from perseus_ds.runtime.measure.energy.energy_watch import EnergyWatch
-from perseus_ds.runtime.measure.own_lateness import OwnLateness
 from perseus_ds.runtime.measure.recorder import Iteration, Recorder
 from perseus_ds.runtime.metrics.figures import RankMetrics, Sources
 from perseus_ds.runtime.metrics.ledger import EnergyLedger
@@ -146,15 +143,14 @@ class Assembly:
         asked: AskedClocks,
     ) -> Lifecycle:
         context, waits = self._context, self._virtual_time is not None
-        peers = self._peer_answers(asked)
         notices = self._notice_watch()
-        watchers = PlanWatchers(audits, self._arrivals, peers)
+        watchers = PlanWatchers(audits, self._arrivals)
         plans = BatchPlans(context, self._sizes, watchers, waits=waits)
         sweeping = Sweeping(context, self._watch, self._monitor)
         lifecycle = Lifecycle(
             context,
             FirstPhases(start, sweeping, calibrator),
-            status_exchange=self._status_exchange(asked, peers, notices),
+            status_exchange=self._status_exchange(asked, notices),
             plans=plans,
             scalars=Scalars(self._adapter, context.log),
         )
@@ -182,17 +178,6 @@ class Assembly:
 
         return capped
 
-    def _peer_answers(self, asked: AskedClocks) -> PeerAnswers | None:
-        """What looks for a slow GPU among ranks that meet in every layer; None where none do."""
-        job, straggler = self._context.job, self._context.config.straggler
-        if not job.peer_groups or not straggler.enabled:
-            return None
-        own_lateness = OwnLateness(self._watch.trace, self._capped(asked))
-        if job.peer_group is not None:
-            self._arrivals.own_lateness = own_lateness
-            self._watch.keep_for(lambda: own_lateness.unread_s)
-        return PeerAnswers(job, own_lateness, self._context.log, answers=straggler.peers == "answer")
-
     def _notice_watch(self) -> NoticeWatch | None:
         """What looks for notices, on rank 0."""
         job, folder = self._context.job, self._context.directory.notices
@@ -204,18 +189,12 @@ class Assembly:
         self._undo.append(watch.close)
         return watch
 
-    def _status_exchange(
-        self, asked: AskedClocks, peers: PeerAnswers | None, notices: NoticeWatch | None
-    ) -> StatusExchange:
+    def _status_exchange(self, asked: AskedClocks, notices: NoticeWatch | None) -> StatusExchange:
         context, job = self._context, self._context.job
         replicas = job.replicas if context.config.straggler.enabled else 1
-        groups = len(job.peer_groups) if context.config.straggler.enabled else 0
-        rows = PeerRows(groups=groups, group=job.peer_group if groups else None, rank=job.rank)
-        if peers is not None:
-            rows.suspect = peers.suspect
         return StatusExchange(
             context.channel,
-            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica, peers=rows),
+            StatusLayout(kinds=KINDS, replicas=replicas, replica=job.replica),
             arrivals=self._arrivals,
             capped=self._capped(asked),
             conflict_monitor=self._monitor,

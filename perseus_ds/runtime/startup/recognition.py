@@ -88,7 +88,6 @@ def recognise(
         left_out=here.left_out,
         gpus=_gpus(members),
         sets=_sets(members),
-        peer_groups=tuple(sorted({m.place.coupled for m in members if len(m.place.coupled) > 1})),
         addresses=tuple(member.address for member in members),
         places=tuple((member.pipeline, member.place.pipeline_rank) for member in members),
     )

@@ -78,7 +78,6 @@ class EnergyWatch:
         self._last: GpuReading | None = None
         self._begins_anew = False
         self._to_pass_on: list[tuple[float, bool]] = []
-        self._unread_s: list[Callable[[], float]] = []
         self.troubles: list[str] = []
         self._replaced: list[str] = []
         self._first_change_s = self._last_change_s = 0.0
@@ -261,13 +260,8 @@ class EnergyWatch:
         self.catch_up()
         return between(self._clocks, start_s, end_s)
 
-    def keep_for(self, unread_s: Callable[[], float]) -> None:
-        """Keep for one who reads later all since ``unread_s()``, where what he has not read begins."""
-        self._unread_s.append(unread_s)
-
     def forget(self, before_s: float) -> None:
-        """Drop all changes before a moment but the last one, and none that somebody has yet to read."""
-        before_s = min([before_s, *(unread_s() for unread_s in self._unread_s)])
+        """Drop all changes before a moment but the last one."""
         while len(self._changes) > 1 and self._changes[1][0] <= before_s:
             self._changes.popleft()
         while self._clocks and self._clocks[0][0] < before_s:
