@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.straggler.controller import StragglerController
-from perseus_ds.straggler.decision import StragglerDecision
+from perseus_ds.straggler.decision import Cause, StragglerDecision
 from perseus_ds.straggler.frontier_index import FrontierIndex, Frontiers
 from perseus_ds.straggler.lost_time import LostTime
 from perseus_ds.straggler.observation import ReplicaObservation, ReplicaStatus
@@ -169,6 +169,12 @@ class ReplicaPlans:
         """What every replica runs now."""
         plans: list[int] = self._present.tolist()
         return plans
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Replicas that are slow because a power or thermal cap holds a clock of theirs down."""
+        stragglers = () if self.decision is None else self.decision.stragglers
+        return [one.replica for one in stragglers if one.cause is Cause.CAPPED]
 
     @property
     def on_pace(self) -> Sequence[bool]:

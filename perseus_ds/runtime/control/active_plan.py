@@ -260,5 +260,8 @@ class ActivePlan(ClockPolicy):
         """This stage's part of the present plan; lower clocks come ahead where iterations keep its time."""
         if self._replica_plans is None:
             return self._schedules.of(self.plan, on_pace=not self._pace.behind[0])
+        held = self._replica in self._replica_plans.held
+        if held and self.plan == 0 and not self.power_capped:
+            return self._schedules.highest  # the fastest plan lowers clocks too, by another pace than this
         on_pace = self._replica_plans.on_pace[self._replica]
         return self._schedules.of(self.plan, on_pace=on_pace)

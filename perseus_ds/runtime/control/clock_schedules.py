@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from perseus_ds.device import ClockChange
 from perseus_ds.plan import PlanSet, clock_requests, opening_clocks
 from perseus_ds.plan.feedback.policy import tables_of
@@ -54,6 +56,13 @@ class ClockSchedules:
                 following = Following(tables, self._change.longest_s)
                 self._schedules[key] = FeedbackSchedule(schedule, following)
         return self._schedules[key]
+
+    @cached_property
+    def highest(self) -> ClockSchedule:
+        """The highest clock of the plans throughout."""
+        own = [self._plans.options[i.stage, i.kind] for _, i in self._plans.computations_of(self._rank)]
+        highest_mhz = max(int(max(options.clock_mhz)) for options in own)
+        return ClockSchedule.of((), (highest_mhz, None), self._computations)
 
     def time_s(self, plan: int) -> float:
         """How long an iteration lasts by a plan."""

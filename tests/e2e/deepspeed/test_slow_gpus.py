@@ -20,7 +20,8 @@ from perseus_ds.runtime.startup.activation import session_of
 
 pytestmark = pytest.mark.e2e
 
-FORWARD_S = (0.4, 0.5)
+FORWARD_S = {"zero-1": [0.4], "pipeline": [0.4, 0.5], "light last stage": [0.5, 0.3]}
+"""Of every stage; the slow GPU has the last one."""
 PLANNED = 150
 SLOW = 1
 """The replica of the slow GPU, which is the job's last rank."""
@@ -41,8 +42,9 @@ SPELLS: dict[str, When] = {
     "on and off": lambda iteration, planned: (iteration if planned < 0 else planned) // 12 % 2 == 0,
 }
 CAPS = {"clock": 900, "power": 250.0}
-RANKS = {"zero-1": 2, "pipeline": 4}
-CASES = [(layout, cap, spell) for layout in RANKS for cap in CAPS for spell in SPELLS]
+RANKS = {"zero-1": 2, "pipeline": 4, "light last stage": 4}
+CASES = [(layout, cap, spell) for layout in ("zero-1", "pipeline") for cap in CAPS for spell in SPELLS]
+CASES.append(("light last stage", "clock", "always"))
 QUICK = {("zero-1", "clock", "always"), ("pipeline", "power", "on and off")}
 
 
@@ -100,7 +102,7 @@ def course(folder: Path, layout: str, cap: str, spell: str, *, mode: str) -> Cou
         "objective": {"policy": "no_slowdown"},
         "profile": {"min_window_s": 4.0, "max_clocks": 4, "warmup_iterations": 2, "max_slower_pct": 30.0},
         "audit": {"every_iterations": 60, "iterations": 10},
-        "simulated": {"forward_s": list(FORWARD_S if layout == "pipeline" else FORWARD_S[:1])},
+        "simulated": {"forward_s": FORWARD_S[layout]},
     }
     content = config(4, perseus=block, gradient_clipping=1.0)
     found = run_ranks(RANKS[layout], trained, content, layout, cap, spell)[0].value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from hand_made_plan import hand_made
 
 from perseus_ds.config import Objective
 from perseus_ds.device import ClockChange
-from perseus_ds.plan import select
+from perseus_ds.plan import PlanSet, select
 from perseus_ds.run_directory import RunDirectory, read_events
 from perseus_ds.runtime.comm.status import JobStatus
 from perseus_ds.runtime.control.active_plan import ActivePlan, ReplicaWatch
+from perseus_ds.runtime.control.clock_requests import Ask
 from perseus_ds.runtime.control.clock_schedules import ClockSchedules
 from perseus_ds.runtime.lifecycle.phases import DEFAULT_CLOCK, Ended, Running
 from perseus_ds.runtime.measure.accounting import Mode
@@ -29,17 +32,18 @@ SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
 class Job:
     """Two replicas of one stage pipeline each: what they run follows from what is exchanged."""
 
-    def __init__(self, folder: Path, *, behind: int = 0, every: int = 0) -> None:
+    def __init__(self, folder: Path, *, behind: int = 0, every: int = 0, asks: PlanSet | None = None) -> None:
         self.behind = behind
         self.slowness = np.ones(2)
         self.announced = np.ones(2)
+        self.capped = np.zeros(2, np.bool_)
         frontier_index = FrontierIndex.of(PLANS, OBJECTIVE)
         self.frontier_index = frontier_index
         log = EventLog(0)
         log.writes_to(RunDirectory(folder))
         self.parts = [
             ActivePlan(
-                ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
+                ClockSchedules(asks or PLANS, pipeline_rank=0, change=ClockChange.lasting(0.02)),
                 select(PLANS, OBJECTIVE),
                 replica=replica,
                 watch=ReplicaWatch(
@@ -75,7 +79,7 @@ class Job:
             self._own_s.append(np.array(own_s) * (1.0, slow))
             about = self.index - 1 - self.behind
             known_s = self._own_s[about] if about >= 0 else np.full(2, np.nan)
-            replica_status = ReplicaStatus(known_s, np.zeros(2, np.bool_), self.announced)
+            replica_status = ReplicaStatus(known_s, self.capped, self.announced)
             job_status = JobStatus(False, False, 6.0, (), replica_status, power_w=self.power_w)
             for rank in self.ranks:
                 rank.active_plan.observe(self.index, job_status)
@@ -210,6 +214,40 @@ def test_the_expected_saving_is_against_default_clocks_beside_the_same_straggler
     job.play(20)
     job.play(20, slow=SLOWED)
     assert f"{100 * (1 - (800 + 900) / (1000 + 900)):.1f} % energy saved" in capsys.readouterr().err
+
+
+def asked_mhz(active_plan: ActivePlan) -> set[int | None]:
+    """The clocks that one rank asks for in an iteration."""
+    asked: list[Ask] = []
+    sequencer = mock.Mock(position=0, request=lambda *asks: asked.extend(asks))
+    active_plan.begins(sequencer)
+    for _ in range(2):
+        active_plan.before(sequencer)
+        active_plan.after(sequencer)
+    return {ask.clock_mhz for ask in asked}
+
+
+def test_a_straggler_held_down_asks_for_its_highest_clock_until_it_has_recovered(tmp_path: Path) -> None:
+    job = Job(tmp_path, asks=replace(PLANS, choice=np.array([[1, 0, 0, 0], [0, 1, 1, 1]], np.uint8)))
+    job.play(20)
+    assert asked_mhz(job.parts[1]) == {1400, 1000}, "the fastest plan"
+    job.capped = np.array([False, True])
+    assert set(job.play(20)) == {(0, 0)}
+    assert asked_mhz(job.parts[1]) == {1400, 1000}, "it keeps its plan's time all the same"
+    assert job.play(20, slow=SLOWED)[-1] == (1, 0)
+    assert asked_mhz(job.parts[1]) == {1400}
+    job.play(10)
+    assert asked_mhz(job.parts[1]) == {1400, 1000}
+
+
+def test_where_answers_end_nobody_waits_and_the_straggler_stays_named(job: Job) -> None:
+    job.play(20)
+    assert job.play(10, slow=SLOWED)[-1] == (1, 0)
+    for active_plan in job.parts:
+        active_plan.end_answers()
+    assert set(job.play(30, slow=SLOWED)) == {(0, 0)}
+    assert [one.replica for one, _ in job.parts[0].awaited] == [1]
+    assert set(job.play(30)) == set(job.play(20, slow=SLOWED)) == {(0, 0)}
 
 
 def test_alone_everyone_returns_to_the_objectives_plan(job: Job) -> None:

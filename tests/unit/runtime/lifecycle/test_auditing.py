@@ -1,11 +1,23 @@
-"""What is said of a measured saving: how sure it is, and when it is none."""
+"""What is said of a measured saving: how sure it is, when it is none, and what an audit ends."""
+
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from hand_made_plan import hand_made
 
-from perseus_ds.run_directory import MeasuredSide, Summary
+from perseus_ds.config import parse
+from perseus_ds.plan import Expected
+from perseus_ds.run_directory import MeasuredSide, RunDirectory, Summary, read_events
+from perseus_ds.runtime.job import Job
+from perseus_ds.runtime.lifecycle.auditing import Audits
 from perseus_ds.runtime.lifecycle.findings import contradiction, slower, too_slow, with_error
-from perseus_ds.runtime.measure.accounting import Outside
-from perseus_ds.runtime.observe.rank_report import RankReport
+from perseus_ds.runtime.lifecycle.job_context import JobContext
+from perseus_ds.runtime.measure.accounting import Mode, Outside, Sample, Total
+from perseus_ds.runtime.observe.event_log import EventLog
+from perseus_ds.runtime.observe.rank_report import RankBooks, RankReport
 
 
 def report(overrun_share: float) -> RankReport:
@@ -71,3 +83,38 @@ def test_neither_chance_nor_what_was_planned_is_told() -> None:
     assert slower(lasting(5.1), 5.0, 1.0) == ""
     assert slower(lasting(0.6), -0.5, 1.0)
     assert slower(lasting(0.6), 0.0, 1.0, within_pct=0.4) == ""
+
+
+def beside_a_straggler(slower_pct: float) -> RankReport:
+    """What a rank reports that was measured beside a straggler alone."""
+    lasts_s = {Mode.BASELINE_BESIDE: 1.0, Mode.PERSEUS_BESIDE: 1.0 + slower_pct / 100.0}
+    totals = {mode: Total() for mode in Mode}
+    for mode, time_s in lasts_s.items():
+        samples = [Sample(index, 1, time_s + 1e-4 * (index % 2), 500.0) for index in range(40)]
+        totals[mode] = Total(40, deque(samples))
+    return RankReport(0, 0, 0, totals, Outside(), {})
+
+
+@pytest.mark.parametrize(("slower_pct", "ends"), [(3.0, True), (0.1, False)])
+def test_an_audit_ends_answers_that_cost_more_than_they_may(
+    tmp_path: Path, *, slower_pct: float, ends: bool
+) -> None:
+    plans, directory, log = hand_made(), RunDirectory(tmp_path), EventLog(0)
+    log.writes_to(directory)
+    reports = [beside_a_straggler(slower_pct)] * 2
+    channel = SimpleNamespace(gather_to_first=lambda _: reports, broadcast_result=lambda act: act())
+    job = Job(0, 2, 0, 0, plans.schedule, {"gpu": "A100"})
+    context = SimpleNamespace(
+        job=job, config=parse({}, {}), channel=channel, directory=directory, log=log, simulated=True
+    )
+    books = SimpleNamespace(report=lambda _: reports[0], totals_of=lambda _: reports[0].totals)
+    audits = Audits(cast("RankBooks", books))
+    found = [
+        audits.audit(
+            cast("JobContext", context), plans.plan(0), Expected(20.0, 0.0, 0.0, 0.0), named="", answers={}
+        )
+        for _ in range(2)
+    ]
+    assert found == [(None, ends), (None, False)]
+    names = [event["event"] for event in read_events(directory.events)]
+    assert names.count("answers_ended") == ends
