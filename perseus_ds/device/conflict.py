@@ -67,7 +67,6 @@ class ConflictKind(Enum):
         Reaction.KNOW,
     )
     BAD_JOURNAL = ("what an earlier guard left cannot be relied on", Reaction.KNOW)
-    NAME_TAKEN = ("somebody without the right to set clocks poses as this GPU's guard", Reaction.KNOW)
     GPU_LOST = ("the GPU has fallen off the bus (NVML error 15)", Reaction.GIVE_UP)
 
     @property

@@ -114,8 +114,7 @@ class Pod:
 
 def _namespaces(spec: Mapping[str, Any]) -> list[str]:
     pid = [] if spec.get("hostPID") else ["--pid", "--fork", "--kill-child", "--mount-proc"]
-    net = [] if spec.get("hostNetwork") else ["--net"]
-    return ["--mount", "--uts", "--ipc", *pid, *net]
+    return ["--mount", "--uts", "--ipc", "--net", *pid]
 
 
 def _files(

@@ -1,9 +1,6 @@
 """What ``perseus-ds doctor`` says of clocks that stand locked; it changes nothing."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import fake_nvml
@@ -12,19 +9,9 @@ from cli_program import Program
 
 from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.journal import Journal
-from perseus_ds.device.guard.claim.node_lock import NodeLock
 from perseus_ds.device.guard.claim.ownership_lock import OwnershipLock
 
 UUID = fake_nvml.UUID.format(0)
-SQUATTER = """
-import os, socket, sys
-os.setgroups([]); os.setgid(12345); os.setuid(12345)
-sock = socket.socket(socket.AF_UNIX)
-sock.bind("\\0perseus_ds/" + sys.argv[1])
-sock.listen(1)
-print("bound", flush=True)
-sys.stdin.read()
-"""
 NOTHING = "nothing stands in the way"
 
 pytestmark = pytest.mark.usefixtures("cuda_torch")
@@ -100,23 +87,3 @@ def test_a_living_job_is_nobody_who_left_something(on_node: Program, node: fake_
     lease = OwnershipLock(UUID, "train.py (pid 77)")
     assert findings(on_node) == []
     lease.release()
-
-
-def test_a_living_job_with_a_folder_of_its_own(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    """A container's: the name that it holds on the node is seen."""
-    node.state.gpu[0].locked_mhz = 720
-    lease = NodeLock(UUID)
-    assert findings(on_node) == []
-    lease.release()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_user_who_takes_the_gpus_name_hides_nothing(on_node: Program, node: fake_nvml.FakeNvml) -> None:
-    node.state.gpu[0].locked_mhz = 720
-    command = [sys.executable, "-c", SQUATTER, UUID]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as squatter:
-        assert squatter.stdout is not None
-        assert squatter.stdout.readline() == "bound\n"
-        [said] = findings(on_node)
-        squatter.communicate()
-    assert "720 MHz" in said

@@ -51,7 +51,6 @@ class GpuClaim:
         self._patience_s = patience_s
         self._last_mhz: int | None = None
         self._lock = OwnershipLock(self.uuid, owner)
-        self.passed = self._lock.passed
         try:
             begin_s = min(_BEGIN_S, patience_s)
             left = put_back_left(gpu, self.uuid, for_s=begin_s)

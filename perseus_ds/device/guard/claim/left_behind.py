@@ -6,9 +6,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from perseus_ds.device.guard.claim import journal, node_lock
+from perseus_ds.device.guard.claim import journal
 from perseus_ds.device.guard.claim.folder import place
 from perseus_ds.device.guard.claim.journal import BadJournalError
 
@@ -42,13 +41,9 @@ def left_behind() -> Iterator[LeftBehind]:
 
 
 def is_held(uuid: str) -> bool:
-    """Whether a living guard holds a GPU, with this folder or, in this network namespace, with another."""
-    return _is_locked(place() / f"{uuid}.lock") or node_lock.is_held(uuid)
-
-
-def _is_locked(path: Path) -> bool:
+    """Whether a living guard holds a GPU."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(place() / f"{uuid}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:

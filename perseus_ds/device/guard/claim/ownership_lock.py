@@ -1,4 +1,4 @@
-"""Who holds a GPU's clock: locks that the kernel frees however their holder ends."""
+"""The holder of a GPU's clock: a lock that the kernel frees however its holder ends."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import fcntl
 import os
 
 from perseus_ds.device.guard.claim.journal import path_of
-from perseus_ds.device.guard.claim.node_lock import NodeLock
 from perseus_ds.device.guard.protocol import printable
-from perseus_ds.errors import DeviceError, DeviceHeldError, DevicePermissionError
+from perseus_ds.errors import DeviceHeldError, DevicePermissionError
 
 _LONGEST_NAME = 256
 
 
 class OwnershipLock:
-    """The sole right to write one GPU's clock on this machine: a file's lock, and a name on the node."""
+    """The sole right to write one GPU's clock, among all who keep their journals in the same folder."""
 
     def __init__(self, uuid: str, owner: str) -> None:
         """Take the lock at once or not at all.
@@ -34,27 +33,17 @@ class OwnershipLock:
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._node = NodeLock(uuid)
         except OSError as error:
             holder = self._holder()
             os.close(self._file)
             raise DeviceHeldError(f"the clock of {uuid} is held by {holder}") from error
-        except DeviceError:
-            os.close(self._file)
-            raise
         with contextlib.suppress(OSError):  # a disk that is full: the lock holds, its holder has no name
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, printable(owner).encode(errors="replace")[:_LONGEST_NAME], 0)
 
-    @property
-    def passed(self) -> str | None:
-        """Who holds this GPU's name on the node without the right to, if anybody does."""
-        return self._node.passed
-
     def release(self) -> None:
         """Let go; the second call does nothing."""
         if self._file >= 0:
-            self._node.release()
             os.close(self._file)
             self._file = -1
 

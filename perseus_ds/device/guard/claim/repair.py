@@ -145,8 +145,8 @@ def _put_right(gpu: Gpu, uuid: str) -> Repair | None:
     finally:
         lock.release()
     if back is None:
-        return Repair(uuid, Outcome.NOTHING, None, lock.passed or "") if was_journaled else None
-    return _outcome(uuid, back, "; ".join(filter(None, (*back.remarks, lock.passed))))
+        return Repair(uuid, Outcome.NOTHING, None, "") if was_journaled else None
+    return _outcome(uuid, back, "; ".join(back.remarks))
 
 
 def _outcome(uuid: str, back: PutBack, detail: str) -> Repair:
@@ -180,7 +180,7 @@ def _reset_locked(gpu: Gpu, uuid: str) -> Repair:
         forget(uuid, back.unseen)
     finally:
         lock.release()
-    return _outcome(uuid, back, lock.passed or "")
+    return _outcome(uuid, back, "")
 
 
 def _may_yet_succeed(error: DeviceError) -> bool:

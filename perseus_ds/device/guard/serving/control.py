@@ -122,8 +122,6 @@ class Control:
         locked_mhz, kind = self.claim.locked_before_mhz, ConflictKind.PREEXISTING_LOCK
         if locked_mhz is not None:
             self._warn(kind, f"{kind.text}: {locked_mhz} MHz")
-        if self.claim.passed is not None:
-            self._warn(ConflictKind.NAME_TAKEN, f"{ConflictKind.NAME_TAKEN.text}: {self.claim.passed}")
         if self.claim.gpu.capabilities().persistence is False:
             self._warn(ConflictKind.PERSISTENCE_OFF, ConflictKind.PERSISTENCE_OFF.text)
 
