@@ -46,8 +46,9 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a clock stayed locked that should not have."""
-        return self.left_at_last or (self.lived and self.left)
+        """Whether a clock stayed locked that should not have. Without its journal nobody knows of it."""
+        no_journal = self.case.disk == "folder removed" and not self.lived
+        return (self.left_at_last and not no_journal) or (self.lived and self.left)
 
 
 def run(node: Node, count: int, seed: int) -> Iterator[Outcome]:

@@ -71,8 +71,7 @@ class Node:
         self.gpu.strike(0)
         self.amd.strike(0)
         self.gpu.state.gpu[0].locked_mhz = self.amd.state.gpu[0].limit_mhz = 0
-        for folder in (self.guards, self.guards.with_name("guard.copy")):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.guards, ignore_errors=True)
 
     def disk_as(self, how: str) -> None:
         """Fill the guards' disk, make it read-only, remove their folder, or put it right."""

@@ -45,9 +45,8 @@ def inside(node: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.delenv("PERSEUS_GUARD_DIR")
     monkeypatch.setenv("PERSEUS_GUARDD_SOCKET", str(tmp_path / "guardd.sock"))
     yield tmp_path / "guardd.sock"
-    for folder in ("/run/perseus_ds", "/run/perseus_ds.copy"):
-        for left in Path(folder).glob(f"{UUID[:13]}*"):
-            left.unlink()
+    for left in Path("/run/perseus_ds").glob(f"{UUID[:13]}*"):
+        left.unlink()
 
 
 def test_without_a_service_or_a_folder_no_clock_is_set_and_it_is_said_why(

@@ -20,7 +20,7 @@ from perseus_ds.cli.main import parse
 from perseus_ds.device import DeviceRequest
 from perseus_ds.device.choose import choose
 from perseus_ds.device.guard import read_rules
-from perseus_ds.device.guard.claim.folder import copy_dir, place
+from perseus_ds.device.guard.claim.folder import place
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
 from perseus_ds.errors import DevicePermissionError
 
@@ -172,7 +172,7 @@ def test_the_unit_lets_the_service_write_its_own_folders_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PERSEUS_GUARD_DIR", raising=False)
-    own = {str(folder) for folder in (place(), copy_dir(), DEFAULT_SOCKET.parent)}
+    own = {str(folder) for folder in (place(), DEFAULT_SOCKET.parent)}
     assert {f"/run/{name}" for name in settings("RuntimeDirectory")} == own
     assert settings("ReadWritePaths") == ["/sys/fs/cgroup"]
     assert settings("RuntimeDirectoryPreserve") == ["yes"], "journals outlive the service"

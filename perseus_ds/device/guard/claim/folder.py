@@ -31,12 +31,6 @@ def guard_dir() -> Path:
     return folder
 
 
-def copy_dir() -> Path:
-    """Where each journal has its copy, for the day when somebody removes the folder; it may be missing."""
-    folder = place()
-    return folder.with_name(f"{folder.name}.copy")
-
-
 def place() -> Path:
     """Where the folder is or would be.
 

@@ -1,7 +1,6 @@
 """The clock that a GPU has to get back, on disk, from before its first request until after its restore.
 
-A journal lies in the guards' folder and, as a copy, beside it: who removes the folder of a running job takes
-nothing with it. Both are read as if somebody else had written them.
+It lies in the guards' folder, and is read as if somebody else had written it.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perseus_ds.device.guard.claim.folder import copy_dir, guard_dir
+from perseus_ds.device.guard.claim.folder import guard_dir
 from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
-from perseus_ds.files import check_folder, read_json, reason_of, write_trusted
+from perseus_ds.files import read_json, reason_of, write_trusted
 from perseus_ds.files.fields import mapping, text, whole
 
 BACKENDS = ("nvml", "amdsmi")
@@ -50,14 +49,10 @@ class Journal:
         """Write it again where somebody removed it.
 
         Raises:
-            DevicePermissionError: that cannot be, and its copy is gone as well.
+            DevicePermissionError: that cannot be.
         """
-        try:
-            if not path_of(self.uuid).exists():
-                write(self)
-        except DevicePermissionError:
-            if not (copy_dir() / f"{self.uuid}.json").exists():
-                raise
+        if not path_of(self.uuid).exists():
+            write(self)
 
 
 def boot_id() -> str:
@@ -82,14 +77,10 @@ def write(journal: Journal) -> None:
         raise DevicePermissionError(
             f"cannot write {path}: {error.strerror}", hint="set PERSEUS_GUARD_DIR"
         ) from error
-    with contextlib.suppress(OSError, PerseusError):
-        copy_dir().mkdir(mode=0o700, exist_ok=True)
-        check_folder(copy_dir(), frozenset({os.geteuid()}))
-        write_trusted(copy_dir() / path.name, json.dumps(content), mode=0o600)
 
 
 def read(uuid: str) -> Journal | None:
-    """Read a GPU's journal, or its copy.
+    """Read a GPU's journal.
 
     Raises:
         BadJournalError: it is there and nothing in it can be relied on.
@@ -143,7 +134,7 @@ def remove(uuid: str) -> None:
 def journaled(*, gone: bool = True) -> Iterator[str]:
     """List the GPUs that may be locked by a guard, alive or dead, with those that are ``gone``."""
     kinds = {".json", _GONE} if gone else {".json"}
-    found = {path.stem for folder in _folders() for path in folder.iterdir() if path.suffix in kinds}
+    found = {path.stem for path in guard_dir().iterdir() if path.suffix in kinds}
     yield from sorted(uuid for uuid in found if _is_name(uuid))
 
 
@@ -160,16 +151,7 @@ def path_of(uuid: str) -> Path:
 
 def _places(uuid: str) -> tuple[Path, ...]:
     path = path_of(uuid)
-    return *(folder / path.name for folder in _folders()), path.with_suffix(_GONE)
-
-
-def _folders() -> tuple[Path, ...]:
-    """The folder, and that of the copies where it is there and nobody else's."""
-    try:
-        check_folder(copy_dir(), frozenset({os.geteuid()}))
-    except (OSError, PerseusError):
-        return (guard_dir(),)
-    return guard_dir(), copy_dir()
+    return path, path.with_suffix(_GONE)
 
 
 def _is_name(uuid: str) -> bool:
