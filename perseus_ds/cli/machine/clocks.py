@@ -7,8 +7,8 @@ back before it reports it. An idle GPU shows none, and keeps its journal where i
 A driver that refuses is asked for 30 s.
 A GPU that stands as if locked and that no journal names is listed. With --all it also removes any
 lock that no journal knows, on every NVIDIA GPU of this machine. A GPU whose clock a running job
-holds is named and left alone. The journal of a GPU that this machine has no more is filed as .gone,
-and asked again should the GPU come back. Exit code 1 if a GPU could not be reset, 3 if so
+holds is named and left alone. The journal of a GPU that is not on this machine stays, should it come
+back. Exit code 1 if a GPU could not be reset, 3 if so
 while a living job holds another GPU of this machine: the end of that job tries again.
 """
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ _MOST_BYTES = 4096
 _MOST_MHZ = 100_000
 _MOST_PID = 1 << 22  # linux/threads.h
 _SAFE = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_GONE = ".gone"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -85,57 +83,26 @@ def read(uuid: str) -> Journal | None:
     Raises:
         BadJournalError: it is there and nothing in it can be relied on.
     """
-    for path in _places(uuid):
-        try:
-            return _journal(
-                uuid, read_json(path, most_bytes=_MOST_BYTES, writers=frozenset({0, os.geteuid()}))
-            )
-        except FileNotFoundError:
-            continue
-        except (OSError, PerseusError) as error:
-            raise BadJournalError(
-                f"the journal {path} {reason_of(error)}", hint="it is set aside; default clocks are put back"
-            ) from error
-    return None
-
-
-def set_aside(uuid: str) -> None:
-    """Move a bad journal out of the way, for whoever wants to see it."""
-    for path in _places(uuid):
-        if os.path.lexists(path):
-            aside = path.with_suffix(".bad")
-            if os.path.lexists(aside):
-                aside = path.with_suffix(f".{time.time_ns()}.bad")
-            with contextlib.suppress(OSError):
-                path.rename(aside)
-
-
-def file_as_gone(uuid: str) -> bool:
-    """File the journal of a GPU that is not there any more; return whether it was not filed yet.
-
-    It is still this GPU's journal: a GPU that comes back, or was only hidden, is put right by it.
-    """
-    filed = False
-    for path in _places(uuid):
-        if path.suffix != _GONE and path.exists():
-            filed = True
-            with contextlib.suppress(OSError):
-                path.replace(path_of(uuid).with_suffix(_GONE))
-    return filed
+    path = path_of(uuid)
+    try:
+        return _journal(uuid, read_json(path, most_bytes=_MOST_BYTES, writers=frozenset({0, os.geteuid()})))
+    except FileNotFoundError:
+        return None
+    except (OSError, PerseusError) as error:
+        raise BadJournalError(
+            f"the journal {path} {reason_of(error)}", hint="default clocks are put back"
+        ) from error
 
 
 def remove(uuid: str) -> None:
     """Record that a GPU's clock is put back."""
-    for path in _places(uuid):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path_of(uuid).unlink(missing_ok=True)
 
 
-def journaled(*, gone: bool = True) -> Iterator[str]:
-    """List the GPUs that may be locked by a guard, alive or dead, with those that are ``gone``."""
-    kinds = {".json", _GONE} if gone else {".json"}
-    found = {path.stem for path in guard_dir().iterdir() if path.suffix in kinds}
-    yield from sorted(uuid for uuid in found if _is_name(uuid))
+def journaled() -> Iterator[str]:
+    """List the GPUs that may be locked by a guard, alive or dead."""
+    yield from sorted(path.stem for path in guard_dir().glob("*.json") if _is_name(path.stem))
 
 
 def path_of(uuid: str) -> Path:
@@ -147,11 +114,6 @@ def path_of(uuid: str) -> Path:
     if not _is_name(uuid):
         raise DevicePermissionError(f"{uuid!r:.60} cannot be the name of a GPU")
     return guard_dir() / f"{uuid}.json"
-
-
-def _places(uuid: str) -> tuple[Path, ...]:
-    path = path_of(uuid)
-    return path, path.with_suffix(_GONE)
 
 
 def _is_name(uuid: str) -> bool:

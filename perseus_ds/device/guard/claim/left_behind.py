@@ -28,7 +28,7 @@ def left_behind() -> Iterator[LeftBehind]:
     """
     if not place().exists():
         return
-    for uuid in journal.journaled(gone=False):
+    for uuid in journal.journaled():
         if is_held(uuid):
             continue
         try:

@@ -32,7 +32,7 @@ class Outcome(Enum):
     RESTORED = "put back"
     UNSEEN = "put back, not confirmed while"
     NOTHING = "nothing to put back: its journal is of an earlier boot"
-    GONE = "not on this machine any more: its journal is filed as .gone"
+    GONE = "not on this machine: its journal stays, should it come back"
     HELD = "left alone: a living guard holds it"
     FAILED = "could not be put back"
 
@@ -132,7 +132,7 @@ def _repaired(uuid: str, open_gpu: OpenGpu) -> Repair | None:
     try:
         return insist(act, for_s=WAY_BACK_S, passes=_may_yet_succeed)
     except DeviceAbsentError:
-        return Repair(uuid, Outcome.GONE, None, "") if journal.file_as_gone(uuid) else None
+        return Repair(uuid, Outcome.GONE, None, "")
     except DeviceError as error:
         return _failed(uuid, error)
 

@@ -93,9 +93,7 @@ def put_back_left(gpu: Gpu, uuid: str, *, for_s: float) -> PutBack | None:
     try:
         left = journal.read(uuid)
     except BadJournalError as error:
-        unseen = restore(gpu, None, for_s=for_s)
-        journal.set_aside(uuid)
-        return PutBack(None, unseen, (str(error),))
+        return PutBack(None, restore(gpu, None, for_s=for_s), (str(error),))
     if left is None or left.boot_id != journal.boot_id():
         return None
     back_mhz, remarks = _on_grid(gpu, uuid, left.restore_clock_mhz)

@@ -72,7 +72,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_a_bad_journal_is_said_in_one_line_and_set_aside(folder: Path, text: str | bytes) -> None:
+def test_a_bad_journal_is_said_in_one_line(text: str | bytes) -> None:
     path = journal.path_of("GPU-1")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadJournalError) as caught:
@@ -81,10 +81,8 @@ def test_a_bad_journal_is_said_in_one_line_and_set_aside(folder: Path, text: str
     assert str(path) in line
     assert "\n" not in line
     assert len(line) < 400
-    journal.set_aside("GPU-1")
-    assert journal.read("GPU-1") is None
+    journal.remove("GPU-1")
     assert list(journal.journaled()) == []
-    assert [file.name for file in folder.glob("*.bad")] == ["GPU-1.bad"]
 
 
 def put_fifo(path: Path) -> None:
@@ -128,26 +126,36 @@ def put_by_somebody(path: Path) -> None:
     os.chown(path, 65534, -1)
 
 
-@pytest.mark.parametrize(
-    "put",
-    [
-        put_fifo,
-        put_link_to_itself,
-        put_link,
-        put_second_name,
-        put_device,
-        put_folder,
-        put_for_everyone,
-        put_by_somebody,
-    ],
-)
-def test_a_journal_that_is_no_file_of_ours_is_set_aside(folder: Path, put: Callable[[Path], None]) -> None:
+REPLACED = [
+    put_fifo,
+    put_link_to_itself,
+    put_link,
+    put_second_name,
+    put_device,
+    put_for_everyone,
+    put_by_somebody,
+]
+
+
+@pytest.mark.parametrize("put", [*REPLACED, put_folder])
+def test_a_journal_that_is_no_file_of_ours_is_not_read(put: Callable[[Path], None]) -> None:
     put(journal.path_of("GPU-1"))
     for _ in range(2):
         with pytest.raises(BadJournalError):
             journal.read("GPU-1")
-    journal.set_aside("GPU-1")
-    assert journal.read("GPU-1") is None
+
+
+@pytest.mark.parametrize("put", REPLACED)
+def test_the_next_job_writes_its_own_in_place_of_it(put: Callable[[Path], None]) -> None:
+    put(journal.path_of("GPU-1"))
+    journal.write(ENTRY)
+    assert journal.read("GPU-1") == ENTRY
+
+
+def test_a_folder_in_its_place_is_named() -> None:
+    put_folder(journal.path_of("GPU-1"))
+    with pytest.raises(DevicePermissionError, match=r"GPU-1\.json"):
+        journal.write(ENTRY)
 
 
 def test_a_journal_whose_folder_was_removed_is_written_again(folder: Path) -> None:
