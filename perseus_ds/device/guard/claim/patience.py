@@ -1,4 +1,4 @@
-"""How long a driver that refuses is asked again: soon, then less often, until it does or time is up."""
+"""The one schedule of tries: soon, then ever less often, until it succeeds, cannot, or time is up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perseus_ds.errors import DeviceError, DeviceLostError, DevicePermissionErro
 T = TypeVar("T")
 
 WAY_BACK_S = 30.0  # for a clock that has to be put back
-FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.005, 0.5, 1.6
-_INSISTING_PAUSE_S = 0.1  # opening is some twenty calls: at 20 % errors one try in thirty succeeds
+_FIRST_PAUSE_S, _GROWTH = 0.005, 1.6
+_LONGEST_PAUSE_S = 0.1  # opening is some twenty calls: at 20 % errors one try in thirty succeeds
 _FINAL = (DeviceLostError, DevicePermissionError, DeviceUnsupportedError)
 
 
@@ -27,12 +27,12 @@ def whatever(error: DeviceError) -> bool:
     return True
 
 
-def pauses_s(longest_s: float = LONGEST_PAUSE_S) -> Iterator[float]:
+def pauses_s() -> Iterator[float]:
     """The waits between tries, without end."""
-    pause_s = FIRST_PAUSE_S
+    pause_s = _FIRST_PAUSE_S
     while True:
         yield pause_s
-        pause_s = min(longest_s, pause_s * GROWTH)
+        pause_s = min(_LONGEST_PAUSE_S, pause_s * _GROWTH)
 
 
 def insist(act: Callable[[], T], *, for_s: float, passes: Callable[[DeviceError], bool] = may_pass) -> T:
@@ -42,7 +42,7 @@ def insist(act: Callable[[], T], *, for_s: float, passes: Callable[[DeviceError]
         DeviceError: it cannot succeed, or did not in this time.
     """
     until_s = time.monotonic() + for_s
-    for pause_s in pauses_s(_INSISTING_PAUSE_S):
+    for pause_s in pauses_s():
         try:
             return act()
         except DeviceError as error:

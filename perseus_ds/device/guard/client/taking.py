@@ -8,14 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perseus_ds.device.guard.claim.patience import may_pass
+from perseus_ds.device.guard.claim.patience import may_pass, pauses_s
 from perseus_ds.device.guard.client.heartbeat import Heartbeat
 from perseus_ds.device.guard.protocol import first_answer, refused
 from perseus_ds.errors import DeviceError
-
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_LATER = 0.1
-"""A service that is back is met later by this share of how long it was gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +51,13 @@ def take_again(
 ) -> socket.socket | None:
     """Ask, ever less often, until the GPU is ours again; ``None``: it is ``over`` before.
 
-    Cost: a call to a socket; 30 of them in the first second, two a second from five seconds on.
+    Cost: a call to a socket; at last ten of them a second.
 
     Raises:
         DeviceError: refused for good.
     """
-    waited_s, pause_s = 0.0, _SHORTEST_PAUSE_S
-    while not over.wait(pause_s):
-        waited_s += pause_s
-        pause_s = min(max(_SHORTEST_PAUSE_S, _LATER * waited_s), _LONGEST_PAUSE_S)
+    pauses = pauses_s()
+    while not over.wait(next(pauses)):
         try:
             sock = connect()
         except DeviceError:  # not there yet
