@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -49,7 +50,7 @@ from perseus_ds.device.guard import (
 from perseus_ds.device.guard.claim.journal import BACKENDS
 from perseus_ds.device.guard.protocol import Value
 from perseus_ds.device.guard.service.service import DEFAULT_SOCKET
-from perseus_ds.device.guard.service.service_log import ServiceLog, Severity, is_journal
+from perseus_ds.device.guard.service.service_log import ServiceLog, is_journal, log_event
 from perseus_ds.device.guard.service.status import ServiceStatus, service_status
 from perseus_ds.device.guardd import connect
 from perseus_ds.errors import ConfigError, DeviceError, PerseusError
@@ -111,11 +112,11 @@ def run(options: argparse.Namespace) -> int:
     log = ServiceLog(as_json=as_json)
     log.start()
     try:
-        return _serve(options, _Lines(log, as_json=as_json))
+        return _serve(options, _Lines(as_json=as_json))
     except PerseusError as error:
         if not as_json:
             raise
-        log.event("not_started", str(error), {}, Severity.ERROR)
+        log_event("not_started", str(error), logging.ERROR)
         return REFUSED
     finally:
         log.close()
@@ -125,18 +126,17 @@ def run(options: argparse.Namespace) -> int:
 class _Lines:
     """What the command itself reports: results and remarks as everywhere, or lines of the log."""
 
-    log: ServiceLog
     as_json: bool
 
     def result(self, name: str, text: str, **fields: Value) -> None:
         if self.as_json:
-            self.log.event(name, text, fields)
+            log_event(name, text, logging.INFO, **fields)
         else:
             say_now(text)
 
     def remark(self, name: str, text: str, **fields: Value) -> None:
         if self.as_json:
-            self.log.event(name, text, fields, Severity.WARNING)
+            log_event(name, text, logging.WARNING, **fields)
         else:
             remark(text)
 
@@ -158,7 +158,7 @@ def _serve(options: argparse.Namespace, lines: _Lines) -> int:
             "not in the node's PID namespace: the service ends with its container, and does not see who asks"
         )
         lines.remark("own_pid_namespace", line)
-    settings = ServiceSettings(options.socket, options.group, policy, options.backend, read, lines.log)
+    settings = ServiceSettings(options.socket, options.group, policy, options.backend, read)
 
     def ready(repairs: tuple[Repair, ...]) -> None:
         for one in repairs:

@@ -15,9 +15,9 @@ def complain(line: str) -> None:
         sys.stderr.flush()
 
 
-def complain_not_restored(error: DeviceError) -> None:
-    """Report that a clock may stay locked, and what tries again."""
-    complain(
+def not_restored(error: DeviceError) -> str:
+    """State that a clock may stay locked, and what tries again."""
+    return (
         f"clock not put back, though the driver was asked for 30 s: {error}; "
         "perseus-ds clocks reset, or the next start, tries again"
     )

@@ -14,7 +14,7 @@ import perseus_ds
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.guard.claim.folder import VARIABLE, place
 from perseus_ds.device.guard.claim.repair import repair_without_journal
-from perseus_ds.device.guard.complain import complain, complain_not_restored
+from perseus_ds.device.guard.complain import complain, not_restored
 from perseus_ds.device.guard.protocol import KIND
 from perseus_ds.errors import DeviceError, DeviceUnavailableError
 
@@ -76,7 +76,7 @@ class SpawnedGuard:
             try:
                 repair_without_journal(self._own, self.backend, self.restore_clock_mhz)
             except DeviceError as error:
-                complain_not_restored(error)
+                complain(not_restored(error))
             else:
                 self._restored = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -17,13 +18,12 @@ from pathlib import Path
 from perseus_ds import __version__
 from perseus_ds.device.guard.claim.openers import OpenGpu, open_gpu
 from perseus_ds.device.guard.claim.repair import Repair, repair
-from perseus_ds.device.guard.complain import complain
-from perseus_ds.device.guard.protocol import Message, Value, encode, refusal
+from perseus_ds.device.guard.protocol import Message, encode, refusal
 from perseus_ds.device.guard.service.listener import Listener
 from perseus_ds.device.guard.service.notify import beat_every_s, notify, notify_reloading
 from perseus_ds.device.guard.service.peer import Caller, Peer, caller_of, may_open
 from perseus_ds.device.guard.service.policy import Policy, refusal_of
-from perseus_ds.device.guard.service.service_log import ServiceLog, Severity
+from perseus_ds.device.guard.service.service_log import log_event
 from perseus_ds.device.guard.serving.client_connection import ClientConnection, Terms
 from perseus_ds.device.guard.serving.lease_log import LeaseLog
 from perseus_ds.device.guard.serving.process import ending_signals, go_first
@@ -43,8 +43,7 @@ _SWITCH_S = 0.001  # a client that floods the service gives the interpreter away
 class ServiceSettings:
     """Where the service listens, who may connect to it (``group`` of the socket), and what they may do.
 
-    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service. ``log`` receives
-    what happens to the service and to every lease.
+    ``reread`` reads the rules anew when SIGHUP comes; without it SIGHUP ends the service.
     """
 
     path: Path = DEFAULT_SOCKET
@@ -52,7 +51,6 @@ class ServiceSettings:
     policy: Policy = field(default_factory=Policy)
     backend: str = "nvml"
     reread: Callable[[], Policy] | None = None
-    log: ServiceLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Service:
             finally:
                 notify("STOPPING=1")
                 leases = sum(client.connection.has_taken for client in self._clients)
-                self._log("stopping", f"the service ends, {leases} leases with it", leases=leases)
+                log_event("stopping", f"the service ends, {leases} leases with it", leases=leases)
                 os.eventfd_write(self._stop, 1)
                 for client in self._clients:
                     client.thread.join()
@@ -142,18 +140,12 @@ class Service:
         try:
             self._policy = self._settings.reread()
         except PerseusError as error:
-            self._log("rules_kept", f"rules are not reloaded, those in force stay: {error}", Severity.ERROR)
+            log_event("rules_kept", f"rules are not reloaded, those in force stay: {error}", logging.ERROR)
         else:
             rules = len(self._policy.rules)
-            self._log("rules_reloaded", f"rules are reloaded: {rules} in force, leases go on", rules=rules)
+            log_event("rules_reloaded", f"rules are reloaded: {rules} in force, leases go on", rules=rules)
         notify("READY=1")
         return True
-
-    def _log(self, name: str, message: str, severity: Severity = Severity.INFO, **fields: Value) -> None:
-        if self._settings.log is not None:
-            self._settings.log.event(name, message, fields, severity)
-        elif severity is Severity.ERROR:
-            complain(message)
 
     def _status(self, peer: Peer) -> Iterator[Message]:
         """Report all leases to root and ourselves, and to everybody else their own."""
@@ -178,7 +170,7 @@ class Service:
             return
         why_not = self._why_not(caller.peer) or self._taken_in(sock, caller)
         if why_not is not None:
-            LeaseLog(caller.peer, self._settings.log).refused(why_not)
+            LeaseLog(caller.peer).refused(why_not)
             owner = caller.peer.uid in {0, os.geteuid()}  # may know, also where no rule speaks of them
             _refuse(sock, [refusal(why_not), *(self._status(caller.peer) if owner else ())])
             caller.close()
@@ -199,7 +191,7 @@ class Service:
         """Give a client a thread of its own; a thread that cannot be had is this client's refusal alone."""
         connection = ClientConnection(sock, caller.peer, self._terms)
         self._taken_in_so_far += 1
-        connection.log = LeaseLog(caller.peer, self._settings.log, self._taken_in_so_far)
+        connection.log = LeaseLog(caller.peer, self._taken_in_so_far)
         thread = threading.Thread(target=self._serve, args=(connection, caller), name="perseus-guardd-client")
         self._clients.append(_Client(thread, connection))  # before it counts those that have taken a GPU
         try:

@@ -1,22 +1,23 @@
-"""What the node's service logs: a line for each event, as words or as JSON for systemd's journal.
+"""The log of the node's service: a line for each event, as words or as JSON for systemd's journal.
 
-The service and its leases call it. A thread of its own writes, so that a log that is full or stopped holds up
-no clock. Lines that do not fit are counted, and the next line states their number.
+A thread of its own writes, so that a log that is full or stopped holds up no clock. Lines that do not fit are
+counted, and the next line states their number. Where no service logs, errors alone go to standard error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import queue
 import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import Counter
 from datetime import UTC, datetime
-from enum import IntEnum
 
+from perseus_ds.device.guard.complain import complain
 from perseus_ds.device.guard.protocol import Value, printable
 
 _MOST_WAITING = 1024
@@ -24,92 +25,97 @@ _MOST_ALIKE = 32  # lines of one event of one user within a period: a client tha
 _PERIOD_S = 10.0
 _FAREWELL_S = 1.0
 _MOST_CHARACTERS = 500
+_PRIORITIES = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}  # of journald, sd-daemon(3)
 
 
-class Severity(IntEnum):
-    """How grave an event is, by the numbers that journald knows (sd-daemon(3))."""
-
-    ERROR = 3
-    WARNING = 4
-    INFO = 6
+def log_event(name: str, message: str, level: int = logging.INFO, **fields: Value) -> None:
+    """Log an event, without ever waiting; fields of None are left out."""
+    extra = {"event": name, "fields": fields}
+    _LOGGER.log(level, "%s", printable(message)[:_MOST_CHARACTERS], extra=extra)
 
 
-class ServiceLog:
-    """Lines on standard error, whole and in order; `event` never waits."""
+class _Complaints(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
+
+
+_LOGGER = logging.getLogger("perseus_ds.guardd")
+_LOGGER.propagate = False
+_LOGGER.setLevel(logging.INFO)
+_COMPLAINTS = _Complaints(logging.ERROR)
+_LOGGER.addHandler(_COMPLAINTS)
+
+
+class ServiceLog(logging.Handler):
+    """Lines on standard error, whole and in order."""
 
     def __init__(self, *, as_json: bool) -> None:
         """``as_json``: one JSON object a line; else words after ``perseus_ds guard:``."""
-        self._as_json = as_json
-        self._priorities = as_json and is_journal()
-        self._lines: deque[str] = deque()
-        self._wake = threading.Condition()
+        super().__init__()
+        self.setFormatter(_JsonFormatter() if as_json else _WordsFormatter())
+        self._lines: queue.Queue[str | None] = queue.Queue(_MOST_WAITING)
         self._alike: Counter[tuple[str, Value]] = Counter()
         self._until_s = 0.0
         self._left_out = 0
-        self._closing = False
         self._thread = threading.Thread(target=self._write, name="perseus-guardd-log", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Take every event from here on, and begin to write."""
+        _LOGGER.removeHandler(_COMPLAINTS)
+        _LOGGER.addHandler(self)
         self._thread.start()
 
-    def event(
-        self, name: str, message: str, fields: Mapping[str, Value], severity: Severity = Severity.INFO
-    ) -> None:
-        """Note an event; fields of None are left out."""
-        moment_s = time.time()
-        with self._wake:
-            if self._is_too_much(name, fields):
-                self._left_out += 1
-                return
-            left_out, self._left_out = self._left_out, 0
-            self._lines.append(
-                self._line(name, message, {**fields, "left_out": left_out or None}, severity, moment_s)
-            )
-            self._wake.notify()
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a line written, if there is room."""
+        if self._is_too_much(record):
+            self._left_out += 1
+            return
+        record.__dict__["fields"] |= {"left_out": self._left_out or None}
+        self._left_out = 0
+        self._lines.put_nowait(self.format(record))
 
     def close(self) -> None:
         """Write what waits, and end; a log that does not take it is not waited for."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        _LOGGER.removeHandler(self)
+        _LOGGER.addHandler(_COMPLAINTS)
         if self._thread.is_alive():
+            with contextlib.suppress(queue.Full):
+                self._lines.put(None, timeout=_FAREWELL_S)
             self._thread.join(_FAREWELL_S)
+        super().close()
 
-    def _is_too_much(self, name: str, fields: Mapping[str, Value]) -> bool:
+    def _is_too_much(self, record: logging.LogRecord) -> bool:
         now_s = time.monotonic()
         if now_s >= self._until_s:
             self._alike.clear()
             self._until_s = now_s + _PERIOD_S
-        self._alike[name, fields.get("uid")] += 1
-        return self._alike[name, fields.get("uid")] > _MOST_ALIKE or len(self._lines) >= _MOST_WAITING
-
-    def _line(
-        self, name: str, message: str, fields: Mapping[str, Value], severity: Severity, moment_s: float
-    ) -> str:
-        message = printable(message)[:_MOST_CHARACTERS]
-        if not self._as_json:
-            left_out = f" ({fields['left_out']} lines left out)" if fields["left_out"] else ""
-            return f"perseus_ds guard: {message}{left_out}\n"
-        at = datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="milliseconds")
-        known = {key: value for key, value in fields.items() if value is not None}
-        entry = {"time": at, "level": severity.name.lower(), "event": name, "message": message, **known}
-        priority = f"<{severity.value}>" if self._priorities else ""
-        return f"{priority}{json.dumps(entry)}\n"
+        kind = record.__dict__["event"], record.__dict__["fields"].get("uid")
+        self._alike[kind] += 1
+        return self._alike[kind] > _MOST_ALIKE or self._lines.full()
 
     def _write(self) -> None:
-        while True:
-            with self._wake:
-                while not self._lines and not self._closing:
-                    self._wake.wait()
-                lines, ends = [*self._lines], self._closing
-                self._lines.clear()
-            for line in lines:
-                with contextlib.suppress(OSError, ValueError, AttributeError):
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
-            if ends:
-                return
+        for line in iter(self._lines.get, None):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+
+
+class _WordsFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        left_out = record.__dict__["fields"]["left_out"]
+        return f"perseus_ds guard: {record.getMessage()}{f' ({left_out} lines left out)' if left_out else ''}"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.__dict__["event"],
+            "message": record.getMessage(),
+            **{key: value for key, value in record.__dict__["fields"].items() if value is not None},
+        }
+        return f"{f'<{_PRIORITIES[record.levelno]}>' if is_journal() else ''}{json.dumps(entry)}"
 
 
 def is_journal() -> bool:

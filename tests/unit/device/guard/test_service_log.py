@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from perseus_ds.device.guard.service.service_log import ServiceLog, Severity, is_journal
+from perseus_ds.device.guard.service.service_log import ServiceLog, is_journal, log_event
 
 
-def logged(log: ServiceLog) -> None:
+@contextmanager
+def logging_on(*, as_json: bool = True) -> Iterator[ServiceLog]:
+    log = ServiceLog(as_json=as_json)
     log.start()
+    yield log
     log.close()
 
 
 def test_an_event_is_one_object_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    log = ServiceLog(as_json=True)
-    log.event("lease_taken", "two\nlines", {"gpu": "GPU-1", "owner": 'a "job"', "clock_mhz": None})
-    log.event("conflict", "another tool", {"kind": "foreign_lock"}, Severity.WARNING)
-    logged(log)
+    with logging_on():
+        log_event("lease_taken", "two\nlines", gpu="GPU-1", owner='a "job"', clock_mhz=None)
+        log_event("conflict", "another tool", logging.WARNING, kind="foreign_lock")
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert first.pop("time").endswith("+00:00")
     assert first == {
@@ -37,11 +42,10 @@ def test_an_event_is_one_object_on_one_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_flood_of_one_user_is_counted_and_hides_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
-    log = ServiceLog(as_json=True)
-    for _ in range(5000):
-        log.event("lease_refused", "no rule", {"uid": 7})
-    log.event("lease_taken", "a lease", {"uid": 8})
-    logged(log)
+    with logging_on():
+        for _ in range(5000):
+            log_event("lease_refused", "no rule", uid=7)
+        log_event("lease_taken", "a lease", uid=8)
     entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert len(entries) < 100
     assert entries[-1]["event"] == "lease_taken"
@@ -49,10 +53,15 @@ def test_a_flood_of_one_user_is_counted_and_hides_nobody_else(capsys: pytest.Cap
 
 
 def test_words_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
-    log = ServiceLog(as_json=False)
-    log.event("lease_taken", "GPU-1 is taken", {"gpu": "GPU-1"})
-    logged(log)
+    with logging_on(as_json=False):
+        log_event("lease_taken", "GPU-1 is taken", gpu="GPU-1")
     assert capsys.readouterr().err == "perseus_ds guard: GPU-1 is taken\n"
+
+
+def test_without_a_service_errors_alone_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    log_event("lease_taken", "GPU-1 is taken")
+    log_event("lease_ended", "its clock may stay locked", logging.ERROR)
+    assert capsys.readouterr().err == "perseus_ds guard: its clock may stay locked\n"
 
 
 class FullPipe(io.StringIO):
@@ -70,12 +79,10 @@ class FullPipe(io.StringIO):
 def test_a_log_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = FullPipe()
     monkeypatch.setattr(sys, "stderr", pipe)
-    log = ServiceLog(as_json=True)
-    log.start()
-    for number in range(3000):  # more than may wait; would never return
-        log.event(f"event {number}", "", {})
-    pipe.let.set()
-    log.close()
+    with logging_on():
+        for number in range(3000):  # more than may wait; would never return
+            log_event(f"event {number}", "")
+        pipe.let.set()
     numbers = [int(json.loads(line)["event"].split()[1]) for line in pipe.getvalue().splitlines()]
     assert numbers == sorted(numbers)
     assert 1000 < len(numbers) < 3000
