@@ -103,7 +103,10 @@ def pods() -> Iterator[str]:
         yield parent
 
 
-def test_a_pod_sets_clocks_of_the_gpus_that_it_was_given(cluster: Cluster, node: FakeNvml, pods: str) -> None:
+def test_a_pod_sets_clocks_of_the_gpus_that_it_was_given(
+    cluster: Cluster, node: FakeNvml, pods: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEUS_GUARD_DIR", str(cluster.root / "run/perseus_ds"))
     with cluster.service():
         found = cluster.socket.stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, 1000)
