@@ -1,7 +1,7 @@
 """The files that a job leaves, each a record with a reader and a writer."""
 
 from perseus_ds.run_directory.events import NOTHING_MEASURED, append_event, read_events, why_unmeasured
-from perseus_ds.run_directory.lock import LockOwner, claim
+from perseus_ds.run_directory.lock import LockOwner, claim, release
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.places import RankPlace, read_places, write_places
 from perseus_ds.run_directory.rank_file import CourseRow, RankRecord, read_ranks
@@ -28,6 +28,7 @@ __all__ = [
     "read_ranks",
     "read_summary",
     "read_timelines",
+    "release",
     "why_unmeasured",
     "write_json",
     "write_places",

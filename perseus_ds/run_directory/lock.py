@@ -1,6 +1,7 @@
 """The lock of a run directory, ``lock.json``: one job writes there; the next one gets a numbered directory.
 
-`claim` is called by rank 0. The lock names the host and process of its owner, who touches it while it lives.
+Rank 0 calls `claim`, and `release` when its job leaves. The lock names the host and process of its owner, who
+touches it while it lives.
 On the owner's host its process id and start time tell whether it lives, elsewhere the age of the file does.
 No lock of the operating system is used: over NFS it may hang a job or not be there at all.
 """
@@ -32,6 +33,9 @@ _MOST_DIRECTORIES = 10_000
 _TRIES = 100
 _HALF_WRITTEN_S = 0.02
 _START_FIELD = 18  # of /proc/PID/stat, after the state: clock ticks from boot to the process's start
+_END_S = 1.0  # a touch may hang where the file system does
+
+_held: dict[Path, tuple[threading.Thread, threading.Event]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,19 @@ def claim(asked: Path) -> tuple[Path, LockOwner | None]:
     raise ConfigError(f"{asked} and {_MOST_DIRECTORIES} numbered directories are in use")
 
 
+def release(path: Path) -> None:
+    """Let the next job have a directory that `claim` returned; does nothing where the lock is another's."""
+    held = _held.pop(path, None)
+    if held is None:
+        return
+    thread, over = held
+    over.set()
+    thread.join(timeout=_END_S)
+    with suppress(OSError):
+        if _is_own(lock := path / _FILE):  # not in a child that was forked
+            lock.unlink()
+
+
 def _numbered(asked: Path, number: int) -> Path:
     """A directory beside the one asked for; within it where the folder of both cannot be written to."""
     absolute = Path(os.path.abspath(asked))  # noqa: PTH100  # links stay: only a name is needed
@@ -91,7 +108,7 @@ def _lock(path: Path, own: LockOwner) -> LockOwner | None:
     lock, content = path / _FILE, json.dumps(asdict(own))
     for _ in range(_TRIES):
         if _create(lock, content):
-            _hold(lock, content)
+            _hold(path)
             return None
         found = _read(lock)
         if found is None:
@@ -173,29 +190,25 @@ def _take_away(lock: Path, stale: bytes) -> bool:
     return True
 
 
-def _hold(lock: Path, content: str) -> None:
-    """Touch a lock from now on, and remove it when this process ends."""
+def _hold(path: Path) -> None:
+    """Touch a directory's lock from now on, and release it when this process ends."""
     over = threading.Event()
-    arguments = lock, content, over
-    threading.Thread(target=_touch, args=arguments, name="perseus-lock", daemon=True).start()
-    atexit.register(_release, *arguments, os.getpid())
+    thread = threading.Thread(target=_touch, args=(path / _FILE, over), name="perseus-lock", daemon=True)
+    _held[path] = thread, over
+    thread.start()
+    atexit.register(release, path)
 
 
-def _touch(lock: Path, content: str, over: threading.Event) -> None:
+def _touch(lock: Path, over: threading.Event) -> None:
     while not over.wait(TOUCH_EVERY_S):
         with suppress(OSError):
-            if lock.read_text() != content:
+            if not _is_own(lock):
                 return
             os.utime(lock)
 
 
-def _release(lock: Path, content: str, over: threading.Event, pid: int) -> None:
-    if os.getpid() != pid:
-        return  # a child that was forked
-    over.set()
-    with suppress(OSError):
-        if lock.read_text() == content:
-            lock.unlink()
+def _is_own(lock: Path) -> bool:
+    return lock.read_text() == json.dumps(asdict(_this_process()))
 
 
 def _this_process() -> LockOwner:

@@ -7,6 +7,7 @@ import platform
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from perseus_ds import __version__
 from perseus_ds.config import PerseusConfig, StragglerSettings
 from perseus_ds.device import Choice, DeviceRequest, Gpu
 from perseus_ds.device.simulated import SimulatedGpu, simulated_settings
-from perseus_ds.run_directory import RankPlace, RunDirectory, write_places
+from perseus_ds.run_directory import RankPlace, RunDirectory, release, write_places
 from perseus_ds.runtime.adapter import Adapter
 from perseus_ds.runtime.comm.control_channel import ControlChannel
 from perseus_ds.runtime.comm.rendezvous import Meeting
@@ -69,7 +70,7 @@ def _begin(
     log = EventLog(channel.rank, engine=engine)
     device = _on_all(channel, lambda: _opened(adapter, config, channel.rank, undo))
     choice, gpu = device.choice, device.choice.gpu
-    path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config))
+    path, why_elsewhere = channel.broadcast_result(lambda: _own_directory(config, undo))
     directory = RunDirectory(path)
     log.writes_to(directory)
     members = members_of(adapter, gpu, channel)
@@ -100,9 +101,11 @@ def _begin(
     return session, context
 
 
-def _own_directory(config: PerseusConfig) -> tuple[Path, str]:
+def _own_directory(config: PerseusConfig, undo: Undo) -> tuple[Path, str]:
     check_usable(config)
-    return run_directory_of(config)
+    path, why_elsewhere = run_directory_of(config)
+    undo.insert(0, partial(release, path))  # done last: the clocks come first
+    return path, why_elsewhere
 
 
 def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_ds.run_directory import claim
+from perseus_ds.run_directory import claim, release
 from perseus_ds.run_directory.lock import STALE_S
 
 TAKE = """
@@ -78,6 +78,18 @@ def test_one_process_gets_its_directory_again(tmp_path: Path) -> None:
     threads = threading.active_count()
     assert claim(tmp_path / "run") == claim(tmp_path / "run") == (tmp_path / "run", None)
     assert threading.active_count() == threads + 1
+
+
+def test_a_directory_that_was_released_is_free_and_no_thread_is_left(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    claim(tmp_path / "run")
+    release(tmp_path / "run")
+    assert threading.active_count() == threads
+    job = Job(tmp_path / "run")
+    assert job.answer() == (tmp_path / "run", 0)
+    release(tmp_path / "run")
+    assert (tmp_path / "run" / "lock.json").exists(), "it is another job's by now"
+    job.end()
 
 
 @pytest.mark.parametrize("stale", [False, True])
