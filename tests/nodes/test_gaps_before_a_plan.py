@@ -1,4 +1,4 @@
-"""Control traffic is cut while a job profiles: training goes on, and the profile begins anew."""
+"""Control traffic is cut while a job profiles: training goes on at default clocks, and says so once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perseus_ds.runtime.startup.activation import session_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-AT, GENEROUS_S, MOST = 20, 60.0, 20_000
+AT, AFTER_S, MOST = 20, 10.0, 20_000
 SCALED = {"time": "scaled", "time_scale": 0.05}
 """In scaled time nothing but our own exchange crosses the control network."""
 LONG = {"min_window_s": 40.0, "max_clocks": 3, "warmup_iterations": 2, "max_slower_pct": 30.0}
@@ -31,13 +31,6 @@ class Course:
 
     losses: list[str]
     ours_s: list[float]
-
-
-def goes_on(seen: list[str]) -> bool:
-    """Whether all ranks are together, and have profiled since."""
-    if seen.count("alone") != seen.count("together"):
-        return False
-    return "together" not in seen or "profiling" in seen[seen.index("together") :]
 
 
 def profile_through(rank: int, content: dict[str, Any], run_dir: Path, gap_s: float) -> Course:
@@ -56,13 +49,12 @@ def profile_through(rank: int, content: dict[str, Any], run_dir: Path, gap_s: fl
             (run_dir / "cut").touch()
             cut_s = time.monotonic()
         since_s = time.monotonic() - cut_s
-        well = since_s > gap_s + 5.0 and (goes_on(seen) or since_s > gap_s + GENEROUS_S)
-        over = agreed(well or len(losses) > MOST, already=False)
+        over = agreed(since_s > gap_s + AFTER_S or len(losses) > MOST, already=False)
     return Course(losses, ours_s)
 
 
 @pytest.mark.parametrize("gap_s", [1.0, 3.0, 10.0, 60.0])
-def test_a_profile_that_lost_half_of_the_ranks_begins_anew(gap_s: float) -> None:
+def test_a_profile_that_lost_half_of_the_ranks_leaves_default_clocks(gap_s: float) -> None:
     with hosts() as network:
         run_dir = network.disk / "run"
         perseus = block(run_dir, simulated=SCALED, profile=LONG)
@@ -74,9 +66,7 @@ def test_a_profile_that_lost_half_of_the_ranks_begins_anew(gap_s: float) -> None
     sys.stdout.write(f"gap {gap_s:.0f} s, longest waits in ours {longest_s[:9]}: {seen}\n")
     assert losses == plain_losses(len(losses[0]))
     assert "disabled" not in seen
-    assert seen.count("alone") == seen.count("together")
-    if "alone" in seen:
-        assert "profiled" not in seen[: seen.index("alone")]
-    if gap_s > 3.0:
-        assert any("clocks are the default until all ranks answer again" in line for line in lines(said[0]))
-        assert "profiling" in seen[seen.index("together") :]
+    assert seen.count("alone") <= 1
+    if gap_s > 5.0:
+        assert seen[-1] == "alone", "nothing is measured, planned or run from then on"
+        assert any("default until the job restarts" in line for line in lines(said[0]))

@@ -6,6 +6,7 @@ import ctypes
 import pickle
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -13,14 +14,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch.distributed.distributed_c10d import Store
 
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
-from perseus_ds.runtime.comm.control_group import connected_group, control_group, private_store
+from perseus_ds.runtime.comm.control_group import control_group
 from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
 from perseus_ds.runtime.comm.refusals import joint_refusal
-from perseus_ds.runtime.comm.reunion import Reunion, lost_key
-from perseus_ds.runtime.comm.standstill import Standstill
 
 T = TypeVar("T")
 
@@ -28,8 +26,8 @@ _PATIENCE_S = 120.0
 _LAST_PATIENCE_S = 0.5
 _FIRST_PATIENCE_S = 30.0  # all have met a moment ago
 _LARGE_JOB = 512  # ranks: their group is made over one store, so that larger ones take longer
-_SETTLED_PATIENCE = timedelta(seconds=30.0)  # ranks end an iteration this far apart at most
-_REUNION_PATIENCE = timedelta(seconds=10.0)
+_SETTLED_PATIENCE = timedelta(seconds=30.0)  # all were here a moment ago, and rank 0 may have files to read
+_SILENCE_S = 5.0  # a number that all ranks have sent, and that has not come by then, does not come
 _NONE = timedelta(milliseconds=1)  # what was waited for in vain is looked for, and not waited for again
 
 FAILED = 0
@@ -53,13 +51,8 @@ class ControlChannel:
         self.size = dist.get_world_size()
         self._name, self._reach = name, reach or Reach()
         self._patience = timedelta(seconds=patience_s)
-        self._exchanges = self._post = 0
-        self._lose(0)
-        self._own_store: Store | None = None
-        self._standstill = Standstill(self._store, ranks=self.size)
-        self._group = (
-            control_group(f"{name}/0", self._reach, patience=self._patience) if self.size > 1 else None
-        )
+        self._posted_s = self._iteration_s = 0.0
+        self._group = control_group(name, self._reach, patience=self._patience) if self.size > 1 else None
         self._greatest = dist.AllreduceOptions()
         self._greatest.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's stub is too narrow
         self._work: dist.Work | None = None
@@ -81,9 +74,8 @@ class ControlChannel:
         self._tensor = torch.zeros(1)
         self._work = self._group.allreduce([self._tensor], self._greatest)
         try:
-            self._work.wait(timedelta(seconds=patience_s))
+            self._come(self._work, self._tensor, patience=timedelta(seconds=patience_s))
         except RuntimeError as error:
-            self._keep_what_is_under_way()
             raise EngineError(
                 f"control traffic between the ranks did not get through within {patience_s:.0f} s"
                 f"{self._reach.listens}",
@@ -94,32 +86,14 @@ class ControlChannel:
 
     def settle(self) -> None:
         """Wait less from now on: all ranks are in step."""
-        self._patience = _SETTLED_PATIENCE
+        self._patience, self._posted_s = _SETTLED_PATIENCE, time.monotonic()
 
     def side_group(self) -> dist.ProcessGroup:
         """Return a second group of all ranks, for reports within iterations."""
         if self._side is None:
-            name = f"{self._name}/progress/{self._losses}"
+            name = f"{self._name}/progress"
             self._side = control_group(name, self._reach, patience=self._patience)
         return self._side
-
-    def reunion(self) -> Reunion[dist.ProcessGroup]:
-        """Begin to look for the other ranks, who do not answer."""
-        self._lose(self._losses + 1)
-        store = self._store()
-
-        def made(name: str) -> dist.ProcessGroup | None:
-            patience = timedelta(seconds=_PATIENCE_S)
-            return connected_group(name, self._reach, store, patience=patience, within=_REUNION_PATIENCE)
-
-        return Reunion(store, self._name, made, rank=self.rank, ranks=self.size, losses=self._losses)
-
-    def renew(self, group: dist.ProcessGroup) -> None:
-        """Go on over a new group of all ranks; what was under way in the old one is left to itself."""
-        self._keep_what_is_under_way()
-        self._group, self._side = group, None
-        self._work, self._posted, self._in_vain, self._exchanges = None, False, False, 0
-        self.settle()
 
     def gather(self, mine: object) -> list[object]:
         """Give every rank what every rank has; blocks, for rare moments only.
@@ -166,35 +140,23 @@ class ControlChannel:
         """What every rank has in a tensor of this shape."""
         assert self._group is not None
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
-        began_s = time.monotonic()
-        self._come(self._group.allgather([everyone], [mine]))
-        self._standstill.note(time.monotonic() - began_s)
+        self._come(self._group.allgather([everyone], [mine]), everyone, mine)
         return everyone
 
-    def _come(self, work: dist.Work, number: int | None = None) -> None:
-        """Wait for an exchange, or a part of one, until it is there, all wait in vain, or patience is over.
-
-        ``number`` is that of one which began before.
+    def _come(self, work: dist.Work, *used: object, patience: timedelta | None = None) -> None:
+        """Wait for an exchange; ``used`` is what it reads and writes.
 
         Raises:
-            RuntimeError: it did not come.
+            RuntimeError: it failed, or did not come in time.
         """
-        if number is None:
-            self._exchanges = number = self._exchanges + 1
-        if not self._standstill.soon(work):
-            patience_s = self._patience.total_seconds()
-            self._standstill.wait(work, self._waits, number, lost=self._lost, patience_s=patience_s)
-
-    def _lose(self, losses: int) -> None:
-        """Count how often ranks lost each other, and name what they sign at; waiting makes no names."""
-        self._losses = losses
-        self._waits, self._lost = f"{self._name}/waits/{losses}", lost_key(self._name, losses + 1)
-
-    def _store(self) -> Store:
-        """The job's key-value store over a connection of our own, made when it is needed first."""
-        if self._own_store is None:
-            self._own_store = private_store()
-        return self._own_store
+        try:
+            work.wait(patience or self._patience)
+        except RuntimeError:
+            self._in_vain = True
+            if not work.is_completed():  # gloo works on: what it uses must never be destroyed
+                for thing in (self._group, work, *used):
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+            raise
 
     def broadcast(self, thing: object) -> object:
         """Give every rank what rank 0 has; blocks, for rare moments only.
@@ -209,10 +171,11 @@ class ControlChannel:
         own = _packed(thing if self.rank == 0 else None)
         try:
             size = torch.tensor([len(own)])
-            self._come(self._group.broadcast([size]))
+            self._come(self._group.broadcast([size]), size)
             packed = own if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-            self._come(self._group.broadcast([packed]))
-            self._come(self._group.allreduce([torch.zeros(1)]))  # rank 0 waits with those who have not got it
+            self._come(self._group.broadcast([packed]), packed)
+            got = torch.zeros(1)
+            self._come(self._group.allreduce([got]), got)  # rank 0 waits with those who have not got it
         except RuntimeError as error:
             raise _silent("broadcasting", error) from error
         return _unpacked(packed)
@@ -268,13 +231,14 @@ class ControlChannel:
         self._numbers[:] = numbers
         if self._group is None:
             return
-        self._exchanges = self._post = self._exchanges + 1
+        now_s = time.monotonic()
+        self._posted_s, self._iteration_s = now_s, now_s - self._posted_s
         try:
             self._work = self._group.allreduce([self._tensor], self._greatest)
         except RuntimeError as error:
             raise _silent("posting", error) from error
 
-    def collect(self, *, patience_s: float | None = None) -> NDArray[np.float64] | None:
+    def collect(self, *, patience_s: float = _SILENCE_S) -> NDArray[np.float64] | None:
         """Return the greatest of what all ranks posted last, place by place; None before the first post.
 
         Raises:
@@ -283,25 +247,20 @@ class ControlChannel:
         if not self._posted:
             return None
         if self._work is not None:
-            self._wait(self._work, patience_s)
+            patience = _NONE if self._in_vain else timedelta(seconds=patience_s)
+            try:
+                self._come(self._work, self._tensor, self._numbers, patience=patience)
+            except RuntimeError as error:
+                raise _silent("exchanging", error) from error
             self._work = None
         return self._numbers.copy()
 
-    def _wait(self, work: dist.Work, patience_s: float | None) -> None:
-        try:
-            if self._in_vain:
-                work.wait(_NONE)
-            elif patience_s is not None:
-                work.wait(timedelta(seconds=patience_s))
-            else:
-                self._come(work, self._post)
-        except RuntimeError as error:
-            self._in_vain = True
-            raise _silent("exchanging", error) from error
-
     def someone_failed(self) -> bool:
-        """Whether the numbers posted last, when all are here, report a failure."""
-        numbers = self.collect()
+        """Whether the numbers posted last, when all are here, report a failure.
+
+        Ranks end an iteration up to one iteration apart.
+        """
+        numbers = self.collect(patience_s=_SILENCE_S + self._iteration_s)
         return numbers is not None and bool(numbers[FAILED])
 
     def close(self) -> None:
@@ -311,17 +270,9 @@ class ControlChannel:
         it that lets go of a tensor while the interpreter is being taken down aborts the process. What is
         still under way is therefore never destroyed, and what is not is destroyed here.
         """
-        try:
+        with suppress(EngineError):
             self.collect(patience_s=_LAST_PATIENCE_S)
-            self._group = self._side = None
-        except EngineError:
-            self._keep_what_is_under_way()
-
-    def _keep_what_is_under_way(self) -> None:
-        """Never destroy what gloo still works on."""
-        if self._work is not None and not self._work.is_completed():
-            for thing in (self._group, self._work, self._tensor, self._numbers):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+        self._group = self._side = None
 
     def _see_all_well(self) -> None:
         """Return early if any rank has failed or is at a different iteration, instead of waiting for it."""

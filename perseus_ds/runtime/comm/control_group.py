@@ -7,13 +7,11 @@ takes no part in the order in which a framework makes its groups, and leaves not
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import cast
 
-import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, Store, _get_default_store
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, _get_default_store
 
 from perseus_ds.errors import SilentRankError
 from perseus_ds.runtime.comm.interfaces import VARIABLE, Reach
@@ -24,7 +22,6 @@ def control_group(
     reach: Reach,
     *,
     patience: timedelta,
-    store: Store | None = None,
     at_once: bool = False,
 ) -> dist.ProcessGroup:
     """Make the group of all ranks, in no step with them: a rank that has something for another connects then.
@@ -42,7 +39,7 @@ def control_group(
     options._timeout = patience  # noqa: SLF001
     try:
         options._devices = [_device(reach, lazy=not at_once)]  # noqa: SLF001
-        own = PrefixStore(f"{name}/gloo", store or _get_default_store())
+        own = PrefixStore(f"{name}/gloo", _get_default_store())
         group = ProcessGroupGloo(own, dist.get_rank(), dist.get_world_size(), options)
     except RuntimeError as error:
         raise SilentRankError(
@@ -50,33 +47,6 @@ def control_group(
             hint=f"{VARIABLE} names the interface that leads to the other hosts",
         ) from error
     return cast("dist.ProcessGroup", group)  # its collectives, which torch's stub of it leaves out
-
-
-def connected_group(
-    name: str, reach: Reach, store: Store, *, patience: timedelta, within: timedelta
-) -> dist.ProcessGroup | None:
-    """Make the group of all ranks and have a number travel in it; None where it is not back in time.
-
-    ``within`` is for that number alone: whatever comes after it may wait as long as in any group. It bounds
-    the group, not the number's own exchange: gloo waits as long as the group may for a host without a route.
-    """
-    try:
-        group = control_group(name, reach, patience=within, store=store)
-        group.allreduce([torch.zeros(1)]).wait()
-    except (SilentRankError, RuntimeError):
-        return None
-    with suppress(AttributeError, RuntimeError):  # private: without it the group stays impatient
-        group._set_default_timeout(patience)  # type: ignore[attr-defined]  # noqa: SLF001
-    return group
-
-
-def private_store() -> Store:
-    """The job's key-value store over a connection of our own, so that nobody waits for our calls."""
-    store = _get_default_store()
-    try:
-        return cast("Store", store.clone())  # type: ignore[attr-defined]  # not in torch's stub
-    except (AttributeError, RuntimeError):  # torch before 2.9, or a kind of store that has no copies
-        return store
 
 
 def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:

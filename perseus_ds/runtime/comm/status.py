@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from perseus_ds.errors import EngineError, PerseusError
 from perseus_ds.runtime.comm.control_channel import FEWEST, MOST, ControlChannel
 from perseus_ds.runtime.comm.notice_watch import NoticeWatch
-from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.measure.arrivals import Arrivals
 from perseus_ds.runtime.measure.recorder import Iteration
 from perseus_ds.runtime.observe.conflict_monitor import ConflictMonitor
@@ -28,9 +25,6 @@ _HEAD = 7
 _LOADS, _POWER_W = 5, 6  # watts of the whole job (0: no cap), from rank 0 alone
 _PARTING_S = 2.0
 """How long a rank that leaves waits for the others."""
-_LEAST_S, _MOST_S = 0.8, 2.0
-_TIMES = 4.0
-_FADES = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +171,6 @@ class StatusExchange:
         self._capped = capped
         self._conflict_monitor = conflict_monitor
         self._notices = notices
-        self._patience = Patience()
 
     def turn(
         self,
@@ -186,19 +179,14 @@ class StatusExchange:
         *,
         plans_ready: int,
         microbatches: int,
-        brief: bool = False,
         loads: bool = False,
     ) -> JobStatus | None:
         """Collect the iteration before, and report this one; None where nothing was reported yet.
 
-        ``brief`` waits for the others no longer than they can take when all is well.
-
         Raises:
             SilentRankError: some rank did not report anything in time.
         """
-        began_s = time.monotonic()
-        job_status = self._collected(self._patience.seconds if brief else None)
-        self._patience.waited(time.monotonic() - began_s)
+        job_status = self._taken_in(self._channel.collect())
         if self._notices is not None:
             self._notices.report()
         self._arrivals.note(passed)
@@ -217,18 +205,10 @@ class StatusExchange:
         self._channel.post(self._layout.vector(rank_status))
         return job_status
 
-    def reunion(self) -> Reunion[dist.ProcessGroup]:
-        """Begin to look for the other ranks, who do not answer."""
-        return self._channel.reunion()
-
-    def renew(self, group: dist.ProcessGroup) -> None:
-        """Begin anew with all ranks, who have met."""
-        self._channel.renew(group)
-
     def someone_failed(self) -> bool:
         """Whether another rank's failure ended an exchange; silence is no failure."""
         try:
-            job_status = self._collected(_PARTING_S)
+            job_status = self._taken_in(self._channel.collect(patience_s=_PARTING_S))
         except EngineError:
             return False
         return job_status is not None and job_status.failed
@@ -249,32 +229,9 @@ class StatusExchange:
         if well and self._notices is not None:
             self._notices.clear()
 
-    def _collected(self, patience_s: float | None) -> JobStatus | None:
-        numbers = self._channel.collect(patience_s=patience_s)
+    def _taken_in(self, numbers: _Numbers | None) -> JobStatus | None:
         if numbers is None:
             return None
         job_status = self._layout.job_status(numbers)
         self._conflict_monitor.learn(job_status.conflicts)
         return job_status
-
-
-class Patience:
-    """How long the other ranks' numbers are waited for, by how long they took so far.
-
-    All ranks have posted an iteration before any has ended the next: what is missing then comes late.
-
-    In most jobs it is always there, so that a second of silence is a broken link. Hosts that run ahead of
-    their GPUs, or are busy, wait every now and then, and are given longer.
-    """
-
-    def __init__(self) -> None:
-        self._longest_s = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """How long to wait at most."""
-        return min(_MOST_S, max(_LEAST_S, _TIMES * self._longest_s))
-
-    def waited(self, wait_s: float) -> None:
-        """Take in how long it took this time; what was long before counts for less and less."""
-        self._longest_s = max(wait_s, _FADES * self._longest_s)

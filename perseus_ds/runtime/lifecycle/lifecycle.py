@@ -1,7 +1,7 @@
 """What a job does from its first iteration to its last: phase after phase, for batches of every size.
 
 One class in one file: its methods take in one iteration's numbers in order, and all of them move the same
-phases. What a phase, a plan or a meeting of ranks does stands in files of their own.
+phases. What a phase or a plan does stands in files of their own.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
-
-import torch.distributed as dist
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import SilentRankError
 from perseus_ds.plan import loads, select
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.comm.reunion import Reunion
 from perseus_ds.runtime.comm.status import JobStatus, StatusExchange
 from perseus_ds.runtime.control.active_plan import ActivePlan
 from perseus_ds.runtime.job import Job
@@ -89,9 +85,9 @@ class Lifecycle:
         self._present = self._joined = context.job.schedule.microbatches
         self._ran = 0
         self._began_s = time.monotonic()
-        self._opening = self._warm_up()
+        self._opening = first.warm_up(context.config, self._open)
         self._phases: dict[int, Phase] = {}
-        self._reunion: Reunion[dist.ProcessGroup] | None = None
+        self._is_alone = False  # whether a rank fell silent: nothing is exchanged from then on
         self.step: Step = ASIDE
         context.log.event("warming_up", iterations=context.config.profile.warmup_iterations)
 
@@ -128,8 +124,6 @@ class Lifecycle:
         Raises:
             PerseusError: this rank cannot go on.
         """
-        if self._reunion is not None:
-            self._look_for_others(self._reunion, index)
         job_status = self._exchanged(index, passed)
         if job_status is not None and job_status.failed:
             return followed()
@@ -160,13 +154,6 @@ class Lifecycle:
     def close(self) -> None:
         """End what still runs beside the training."""
         self._plans.close()
-        if self._reunion is not None:
-            self._reunion.close()
-
-    @property
-    def _is_alone(self) -> bool:
-        """Whether the other ranks do not answer, and are looked for."""
-        return self._reunion is not None
 
     @property
     def _phase(self) -> Phase | None:
@@ -185,7 +172,6 @@ class Lifecycle:
                 passed,
                 plans_ready=self._plans.ready(),
                 microbatches=self._present,
-                brief=self.active_plan is not None,
                 loads=self.active_plan is not None and self.active_plan.knows_loads,
             )
         except SilentRankError as error:
@@ -236,61 +222,19 @@ class Lifecycle:
             self._phases[planned] = phase
 
     def _go_alone(self, error: SilentRankError) -> None:
-        """Run the plan without the other ranks, who do not answer; a job without a plan at default clocks."""
+        """Run the objective's plan, the only one that all ranks know; where there is none, default clocks."""
+        self._is_alone = True
         if not self._phases:
             self._opening.parted()
-        self._reunion = self._status_exchange.reunion()
         for size, phase in self._phases.items():
             if isinstance(phase, Running):
                 phase.alone()
             else:
                 self._phases[size] = Unplanned()
-        self._context.log.event("alone", f"{self._meanwhile}: {error}", reason=str(error))
-
-    @property
-    def _meanwhile(self) -> str:
-        """Name what goes on until all ranks answer again."""
+        goes_on = "clocks are the default"
         if self.active_plan is not None:
-            return (
-                "the plan runs on; until all ranks answer again, stragglers are not answered and nothing is "
-                "audited"
-            )
-        return "clocks are the default until all ranks answer again"
-
-    def _look_for_others(self, reunion: Reunion[dist.ProcessGroup], index: int) -> None:
-        """Go on with all ranks at the iteration on which they agreed."""
-        met = reunion.at(index)
-        if met is True:
-            self._reunion = self._status_exchange.reunion()
-        if isinstance(met, bool):
-            return
-        try:
-            self._status_exchange.renew(met)
-            self._plans.forget()
-            self._go_on_together()
-        except SilentRankError as error:
-            self._go_alone(error)
-            return
-        self._reunion = None
-
-    def _go_on_together(self) -> None:
-        """Begin anew as far as rank 0 had come, as a job that finds its plan, or one that has just begun.
-
-        Ranks may have got different things done before they knew that they had lost each other. Collective.
-        """
-        mine = bool(self._phases), isinstance(self._opening, Unplanned)
-        opened, over = cast("tuple[bool, bool]", self._context.channel.broadcast(mine))
-        if opened:
-            self._phases = {self._present: self._plans.phase_for(self._present)}
-            goes_on = "stragglers are answered, audits go on"
-        else:
-            self._phases = {}
-            self._opening = Unplanned() if over else self._warm_up()
-            goes_on = "what was begun begins anew"
-        self._context.log.event("together", f"all ranks answer again: {goes_on}")
-
-    def _warm_up(self) -> Phase:
-        return self._first.warm_up(self._context.config, self._open)
+            goes_on = "the plan runs on, no straggler is answered and nothing is audited"
+        self._context.log.event("alone", f"{goes_on} until the job restarts: {error}", reason=str(error))
 
     def _open(self, iteration_s: float) -> Phase:
         self._explain_time(iteration_s)

@@ -35,17 +35,27 @@ from perseus_ds.errors import EngineError
 rank, folder, fate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=3)
 channel = ControlChannel()
-channel.post(np.array([0.0, rank]))
-assert channel.collect().tolist() == [0.0, 2.0]
+channel.settle()
+vector = np.zeros(5)
+vector[1] = rank
+channel.post(vector)
+assert channel.collect()[:2].tolist() == [0.0, 2.0]
+gathers = "gather" in fate
+if rank == 2 and fate == "freezes in a gather":
+    channel.post(vector)
+    channel.collect()
 if rank == 2 and fate != "lives":
-    os.kill(os.getpid(), signal.SIGSTOP if fate == "freezes" else signal.SIGKILL)
-channel.post(np.array([0.0, 10.0 + rank]))
+    os.kill(os.getpid(), signal.SIGKILL if fate == "is killed" else signal.SIGSTOP)
+vector[1] += 10.0
+channel.post(vector)
 try:
-    print("observed", channel.collect(patience_s=60.0 if fate == "lives" else 2.0).tolist(), flush=True)
+    if gathers:
+        channel.gather(rank)
+    print("observed", channel.collect(patience_s=60.0 if fate == "lives" else 2.0)[:2].tolist(), flush=True)
 except EngineError as error:
     print(error, flush=True)
 if fate == "lives":
-    channel.post(np.array([0.0, 20.0]))
+    channel.post(vector)
 channel.close()
 """
 
@@ -56,6 +66,8 @@ channel.close()
         ("lives", "observed [0.0, 12.0]"),
         ("freezes", "a rank fell silent"),
         ("is killed", "a rank fell silent"),
+        ("freezes before a gather", "a rank fell silent"),
+        ("freezes in a gather", "a rank fell silent"),
     ],
 )
 def test_the_process_ends_soon_and_well_whatever_becomes_of_another(

@@ -67,17 +67,12 @@ class Sweeping:
         self._context = context
         self._watch = watch
         self._monitor = monitor
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        """Forget earlier windows: ranks that lost each other may know different ones of them."""
         self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
         self._loads = WindowLoads(self._context)
         self._past = Heat(), Warmth()
 
     def profiling(self, iteration_s: float, *, ran: int, then: Callable[[], Phase]) -> Phase:
         """Measure every clock, write the profile, go on; ``ran`` iterations have passed."""
-        self._begin_anew()
         choice = ClockChoice(self._context, iteration_s)
         settling = self._settling(iteration_s, choice.window.at() * choice.most, ran=ran)
         sweeps, pace = choice.begun(), choice.pace()
@@ -143,7 +138,6 @@ class Sweeping:
 
     def observing(self, iteration_s: float, *, ran: int) -> Phase:
         """Measure one window at default clocks and report what it shows; ``ran`` iterations have passed."""
-        self._begin_anew()
         context = self._context
         if not self._watch.watching:
             return Unplanned()

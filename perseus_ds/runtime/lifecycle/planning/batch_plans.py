@@ -127,13 +127,6 @@ class BatchPlans:
         self._start_next()
         return job.schedule.microbatches, self.running(job, tuple(texts))
 
-    def forget(self) -> None:
-        """Begin anew, as at the start of a job: every rank asks for every plan again."""
-        self.close()
-        self.sizes.forget()
-        self._wanted.clear()
-        self._taken = 0
-
     def close(self) -> None:
         """End what still runs beside the training."""
         if self._planner is not None:

@@ -71,10 +71,6 @@ class BatchSizes:
             self._jobs[microbatches] = self._job_of(microbatches, everyone)
         return self._jobs[microbatches]
 
-    def forget(self) -> None:
-        """Join all but the first anew: ranks that lost each other may have joined different ones."""
-        self._jobs = {self._first.schedule.microbatches: self._first}
-
     def _job_of(self, microbatches: int, everyone: list[Place | PerseusError]) -> Job | None:
         """Pure, and so alike on all ranks."""
         try:

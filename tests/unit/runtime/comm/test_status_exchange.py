@@ -24,14 +24,13 @@ class Alone:
 
     def __init__(self) -> None:
         self.posted: list[np.ndarray] = []
-        self.patiences: list[float | None] = []
         self.silent = False
 
     def post(self, numbers: np.ndarray) -> None:
         self.posted.append(numbers)
 
     def collect(self, *, patience_s: float | None = None) -> np.ndarray | None:
-        self.patiences.append(patience_s)
+        del patience_s
         if self.silent:
             raise EngineError("a rank fell silent")
         return self.posted[-1] if self.posted else None
@@ -67,10 +66,8 @@ class Rank:
             **parts,
         )
 
-    def turn(self, index: int, *passed: int, brief: bool = False) -> JobStatus | None:
-        return self.status_exchange.turn(
-            index, [iteration(i) for i in passed], plans_ready=0, microbatches=4, brief=brief
-        )
+    def turn(self, index: int, *passed: int) -> JobStatus | None:
+        return self.status_exchange.turn(index, [iteration(i) for i in passed], plans_ready=0, microbatches=4)
 
     def own_s(self, index: int, *passed: int) -> float:
         self.turn(index, *passed)
@@ -118,16 +115,6 @@ def test_conflicts_reach_the_lookout() -> None:
     rank.turn(0, 0)
     rank.turn(1, 1)
     assert rank.conflict_monitor.learn.call_args.args[0] == (0, 2, 0, 0, 0, 0, 0)
-
-
-def test_while_a_plan_runs_nobody_is_waited_for_long() -> None:
-    rank = Rank()
-    rank.turn(0, 0)
-    rank.turn(1, 1, brief=True)
-    first, second = rank.channel.patiences
-    assert first is None
-    assert second is not None
-    assert second <= 2.0
 
 
 def test_silence_is_no_failure_and_a_failure_is_told() -> None:

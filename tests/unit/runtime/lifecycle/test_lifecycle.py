@@ -51,10 +51,6 @@ class Plans:
     def ready(self) -> int:
         return 0
 
-    def forget(self) -> None:
-        self.asked.clear()
-        self.taken = 0
-
     def phase_for(self, microbatches: int) -> Phase:
         self.asked.append(microbatches)
         return Planning()
@@ -68,7 +64,6 @@ class Plans:
         return size, self.made[size]
 
 
-GROUP = object()
 GOOD = JobStatus(failed=False, plans_ready=0, iteration_s=1.0)
 
 
@@ -78,12 +73,10 @@ class Job:
     def __init__(self, first: Phase) -> None:
         self.plans = Plans(first)
         self.status_exchange, context = MagicMock(), MagicMock()
-        self.reunion = self.status_exchange.reunion.return_value
-        self.reunion.at.return_value = self.status_exchange.someone_failed.return_value = False
+        self.status_exchange.someone_failed.return_value = False
         context.job.schedule.microbatches = 4
         context.config.profile.warmup_iterations = 1
-        context.channel.broadcast.side_effect = lambda mine: mine
-        self.log, self.channel, self.context = context.log, context.channel, context
+        self.log, self.context = context.log, context
         self.lifecycle = self.begun(StartAction.RUN, MagicMock())
         self.index = 0
         self.iteration(4, GOOD)
@@ -98,7 +91,7 @@ class Job:
         )
 
     def profiling(self, *phases: Phase) -> Lifecycle:
-        """Begin with these, one after the other, each time that the job opens."""
+        """Begin with these, one after the other."""
         return self.begun(StartAction.PROFILE, MagicMock(profiling=MagicMock(side_effect=list(phases))))
 
     def iteration(self, size: int, status: JobStatus | Exception | None) -> str:
@@ -162,48 +155,13 @@ def events(job: Job) -> list[str]:
     return [call.args[0] for call in job.log.event.call_args_list]
 
 
-def test_where_all_answer_again_every_rank_asks_for_its_plan_anew() -> None:
-    job = Job(running())
-    job.iteration(4, SilentRankError("a rank fell silent"))
-    job.iteration(4, None)
-    job.reunion.at.return_value = GROUP
-    job.iteration(4, None)
-    job.status_exchange.renew.assert_called_once_with(GROUP)
-    assert job.plans.asked == [4], "as a job that finds its plan"
-    assert events(job)[-2:] == ["alone", "together"]
-    job.iteration(4, replace(GOOD, microbatches=4, plans_ready=1))
-    assert job.iteration(4, GOOD) == "E", "the plan that came is run"
-
-
-def test_who_misses_the_reunion_looks_for_the_next() -> None:
-    job = Job(running())
-    job.iteration(4, SilentRankError("a rank fell silent"))
-    job.reunion.at.return_value = True
-    assert job.iteration(4, None) == "Q"
-    assert job.status_exchange.reunion.call_count == 2
-    job.status_exchange.renew.assert_not_called()
-
-
-def test_a_reunion_that_fails_leaves_the_plan_as_it_is() -> None:
-    job = Job(running())
-    job.iteration(4, SilentRankError("a rank fell silent"))
-    job.reunion.at.return_value = GROUP
-    job.status_exchange.renew.side_effect = SilentRankError("no way")
-    assert job.iteration(4, None) == "Q"
-    job.reunion.at.return_value = False
-    assert job.iteration(4, None) == "Q"
-    assert events(job).count("alone") == 2
-
-
-def test_where_nobody_answers_a_job_without_a_plan_waits_at_default_clocks() -> None:
+def test_where_nobody_answers_a_job_without_a_plan_stays_at_default_clocks() -> None:
     job = Job(Planning())
     rows = [job.iteration(4, SilentRankError("a rank fell silent"))]
-    rows += [job.iteration(4, None) for _ in range(3)]
-    job.reunion.at.return_value = GROUP
-    job.iteration(4, None)
+    rows += [job.iteration(4, replace(GOOD, microbatches=8, plans_ready=1)) for _ in range(3)]
     assert "".join(rows) == "dddd"
-    assert job.plans.asked == [4], "its plan is asked for again"
-    assert events(job)[-2:] == ["alone", "together"]
+    assert job.plans.asked == [], "nothing is exchanged, nothing is planned"
+    assert events(job).count("alone") == 1
 
 
 def test_what_is_no_silence_ends_it() -> None:
@@ -237,41 +195,14 @@ def opening(*phases: Opening) -> Job:
     return job
 
 
-def test_a_profile_that_lost_a_rank_begins_anew_once_all_answer() -> None:
-    first, second = Opening(False, True), Opening()
-    job = opening(first, second)
+def test_a_profile_that_lost_a_rank_is_not_gone_on_with() -> None:
+    first = Opening(False, True)
+    job = opening(first)
     rows = [job.iteration(4, GOOD), job.iteration(4, GOOD)]
     assert not first.under_way
-    rows += [job.iteration(4, None) for _ in range(3)]
-    job.reunion.at.return_value = GROUP
-    rows += [job.iteration(4, None)]
-    job.reunion.at.return_value = False
-    rows += [job.iteration(4, GOOD) for _ in range(2)]
-    assert "".join(rows) == "eeddddde", "default clocks, a warm-up, the second profile"
-    assert events(job)[-2:] == ["alone", "together"]
-
-
-def test_ranks_that_got_further_go_back_to_where_rank_0_is() -> None:
-    """This rank has its plan, rank 0 lost the others while it profiled."""
-    job = Job(running())
-    job.channel.broadcast.side_effect = lambda mine: (False, False)
-    job.iteration(4, SilentRankError("a rank fell silent"))
-    job.reunion.at.return_value = GROUP
-    job.iteration(4, None)
-    job.reunion.at.return_value = False
-    assert job.lifecycle.active_plan is None
-    assert job.plans.asked == []
-    assert job.iteration(4, GOOD) == "d", "a warm-up"
-
-
-def test_what_was_observed_is_not_observed_again() -> None:
-    job = Job(running())
-    job.channel.broadcast.side_effect = lambda mine: (False, True)
-    job.iteration(4, SilentRankError("a rank fell silent"))
-    job.reunion.at.return_value = GROUP
-    job.iteration(4, None)
-    job.reunion.at.return_value = False
-    assert [job.iteration(4, GOOD) for _ in range(5)] == ["d"] * 5
+    rows += [job.iteration(4, GOOD) for _ in range(3)]
+    assert "".join(rows) == "eeddd", "default clocks"
+    assert events(job)[-1] == "alone"
 
 
 def test_all_leave_where_one_failed_or_trains_batches_of_another_size() -> None:
