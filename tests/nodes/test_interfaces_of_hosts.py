@@ -43,10 +43,8 @@ def meet(rank: int, variable: str | None) -> Met:
     ("variable", "why"),
     [
         (None, "control traffic uses 10.9.0."),
-        ("^lo", "GLOO_SOCKET_IFNAME=^lo is read as eth0"),
-        ("=eth0", "GLOO_SOCKET_IFNAME==eth0 is read as eth0"),
-        ("eth", "GLOO_SOCKET_IFNAME=eth is read as eth0"),
-        ("ib0", "names no interface of this host"),
+        ("^lo", "GLOO_SOCKET_IFNAME=^lo"),
+        ("ib0", "GLOO_SOCKET_IFNAME=ib0"),
         ("eth0", ""),
     ],
 )

@@ -92,7 +92,7 @@ def of_control_group(chosen: BackendAnswer) -> Iterator[Finding]:
 def of_network() -> Iterator[Finding]:
     """Return where ranks of several hosts would meet each other in another way than the user asks for."""
     reach = reach_of(os.environ.get("MASTER_ADDR", ""))
-    if os.environ.get(VARIABLE) and not reach.interfaces:
+    if os.environ.get(VARIABLE) and not reach.interface:
         yield Finding(reach.why, f"name one of them in {VARIABLE}, or unset it")
 
 

@@ -50,19 +50,13 @@ def control_group(
 
 
 def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:
-    """Listen at the first interface that gloo takes, else at the address, else where gloo chooses.
+    """Listen at the interface, else at the address, else where gloo chooses.
 
     Raises:
-        RuntimeError: gloo takes none of them.
+        RuntimeError: gloo does not take it.
     """
-    refused = RuntimeError("no interface")
-    for name in reach.interfaces:
-        try:
-            return _created(ProcessGroupGloo.create_device, lazy=lazy, interface=name)
-        except RuntimeError as error:
-            refused = error
-    if reach.interfaces:
-        raise refused
+    if reach.interface:
+        return _created(ProcessGroupGloo.create_device, lazy=lazy, interface=reach.interface)
     if reach.address:
         return _created(ProcessGroupGloo.create_device, lazy=lazy, hostname=reach.address)
     return _created(ProcessGroupGloo.create_default_device, lazy=lazy)

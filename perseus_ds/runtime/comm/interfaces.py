@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -18,20 +18,20 @@ _ANY_PORT = 9  # a datagram socket that is connected sends nothing
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where this rank listens: at one of ``interfaces``, in the order of choice, or at ``address``.
+    """Where this rank listens: at ``interface``, or at ``address``.
 
     Neither: nothing better is known than what gloo chooses. ``why`` is one line where the choice is not the
     one that gloo would make; else empty.
     """
 
-    interfaces: tuple[str, ...] = ()
+    interface: str = ""
     address: str = ""
     why: str = ""
 
     @property
     def listens(self) -> str:
         """Where that is, as the end of a line; empty where gloo chooses."""
-        where = " or ".join(self.interfaces) or self.address
+        where = self.interface or self.address
         return where and f" (this rank listens at {where})"
 
     @property
@@ -43,17 +43,22 @@ class Reach:
 def reach_of(master: str, environment: Mapping[str, str] = os.environ) -> Reach:
     """Choose where this rank listens; ``master`` is the host of the job's key-value store, "" if unknown.
 
-    What ``GLOO_SOCKET_IFNAME`` names is taken as gloo would take it, and read in NCCL's manner (``^lo``,
-    ``eth``, ``=eth0``) where gloo would fail. Without it gloo's own choice holds where this host's name
-    resolves to an address that others reach. Else the one is taken that routes to ``master``.
+    The first interface that ``GLOO_SOCKET_IFNAME`` names is taken. Where it lists others than this host's (a
+    pattern of NCCL's, for example), the address is taken that routes to ``master``. Without it gloo's own
+    choice holds where this host's name resolves to an address that others reach; else it is that address too.
     """
     wanted = environment.get(VARIABLE, "")
     present = [name for _, name in socket.if_nameindex()]
+    named = wanted.split(",")
+    if set(named) <= set(present):
+        return Reach(interface=named[0])
     if wanted:
-        named = tuple(wanted.split(","))
-        if set(named) <= set(present):
-            return Reach(interfaces=named)
-        return _translated(wanted, present, master)
+        address = route_to(master)
+        return Reach(
+            address=address,
+            why=f"{VARIABLE}={wanted} lists others than this host's interfaces ({', '.join(present)}): "
+            f"control traffic uses {address or 'the address of its name'}",
+        )
     return Reach(address=address) if (address := _own_address()) else towards(master)
 
 
@@ -81,31 +86,6 @@ def route_to(host: str) -> str:
             return str(asking.getsockname()[0])
     except OSError:
         return ""
-
-
-def matching(wanted: str, present: Sequence[str]) -> list[str]:
-    """Read a list in NCCL's manner: prefixes of names, ``=`` for whole names, ``^`` for all others.
-
-    The loopback comes last: it reaches no other host. Source: NCCL's user guide, ``NCCL_SOCKET_IFNAME``.
-    """
-    listed = tuple(wanted.lstrip("^=").split(","))
-    whole = wanted.lstrip("^").startswith("=")
-    named = [name for name in present if (name in listed if whole else name.startswith(listed))]
-    meant = [name for name in present if name not in named] if wanted.startswith("^") else named
-    return sorted(meant, key=lambda name: name == "lo")
-
-
-def _translated(wanted: str, present: Sequence[str], master: str) -> Reach:
-    """Read what gloo cannot read: the interfaces that are meant, in the order of the kernel."""
-    meant = matching(wanted, present)
-    if meant:
-        return Reach(interfaces=tuple(meant), why=f"{VARIABLE}={wanted} is read as {', '.join(meant)}")
-    address = route_to(master)
-    return Reach(
-        address=address,
-        why=f"{VARIABLE}={wanted} names no interface of this host ({', '.join(present)}): "
-        f"ranks meet at {address or 'the address of its name'}",
-    )
 
 
 def _own_address() -> str:

@@ -6,35 +6,18 @@ import socket
 
 import pytest
 
-from perseus_ds.runtime.comm.interfaces import Reach, matching, reach_of, route_to, towards
-
-PRESENT = ["lo", "docker0", "eth0", "eth1", "ib0"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "meant"),
-    [
-        ("eth", ["eth0", "eth1"]),
-        ("=eth1", ["eth1"]),
-        ("=eth", []),
-        ("^lo", ["docker0", "eth0", "eth1", "ib0"]),
-        ("^lo,docker", ["eth0", "eth1", "ib0"]),
-        ("^=eth0", ["docker0", "eth1", "ib0", "lo"]),
-        ("wlan0", []),
-    ],
-)
-def test_a_list_is_read_as_nccl_reads_it_and_the_loopback_comes_last(wanted: str, meant: list[str]) -> None:
-    assert matching(wanted, PRESENT) == meant
+from perseus_ds.runtime.comm.interfaces import Reach, reach_of, route_to, towards
 
 
 def test_what_gloo_can_read_is_left_to_it() -> None:
-    assert reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}) == Reach(interfaces=("lo",))
+    assert reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "lo"}) == Reach(interface="lo")
 
 
-def test_a_variable_that_names_nothing_is_named_with_what_there_is() -> None:
-    reach = reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": "no-such-card"})
+@pytest.mark.parametrize("wanted", ["no-such-card", "^docker", "=lo", "lo,no-such-card"])
+def test_a_variable_that_names_nothing_is_named_with_what_there_is(wanted: str) -> None:
+    reach = reach_of("127.0.0.1", {"GLOO_SOCKET_IFNAME": wanted})
     assert reach.address == "127.0.0.1"
-    assert "GLOO_SOCKET_IFNAME=no-such-card names no interface of this host (" in reach.why
+    assert f"GLOO_SOCKET_IFNAME={wanted}" in reach.why
     assert "lo" in reach.why
 
 
